@@ -1,0 +1,1 @@
+"""qtide shares scarce quantum processors among the jobs of an HPC cluster."""

@@ -1,0 +1,127 @@
+"""The ledger: spans of one job, as events in one format for real and simulated runs.
+
+A span is written when it opens and when it closes, so that a driver that dies leaves a readable
+ledger: what it had open ends at its last event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+What = Literal["run", "phase", "held", "busy", "wait"]
+"""run: the driver lives; phase: one phase of the program; held: a node or QPU slot is ours;
+busy: it works; wait: a request stands in a queue."""
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A closed span: job `job` had `what` on `lane` from `start` to `end`."""
+
+    job: str
+    what: What
+    lane: str
+    start: float
+    end: float
+    label: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.end - self.start
+
+
+class Span:
+    """An open span; closing it twice does no harm."""
+
+    __slots__ = ("_id", "_ledger")
+
+    def __init__(self, ledger: Ledger, identity: int) -> None:
+        self._ledger: Ledger | None = ledger
+        self._id = identity
+
+    def close(self) -> None:
+        """End the span now."""
+        if self._ledger is not None:
+            self._ledger.write({"t": self._ledger.clock(), "end": self._id})
+            self._ledger = None
+
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Ledger:
+    """The spans of one job, kept in memory or appended to a file of JSON lines."""
+
+    def __init__(self, job: str, clock: Callable[[], float], file: Path | None = None) -> None:
+        self.job = job
+        self.clock = clock
+        self.events: list[Event] = []
+        self._file: TextIO | None = file.open("a", buffering=1) if file else None
+        self._identities = count(1)
+
+    def span(self, what: What, lane: str, label: str = "") -> Span:
+        """Open a span now."""
+        identity = next(self._identities)
+        event = {"t": self.clock(), "id": identity, "job": self.job, "what": what, "lane": lane}
+        self.write(event | {"label": label} if label else event)
+        return Span(self, identity)
+
+    def write(self, event: Event) -> None:
+        """Append one event; a ledger in a file keeps nothing in memory."""
+        if self._file is None:
+            self.events.append(event)
+        else:
+            self._file.write(json.dumps(event) + "\n")
+
+    def intervals(self) -> list[Interval]:
+        """All spans written so far by this ledger."""
+        return list(intervals(self.events))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def read(file: Path) -> list[Interval]:
+    """The intervals of a ledger file; a torn last line is passed over."""
+    events = []
+    for line in file.read_text().splitlines():
+        try:
+            events.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return list(intervals(events))
+
+
+def intervals(events: Iterable[Event]) -> Iterator[Interval]:
+    """Pair openings with closings. What a dead driver left open ends at its last event."""
+    opened: dict[int, Event] = {}
+    last = 0.0
+    for event in events:
+        if event.get("what") == "run":  # a driver begins: nothing of an earlier one lives on
+            yield from (_interval(each, last) for each in opened.values())
+            opened = {}
+        last = event["t"]
+        if "end" in event:
+            if event["end"] in opened:
+                yield _interval(opened.pop(event["end"]), last)
+        else:
+            opened[event["id"]] = event
+    yield from (_interval(each, last) for each in opened.values())
+
+
+def _interval(event: Event, end: float) -> Interval:
+    return Interval(
+        event["job"], event["what"], event["lane"], event["t"], end, event.get("label", "")
+    )
