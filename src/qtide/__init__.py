@@ -1,1 +1,21 @@
 """qtide shares scarce quantum processors among the jobs of an HPC cluster."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qtide.clusters.pretend import pretend
+    from qtide.programs.phase import classical, quantum, task, together
+    from qtide.programs.program import program
+
+__all__ = ["classical", "pretend", "program", "quantum", "task", "together"]
+__version__ = "0.1.0"
+
+_HOMES = {"pretend": "qtide.clusters.pretend", "program": "qtide.programs.program"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names when they are first used: agents start without them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'qtide' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "qtide.programs.phase")), name)

@@ -1,0 +1,46 @@
+"""The program of the synthetic application."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from qtide import classical, pretend, program, quantum, task, together
+from qtide.apps.synthetic.shape import Step, read
+from qtide.programs.phase import Classical, Quantum
+from qtide.qpu.payload import Burst
+
+
+@program
+async def synthetic(
+    shape: str = "published", quantum_s: float | None = None, iterations: int = 0, seed: int = 0
+) -> dict[str, Any]:
+    """Play a shape; `quantum_s` replaces its quantum times, `iterations` their number.
+
+    The result is a checksum over all that the phases gave, so that runs can be compared.
+    """
+    plan = read(shape)
+    checksum = seed
+    rounds = iterations or plan.iterations
+    for _ in range(rounds):
+        for step in plan.steps:
+            if quantum_s is not None and step.quantum:
+                step = replace(step, quantum_s=quantum_s)  # noqa: PLW2901 - the same step, timed
+            checksum = crc32(repr(await _play(step, checksum)).encode(), checksum)
+    return {"title": plan.title, "iterations": rounds, "checksum": checksum}
+
+
+async def _play(step: Step, salt: int) -> Any:
+    phases: list[Classical | Quantum] = []
+    if step.tasks:
+        phases.append(classical(*(task(work, seconds, salt) for seconds in step.tasks)))
+    if step.quantum:
+        phases.append(quantum(Burst(step.quantum_s, salt)))
+    return await together(*phases) if len(phases) > 1 else await phases[0]
+
+
+def work(seconds: float, salt: int) -> int:
+    """A task that takes so long, and gives a number that depends on what came before."""
+    pretend(seconds)
+    return crc32(f"{seconds} {salt}".encode())

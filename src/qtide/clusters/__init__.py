@@ -1,0 +1,1 @@
+"""Clusters give allocations of nodes and run tasks on them."""

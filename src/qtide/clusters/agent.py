@@ -1,0 +1,104 @@
+"""The agent: the process that works on a node. It speaks over its own stdin and stdout.
+
+It imports almost nothing until a task needs it, answers each task with the ticket it came with,
+and ends, with everything it started, as soon as its driver is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+from qtide.clusters.wire import Header, frame, read
+from qtide.programs.values import Packed, Unstorable, Values
+
+
+def main() -> None:
+    """Serve tasks until the driver is gone. The first argument holds the node's limits as JSON."""
+    _limit(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a task prints must not end up among the answers
+    tasks: SimpleQueue[tuple[Header, bytes]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks), daemon=True).start()
+    answers.write(frame({"hello": os.getpid()}))
+    _die_with_parent()
+    while True:
+        answers.write(_perform(*tasks.get()))
+
+
+def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
+    if memory is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def _listen(pipe: BinaryIO, tasks: SimpleQueue[tuple[Header, bytes]]) -> None:
+    """Read in a thread of its own: the end of the pipe ends the agent even while it works."""
+    while (message := read(pipe)) is not None:
+        tasks.put(message)
+    os.killpg(0, signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(0)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux for a kill when the parent dies: a task that holds Python's lock stops as well."""
+    import ctypes
+
+    PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's own name
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _perform(header: Header, body: bytes) -> bytes:
+    """One task: its answer as a frame, whatever becomes of it."""
+    ticket = {"ticket": header["ticket"]}
+    sys.path[:] = header["path"]
+    values = Values(Path(header["values"]))
+    try:
+        function, args, kwargs = values.unpack(
+            Packed(body, header["file"], tuple(header["buffers"]))
+        )
+        result = function(*args, **kwargs)
+        packed = values.pack(result)
+        return frame(ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data)
+    except BaseException as error:
+        text, data = _failure(error, values)
+        return frame(ticket | {"error": text, "lines": _own_lines(error)}, data)
+
+
+def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
+    """The exception as text, and pickled if it can be."""
+    import traceback
+
+    text = "".join(traceback.format_exception_only(error)).strip()
+    try:
+        packed = values.pack(error)
+    except (Unstorable, OSError):
+        return text, b""
+    return text, packed.data
+
+
+def _own_lines(error: BaseException) -> list[str]:
+    """The lines of the traceback that are the user's own, or the last one if none is."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not _foreign(each.filename)] or list(frames)[-1:]
+    return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
+
+
+def _foreign(filename: str) -> bool:
+    places: list[Any] = [Path(__file__).parents[1], Path(os.__file__).parent]
+    path = Path(filename)
+    return any(path.is_relative_to(place) for place in places) or "site-packages" in path.parts
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What every cluster offers: allocations of nodes, and nodes that run tasks.
+
+A node is bound to one grant. Every answer carries the ticket of the attempt it belongs to, so an
+answer that comes late, from a node that was given up or lost, is refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from qtide.errors import PhaseError, UsageError
+from qtide.programs.job import Job
+from qtide.programs.phase import Task
+from qtide.world.world import Future, World
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task, or one rank of an SPMD task, as it is sent to a node."""
+
+    job: Job
+    task: Task
+    key: str
+    rank: int = 0
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keywords of the call; ranks of an SPMD task learn who they are."""
+        own = {"rank": self.rank, "size": self.task.nodes} if self.task.nodes > 1 else {}
+        return dict(self.task.kwargs) | own
+
+
+class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words
+    """The node died, or was taken away, before it answered."""
+
+
+class NotEnoughNodes(UsageError):  # noqa: N818 - says what is wrong
+    """More nodes were asked for than the cluster has."""
+
+
+class Beside(Protocol):
+    """Something that is to be had together with nodes, or not at all: a QPU's slot."""
+
+    def take(self, job: Job) -> Any | None:
+        """Take it now; None if that is not possible."""
+
+    def watch(self, freed: Callable[[], None]) -> None:
+        """Call `freed` whenever it may have become possible."""
+
+
+class Node:
+    """A node for as long as one grant lasts."""
+
+    _tickets = count(1)
+
+    def __init__(self, name: str, world: World, send: Callable[[Node, int, Work], None]) -> None:
+        self.name = name
+        self.refused = 0
+        self._world = world
+        self._send = send
+        self._pending: tuple[int, Future[Any]] | None = None
+        self._gone = ""
+        self.dirty = False
+        """Whether a task may still run on it that nobody waits for any more."""
+        self.lost: Future[str] = world.future()
+
+    async def run(self, work: Work) -> Any:
+        """The result of a task; raises what the task raised, or NodeLost."""
+        if self._gone:
+            raise NodeLost(f"node {self.name} {self._gone}")
+        ticket, answer = next(Node._tickets), self._world.future()
+        self._pending = (ticket, answer)
+        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name):
+            try:
+                self._send(self, ticket, work)
+                return await answer
+            except CancelledError:
+                self.dirty = True
+                raise
+            finally:
+                self._pending = None
+
+    def deliver(self, ticket: int, result: Any = None, error: BaseException | None = None) -> bool:
+        """Take an answer of the agent; False if it is not the one that is waited for."""
+        if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
+            self.refused += 1
+            return False
+        if error is None:
+            self._pending[1].set_result(result)
+        else:
+            self._pending[1].set_exception(error)
+        return True
+
+    def lose(self, why: str) -> None:
+        """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
+        if self._gone:
+            return
+        self._gone = why
+        self.lost.set_result(why)
+        if self._pending is not None and not self._pending[1].done():
+            self.dirty = True
+            self._pending[1].set_exception(NodeLost(f"node {self.name} {why}"))
+
+
+class Allocation(ABC):
+    """Nodes granted together; they are given back together."""
+
+    def __init__(self, nodes: Sequence[Node], granted: float, beside: Any = None) -> None:
+        self.nodes = tuple(nodes)
+        self.granted = granted
+        self.beside = beside
+
+    @abstractmethod
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Give the nodes back; twice does no harm."""
+
+
+class Cluster(ABC):
+    """Gives allocations of nodes."""
+
+    size: int
+
+    @abstractmethod
+    async def request(
+        self,
+        job: Job,
+        nodes: int,
+        *,
+        least: int | None = None,
+        patience: float = 0.0,
+        beside: Beside | None = None,
+    ) -> Allocation:
+        """Wait for `nodes` nodes that are ready to work.
+
+        With `least`, a request that has waited for `patience` seconds takes fewer, down to
+        `least`; with a `least` of 0 it then ends with what there is, be it nothing. With
+        `beside`, nodes and the other resource are granted at the same moment.
+        """
+
+    @abstractmethod
+    def expected_wait(self, nodes: int) -> float:
+        """How long a request for `nodes` would now stand in the queue, as far as can be told."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End everything that runs on the cluster for us."""

@@ -1,0 +1,98 @@
+"""A cluster in virtual time: the embedded cluster's rules, with delays and faults as parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.clusters.cluster import Node, Work
+from qtide.clusters.fifo import FifoCluster
+from qtide.clusters.pretend import metered
+from qtide.world.world import World
+
+
+@dataclass(frozen=True)
+class Loss:
+    """At `at` seconds the node dies; it is back after `back` seconds, or never.
+
+    With `answers`, what runs on it goes on all the same and answers too late, as a node does
+    that was only cut off.
+    """
+
+    at: float
+    node: str
+    back: float | None = None
+    answers: bool = False
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What the cluster itself takes its time for, in seconds."""
+
+    grant: float = 0.0
+    start: float = 0.0
+    release: float = 0.0
+
+
+class SimulatedCluster(FifoCluster):
+    """Tasks are really called, at once; the time they pretend to work passes on the clock."""
+
+    def __init__(
+        self,
+        world: World,
+        nodes: int,
+        delays: Delays = Delays(),  # noqa: B008 - frozen
+        losses: Sequence[Loss] = (),
+        seconds: Callable[[Work, float], float] = lambda _, pretended: pretended,
+    ) -> None:
+        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
+        self._delays = delays
+        self._seconds = seconds
+        self._dead: dict[str, Loss] = {}
+        self._faults = [world.start(self._strike(loss)) for loss in losses]
+
+    async def ready(self, node: Node) -> None:
+        """After the grant's and the start's delays."""
+        await self.world.sleep(self._delays.grant + self._delays.start)
+
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Call the task; the answer comes after the time that it pretended to work."""
+        self.world.start(self._work(node, ticket, work))
+
+    async def stopped(self, node: Node) -> bool:
+        """After the release's delay; a dead node does not come back this way."""
+        await self.world.sleep(self._delays.release)
+        return node.name not in self._dead
+
+    async def close(self) -> None:
+        """End the faults that are still to come."""
+        await self.world.cancel(self._faults)
+
+    async def _work(self, node: Node, ticket: int, work: Work) -> None:
+        result, error, pretended = _call(work)
+        await self.world.sleep(self._seconds(work, pretended))
+        loss = self._dead.get(node.name)
+        if loss is None or loss.answers:
+            node.deliver(ticket, result, error)
+
+    async def _strike(self, loss: Loss) -> None:
+        await self.world.sleep(loss.at - self.world.now())
+        if loss.node in self._dead:
+            return
+        self._dead[loss.node] = loss
+        self.lose(loss.node)
+        if loss.back is not None:
+            await self.world.sleep(loss.back)
+            while loss.node in self.granted:  # whoever held it has to let go first
+                await self.world.sleep(1.0)
+            del self._dead[loss.node]
+            self.gain(loss.node)
+
+
+def _call(work: Work) -> tuple[Any, BaseException | None, float]:
+    with metered() as meter:
+        try:
+            return work.task.function(*work.task.args, **work.kwargs), None, meter[0]
+        except Exception as error:
+            return None, error, meter[0]

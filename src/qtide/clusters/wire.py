@@ -1,0 +1,30 @@
+"""Frames between driver and agent: a JSON header and a body of bytes, over any pipe."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO
+
+SIZES = struct.Struct("!II")
+
+Header = dict[str, Any]
+
+
+def frame(header: Header, body: bytes = b"") -> bytes:
+    """A message as it goes over the pipe."""
+    head = json.dumps(header).encode()
+    return SIZES.pack(len(head), len(body)) + head + body
+
+
+def read(pipe: BinaryIO) -> tuple[Header, bytes] | None:
+    """The next message; None once the other side is gone."""
+    sizes = pipe.read(SIZES.size)
+    if len(sizes) < SIZES.size:
+        return None
+    head, body = SIZES.unpack(sizes)
+    data = pipe.read(head + body)
+    if len(data) < head + body:
+        return None
+    header: Header = json.loads(data[:head])
+    return header, data[head:]

@@ -1,0 +1,17 @@
+"""Failures that a user can act on: each is one sentence of what was wrong, where, what to do."""
+
+
+class QtideError(Exception):
+    """Something failed; the command ends with exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(QtideError):
+    """What was asked for cannot be; the command ends with exit code 2."""
+
+    exit_code = 2
+
+
+class PhaseError(Exception):
+    """A phase could not be run; the program may catch this and go on without."""

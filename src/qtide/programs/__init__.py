@@ -1,0 +1,1 @@
+"""Programs, their phases, and the journal they are replayed from."""

@@ -1,0 +1,126 @@
+"""The journal: a run's durable record of finished phases, and so the checkpoint of every strategy.
+
+One line a record: a checksum, then JSON. A phase counts as done once its line is on the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from qtide.errors import QtideError
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished phase: where in the program it stood, what was asked, what came of it."""
+
+    key: str
+    asked: str
+    outcome: dict[str, Any]
+    failed: bool = False
+
+
+class Journal:
+    """Open for one driver at a time: the file is locked until `close`, or until the driver dies."""
+
+    def __init__(self, path: Path, program: str) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._lock()
+            self._records = self._load(program)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def find(self, key: str) -> Record | None:
+        """What the journal has of the phase at `key`."""
+        return self._records.get(key)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def append(self, record: Record) -> None:
+        """Write a record; when this returns, it outlives the driver and the machine."""
+        entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
+        self._write(entry | ({"failed": True} if record.failed else {}))
+        self._records[record.key] = record
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._file)
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        end = os.fstat(self._file).st_size
+        try:
+            _write_all(self._file, _line(entry))
+            os.fdatasync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, end)
+            raise QtideError(
+                f"the journal {self.path} cannot be written ({error.strerror}); what it has is "
+                "kept: make room, then resume the run"
+            ) from error
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise QtideError(
+                f"another driver is at work on {self.path.parent}; wait for it, or end it first"
+            ) from None
+
+    def _load(self, program: str) -> dict[str, Record]:
+        entries = self._read()
+        if not entries:
+            self._write({"program": program})
+            return {}
+        if entries[0].get("program") != program:
+            raise QtideError(
+                f"{self.path} is the journal of the program {entries[0].get('program')}, "
+                f"not of {program}; name the right run, or start a new one"
+            )
+        records = (Record(**entry) for entry in entries[1:])
+        return {record.key: record for record in records}
+
+    def _read(self) -> list[dict[str, Any]]:
+        """All whole records. A torn last one is cut off; a damaged one before it is an error."""
+        lines = self.path.read_bytes().split(b"\n")
+        entries, whole = [], 0
+        for number, line in enumerate(lines[:-1], 1):
+            entry = _entry(line)
+            if entry is None and number < len(lines) - 1:
+                raise QtideError(
+                    f"{self.path} is damaged in line {number}; keep a copy, then delete that line "
+                    "and all after it to resume from there"
+                )
+            if entry is not None:
+                entries.append(entry)
+                whole += len(line) + 1
+        os.ftruncate(self._file, whole)
+        return entries
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    text = json.dumps(entry, ensure_ascii=False).encode()
+    return b"%08x %s\n" % (crc32(text), text)
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """The record of a line, or None if the line is torn or damaged."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%08x" % crc32(text):
+        return None
+    entry: dict[str, Any] = json.loads(text)
+    return entry
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]

@@ -1,0 +1,85 @@
+"""Finding a program by what the user calls it: an application, a file, or a module."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from qtide.errors import UsageError
+from qtide.programs.program import Program
+
+APPS = {"synthetic": "qtide.apps.synthetic"}
+"""The reference applications, each a module with one program."""
+
+
+def load(reference: str) -> Program:
+    """The program called `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
+    where, _, name = reference.partition(":")
+    if where in APPS:
+        module = importlib.import_module(APPS[where])
+    elif where.endswith(".py"):
+        module = _from_file(Path(where))
+    elif ":" in reference:
+        module = _from_module(where)
+    else:
+        raise UsageError(
+            f"{reference!r} is no program: give a file like program.py, a module:name, "
+            f"or one of the applications {', '.join(APPS)}"
+        )
+    return _pick(module, name, reference)
+
+
+def located(reference: str) -> str:
+    """The same reference with the full path of its file, so that it can be found from anywhere."""
+    where, colon, name = reference.partition(":")
+    return f"{Path(where).absolute()}{colon}{name}" if where.endswith(".py") else reference
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import the file as Python would run it: what lies beside it can be imported, here and on
+    the nodes.
+    """
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; name the program's Python file")
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and Path(loaded.__file__ or "").absolute() != path.absolute():
+        raise UsageError(f"{path} has the name of another Python module; rename it")
+    return _from_module(path.stem)
+
+
+def _from_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the program {name} cannot be imported: {error}") from None
+    except SyntaxError as error:
+        raise UsageError(
+            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
+        ) from None
+
+
+def _pick(module: ModuleType, name: str, reference: str) -> Program:
+    programs = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, Program)
+        and f"{value.function.__module__}.".startswith(f"{module.__name__}.")
+    }
+    if name:
+        if name not in programs:
+            raise UsageError(f"{reference}: there is no program {name!r}; {_known(programs)}")
+        return programs[name]
+    if len(programs) != 1:
+        raise UsageError(f"{reference}: which program is meant? {_known(programs)}")
+    return next(iter(programs.values()))
+
+
+def _known(programs: dict[str, Program]) -> str:
+    if not programs:
+        return "the file has none: mark an async function with @program"
+    return f"it has {', '.join(programs)}; name one as FILE.py:NAME"

@@ -1,0 +1,127 @@
+"""Phases: what a program awaits. Awaiting one hands it to whoever drives the program.
+
+A phase gives itself up to the driver by yielding, so a program needs no event loop, no context
+and no world: it is a plain coroutine that asks for phases and gets results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """One call of a function on a node, or of as many at once as it has `nodes` (SPMD).
+
+    Awaited alone it is a phase of its own and gives its result.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    nodes: int = 1
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(getattr(self.function, "__qualname__", self.function))
+
+    def on(self, nodes: int) -> Task:
+        """The same function on `nodes` nodes at the same time.
+
+        Each call gets the keywords `rank` and `size`, and the result is the list by rank.
+        """
+        if nodes < 1:
+            raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
+        return replace(self, nodes=nodes)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        results = yield Classical((self,))
+        return results[0]
+
+
+@dataclass(frozen=True)
+class Classical:
+    """Tasks that run at the same time; awaited, it gives the list of their results."""
+
+    tasks: tuple[Task, ...]
+    kind = "classical"
+
+    @property
+    def label(self) -> str:
+        """The names of the tasks, each once."""
+        counted = Counter(task.name for task in self.tasks)
+        return " + ".join(name if n == 1 else f"{n} × {name}" for name, n in counted.items())
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it can use."""
+        return sum(task.nodes for task in self.tasks)
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        results: list[Any] = yield self
+        return results
+
+
+@dataclass(frozen=True)
+class Quantum:
+    """A payload for a QPU; awaited, it gives the device's answer."""
+
+    payload: Any
+    shots: int | None = None
+    kind = "quantum"
+
+    @property
+    def label(self) -> str:
+        """The kind of payload."""
+        return type(self.payload).__name__
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self)
+
+
+Phase = Classical | Quantum
+
+
+@dataclass(frozen=True)
+class Together:
+    """Phases, or coroutines that await phases, side by side; gives the list of their results."""
+
+    parts: tuple[Task | Phase | Coroutine[Any, Any, Any], ...]
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        results: list[Any] = yield self
+        return results
+
+
+def task(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    """A call of `function` that is to run on a node."""
+    if not callable(function):
+        raise TypeError(f"task() takes a function and its arguments, not {function!r}")
+    return Task(function, args, kwargs)
+
+
+def classical(*tasks: Task) -> Classical:
+    """A phase of tasks that run at the same time, each on a node."""
+    for each in tasks:
+        if not isinstance(each, Task):
+            raise TypeError(f"classical() takes task(function, ...), not {each!r}")
+    if not tasks:
+        raise ValueError("classical() needs at least one task")
+    return Classical(tasks)
+
+
+def quantum(payload: Any, *, shots: int | None = None) -> Quantum:
+    """A phase that runs `payload` on a QPU."""
+    return Quantum(payload, shots)
+
+
+def together(*parts: Task | Phase | Coroutine[Any, Any, Any]) -> Together:
+    """Run phases, or coroutines of phases, side by side."""
+    for part in parts:
+        if not isinstance(part, Task | Classical | Quantum | Coroutine):
+            raise TypeError(f"together() takes phases and coroutines of phases, not {part!r}")
+    return Together(parts)

@@ -1,0 +1,66 @@
+"""Programs: async functions marked as hybrid."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, overload
+
+from qtide.errors import UsageError
+
+
+class Program:
+    """A hybrid program. Called, it gives the coroutine that a driver, or another program, runs."""
+
+    def __init__(
+        self, function: Callable[..., Coroutine[Any, Any, Any]], nodes: int | None = None
+    ) -> None:
+        self.function = function
+        self.nodes = nodes
+        update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The parameters of the function."""
+        return inspect.signature(self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """The coroutine, as a plain call of the function gives it."""
+        return self.function(*args, **kwargs)
+
+    def prepare(
+        self, args: list[Any], kwargs: dict[str, Any], seed: int
+    ) -> Coroutine[Any, Any, Any]:
+        """The coroutine for these arguments; a parameter named `seed` gets the run's seed."""
+        if "seed" in self.signature.parameters:
+            kwargs = {"seed": seed} | kwargs
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise UsageError(
+                f"the arguments do not fit the program: {error}; it is {self.name}{self.signature}"
+            ) from None
+        return self.function(*bound.args, **bound.kwargs)
+
+
+@overload
+def program(function: Callable[..., Coroutine[Any, Any, Any]], /) -> Program: ...
+@overload
+def program(*, nodes: int) -> Callable[[Callable[..., Coroutine[Any, Any, Any]]], Program]: ...
+def program(
+    function: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, *, nodes: int | None = None
+) -> Program | Callable[[Callable[..., Coroutine[Any, Any, Any]]], Program]:
+    """Mark an async function as a hybrid program; `nodes` is the most it can use."""
+
+    def mark(marked: Callable[..., Coroutine[Any, Any, Any]]) -> Program:
+        if not inspect.iscoroutinefunction(marked):
+            raise TypeError(f"a program is an async function; {marked!r} is not: write `async def`")
+        return Program(marked, nodes)
+
+    return mark if function is None else mark(function)

@@ -1,0 +1,168 @@
+"""Replay: drives a program through its phases, from the journal as far as that goes.
+
+Each phase has a key, its place in the program: the third await is "3", the second await of the
+first part that runs together there is "3.1.2". Keys do not depend on timing, so a replay finds
+its phases whatever order they ended in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from qtide.errors import QtideError
+from qtide.programs.job import Job
+from qtide.programs.journal import Journal, Record
+from qtide.programs.phase import Classical, Phase, Quantum, Task, Together
+from qtide.programs.values import Packed, Unstorable
+from qtide.world.world import World
+
+
+class Performer(Protocol):
+    """Whoever really runs phases: a strategy."""
+
+    async def classical(self, phase: Classical, key: str) -> list[Any]:
+        """Run the tasks of a phase."""
+
+    async def quantum(self, phase: Quantum, key: str) -> Any:
+        """Run the payload of a phase."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A phase began, ended, failed, or was found in the journal."""
+
+    state: Literal["begun", "done", "failed", "replayed"]
+    key: str
+    phase: Phase
+
+
+class Replay:
+    """One life of a driver: plays the program on a performer and writes the journal."""
+
+    def __init__(
+        self,
+        world: World,
+        performer: Performer,
+        journal: Journal,
+        job: Job,
+        tell: Callable[[Step], None] = lambda _: None,
+    ) -> None:
+        self._world = world
+        self._performer = performer
+        self._journal = journal
+        self._job = job
+        self._tell = tell
+        self._failures: dict[str, tuple[Phase, Exception]] = {}
+
+    async def play(self, program: Coroutine[Any, Any, Any], prefix: str = "") -> Any:
+        """Drive a coroutine of phases to its end; its result, or the exception it let out.
+
+        A QtideError is a failure of the run, not of a phase: the program has no say in it.
+        """
+        value, error, place = None, None, 0
+        while True:
+            failed_at = f"{prefix}{place}"
+            place += 1
+            try:
+                wish = program.send(value) if error is None else program.throw(error)
+            except StopIteration as end:
+                self._caught(failed_at)
+                return end.value
+            if error is not None:
+                self._caught(failed_at)
+            value, error = None, None
+            try:
+                value = await self._perform(wish, f"{prefix}{place}")
+            except QtideError:
+                program.close()
+                raise
+            except Exception as failure:
+                error = failure
+
+    async def _perform(self, wish: Any, key: str) -> Any:
+        match wish:
+            case Classical() | Quantum():
+                return await self._phase(wish, key)
+            case Together(parts):
+                parts_with_keys = ((part, f"{key}.{n}") for n, part in enumerate(parts, 1))
+                return await self._world.all_of(self._part(*each) for each in parts_with_keys)
+            case _:
+                raise QtideError(
+                    f"the program awaits {wish!r} at {key}; a program may await only task(), "
+                    "classical(), quantum(), together() and coroutines of these"
+                )
+
+    async def _part(self, part: Any, key: str) -> Any:
+        match part:
+            case Task():
+                return (await self._phase(Classical((part,)), key))[0]
+            case Classical() | Quantum():
+                return await self._phase(part, key)
+            case _:
+                return await self.play(part, f"{key}.")
+
+    async def _phase(self, phase: Phase, key: str) -> Any:
+        record = self._journal.find(key)
+        if record is not None:
+            return self._replayed(phase, key, record)
+        self._tell(Step("begun", key, phase))
+        try:
+            result = await self._run(phase, key)
+            self._journal.append(Record(key, asked(phase), self._pack(result, phase)))
+        except Exception as error:
+            self._failures[key] = (phase, error)
+            self._tell(Step("failed", key, phase))
+            raise
+        self._tell(Step("done", key, phase))
+        return result
+
+    async def _run(self, phase: Phase, key: str) -> Any:
+        with self._job.ledger.span("phase", phase.kind, phase.label):
+            if isinstance(phase, Classical):
+                return await self._performer.classical(phase, key)
+            return await self._performer.quantum(phase, key)
+
+    def _replayed(self, phase: Phase, key: str, record: Record) -> Any:
+        if record.asked != asked(phase):
+            raise QtideError(
+                f"the program no longer fits its journal: phase {key} is «{record.asked}» in the "
+                f"journal, but the program asks for «{asked(phase)}»; undo the change, or start "
+                "a new run"
+            )
+        outcome = self._job.values.unpack(Packed.from_json(record.outcome))
+        self._tell(Step("replayed", key, phase))
+        if record.failed:
+            raise outcome
+        return outcome
+
+    def _caught(self, place: str) -> None:
+        """The program went on after a failure: from now on the failure is part of its past.
+
+        A failure that nobody catches is not written, so that the phase runs again on resume.
+        """
+        for key, (phase, error) in list(self._failures.items()):
+            if key == place or key.startswith(f"{place}."):
+                outcome = self._pack(error, phase)
+                self._journal.append(Record(key, asked(phase), outcome, failed=True))
+                del self._failures[key]
+
+    def _pack(self, value: Any, phase: Phase) -> dict[str, Any]:
+        try:
+            return self._job.values.pack(value).as_json()
+        except Unstorable as error:
+            raise QtideError(
+                f"the result of the phase «{phase.label}» cannot be stored: {error}; "
+                "return plain data or arrays"
+            ) from None
+        except OSError as error:
+            raise QtideError(
+                f"the result of the phase «{phase.label}» cannot be written to "
+                f"{self._job.values.folder} ({error.strerror}); make room, then resume the run"
+            ) from error
+
+
+def asked(phase: Phase) -> str:
+    """What a phase asks for, as far as a replay must ask for the same."""
+    return f"{phase.kind} {phase.label}"

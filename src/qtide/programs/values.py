@@ -1,0 +1,105 @@
+"""Values on their way between program, nodes and journal: pickled, with large buffers in files.
+
+Arrays never pass through a pipe and never stand twice in the run's folder: each large buffer is
+a file named by its content.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LARGE = 1 << 16  # bytes; a pipe's own buffer: what is smaller travels faster inline
+
+
+class Unstorable(TypeError):  # noqa: N818 - reads as what the value is
+    """A value that cannot be pickled."""
+
+
+class Packed(NamedTuple):
+    """A value as bytes and the names of the files that hold its large buffers."""
+
+    data: bytes = b""
+    file: str = ""
+    buffers: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in a journal record."""
+        data = {"file": self.file} if self.file else {"data": b64encode(self.data).decode()}
+        return data | ({"buffers": list(self.buffers)} if self.buffers else {})
+
+    @staticmethod
+    def from_json(entry: dict[str, Any]) -> Packed:
+        """Back from a journal record."""
+        data = b64decode(entry.get("data", ""))
+        return Packed(data, entry.get("file", ""), tuple(entry.get("buffers", ())))
+
+
+class Values:
+    """The folder of large values of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def pack(self, value: Any, *, by_value: bool = False) -> Packed:
+        """Pickle; `by_value` sends functions that cannot be imported elsewhere as code."""
+        buffers: list[str] = []
+
+        def keep(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < LARGE:
+                return True
+            buffers.append(self._store(raw))
+            return False
+
+        data = _dumps(value, keep, by_value=by_value)
+        if len(data) < LARGE:
+            return Packed(data, buffers=tuple(buffers))
+        return Packed(file=self._store(memoryview(data)), buffers=tuple(buffers))
+
+    def unpack(self, packed: Packed) -> Any:
+        """The value again; its arrays are writable copies."""
+        data = (self.folder / packed.file).read_bytes() if packed.file else packed.data
+        # bytearray, since an array on bytes could not be written to
+        buffers = [bytearray((self.folder / name).read_bytes()) for name in packed.buffers]
+        return pickle.loads(data, buffers=buffers)
+
+    def _store(self, raw: memoryview) -> str:
+        """Write once under the content's own name, durably: a journal may soon rely on it."""
+        from hashlib import blake2b  # only here: an agent starts faster without
+        from tempfile import mkstemp
+
+        name = blake2b(raw, digest_size=16).hexdigest()
+        if not (self.folder / name).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, draft = mkstemp(dir=self.folder, prefix=".")
+            with os.fdopen(handle, "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(handle)
+            Path(draft).rename(self.folder / name)
+        return name
+
+
+def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value: bool) -> bytes:
+    """Plain pickle where it does; cloudpickle for code, and for what plain pickle cannot do."""
+    if not by_value:
+        try:
+            return pickle.dumps(value, protocol=5, buffer_callback=keep)
+        except Exception:
+            return _dumps(value, keep, by_value=True)
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=keep))
+    except Exception as error:
+        raise Unstorable(f"{_shown(value)} cannot be pickled: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:77]}…"

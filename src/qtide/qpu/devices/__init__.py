@@ -1,0 +1,1 @@
+"""Devices: what computes a payload's answer."""

@@ -1,0 +1,1 @@
+"""Runs: a program on a site under a strategy, in a folder that can be resumed."""

@@ -1,0 +1,91 @@
+"""The driver: plays one run on a site, from its folder and back into it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.errors import QtideError
+from qtide.ledger.ledger import Ledger
+from qtide.programs.arguments import parse
+from qtide.programs.job import Job
+from qtide.programs.journal import Journal
+from qtide.programs.load import load
+from qtide.programs.program import Program
+from qtide.programs.replay import Replay, Step
+from qtide.runs.folder import RunFolder
+from qtide.runs.site import Ground
+from qtide.runs.spec import Spec
+from qtide.strategies import Site, Strategy, Terms, strategy
+
+Tell = Callable[[str, Step], None]
+"""Hears of each step of a run of that name."""
+
+Playing = Coroutine[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: with a value, or with an error."""
+
+    run: RunFolder
+    value: Any = None
+    error: Exception | None = None
+
+
+async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
+    """Play a run to its end. Whatever the end, everything it held is given back."""
+    spec = run.spec
+    program = load(spec.program)
+    playing = program.prepare(*parse(program, spec.words), spec.seed)
+    journal = Journal(run.journal, program.name)
+    ledger = Ledger(run.name, ground.world.now, run.ledger)
+    job = Job(run.name, ledger, run.values, spec.seed)
+    try:
+        run.unfinish()
+        performer = _performer(spec, program, ground, job)
+        replay = Replay(ground.world, performer, journal, job, lambda step: tell(run.name, step))
+        value = await _play(performer, replay, playing, ledger, spec.strategy)
+        run.finish({"value": plain(value)})
+        return Outcome(run, value)
+    except Exception as error:
+        run.finish({"error": sentence(error)})
+        return Outcome(run, error=error)
+    finally:
+        playing.close()
+        ledger.close()
+        journal.close()
+
+
+def _performer(spec: Spec, program: Program, ground: Ground, job: Job) -> Strategy:
+    size = ground.cluster.size
+    nodes = spec.nodes or min(program.nodes or size, size)
+    terms = Terms(nodes, spec.expand_timeout, spec.favour, spec.idle_share)
+    return strategy(spec.strategy)(Site(ground.world, ground.cluster, ground.qpu, job), terms)
+
+
+async def _play(
+    performer: Strategy, replay: Replay, playing: Playing, ledger: Ledger, label: str
+) -> Any:
+    with ledger.span("run", "driver", label):
+        try:
+            await performer.open()
+            return await replay.play(playing)
+        finally:
+            await performer.close()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can show it."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def sentence(error: BaseException) -> str:
+    """An error as the user reads it: what it says, and where in the user's own lines."""
+    text = str(error) if isinstance(error, QtideError) else f"{type(error).__name__}: {error}"
+    return "\n".join([text, *getattr(error, "__notes__", [])])

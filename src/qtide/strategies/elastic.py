@@ -1,0 +1,67 @@
+"""elastic: a node for each task while it runs, back just as the quantum phase ends.
+
+The nodes of the phase after a quantum phase are asked for ahead of its expected end, by the time
+that grants take. Over each gap it decides, node by node, to keep or to give back: whichever is
+expected to cost less, idle nodes or lost time, as the user weighs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from qtide.programs.phase import Classical, Phase, Quantum
+from qtide.strategies.elastic_crew import ElasticCrew, Next
+from qtide.strategies.forecast import Forecast
+from qtide.strategies.strategy import Site, Strategy, Terms
+
+
+class Elastic(Strategy):
+    """Tells its crew what is needed now, what comes next, and when."""
+
+    crew: ElasticCrew
+
+    def __init__(self, site: Site, terms: Terms) -> None:
+        super().__init__(site, terms)
+        self._forecast = Forecast(site.world)
+
+    def new_crew(self) -> ElasticCrew:
+        """A crew that brings nodes early and decides about each spare one."""
+        return ElasticCrew(self.site, self.terms)
+
+    async def open(self) -> None:
+        """Nothing is held before a task needs it."""
+
+    async def classical(self, phase: Classical, key: str) -> list[Any]:
+        """A node for each task."""
+        end = self.site.world.now() + self._forecast.seconds(phase)
+        with self._forecast.during(phase, key):
+            work = self.crew.run(phase, key)
+            self._look_ahead(phase, lambda: end)
+            self.crew.bring(self.crew.load)
+            return await work
+
+    async def quantum(self, phase: Quantum, key: str) -> Any:
+        """A lease for this phase alone; meanwhile, nodes go and come back."""
+        with self._forecast.during(phase, key):
+            async with self.leased() as lease:
+                usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
+                end = self.site.world.now() + usual
+                # once the payload is handed in, the lease knows its place in the queue
+                self._look_ahead(phase, lambda: lease.outlook.end if lease.outlook else end)
+                return await self.solve(lease, phase, key)
+
+    def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
+        """Prepare for the classical phase that comes after this one."""
+        need = self._forecast.next_need(phase)
+        if need is None:
+            self.crew.expect(self._guess())
+        else:
+            self.crew.expect(Next(lambda: end() + need.after, need.nodes, need.seconds))
+
+    def _guess(self) -> Next:
+        """Nothing is known: suppose that it lasts as long again as it has until then."""
+        world, began = self.site.world, self.site.world.now()
+        usual = self.site.qpu.profile.seconds(None)
+        begins = lambda: 2 * world.now() - began + usual  # noqa: E731 - it is a moving value
+        return Next(begins, self.terms.nodes, 0.0, known=False)

@@ -1,0 +1,105 @@
+"""What every strategy is made of: the site it works on, its terms, its opening and closing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from qtide.clusters.cluster import Allocation, Cluster
+from qtide.programs.job import Job
+from qtide.programs.phase import Classical, Quantum
+from qtide.qpu.qpu import Lease, Qpu, QpuFailed
+from qtide.strategies.crew import Crew
+from qtide.world.world import World
+
+TRIES = 3
+"""How often a payload is handed to a QPU that fails on it."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a job runs."""
+
+    world: World
+    cluster: Cluster
+    qpu: Qpu
+    job: Job
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the user says about the trade between time and nodes. Times in seconds."""
+
+    nodes: int
+    """The most nodes the job may hold."""
+    expand_timeout: float = 5.0
+    """How long `malleable` waits for more nodes before it goes on with what it has."""
+    favour: float = 0.5
+    """What `elastic` weighs more: 0 is nodes alone, 1 is time alone."""
+    idle_share: float = 0.1
+    """How long a node that `elastic` asked for too early may idle, as a share of its next use."""
+
+
+class Strategy(ABC):
+    """Decides which nodes and which lease are held when. Heirs say so phase by phase."""
+
+    def __init__(self, site: Site, terms: Terms) -> None:
+        self.site = site
+        self.terms = terms
+        self.crew: Crew = self.new_crew()
+        self.lease: Lease | None = None
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Take what is held from the start."""
+
+    @abstractmethod
+    async def classical(self, phase: Classical, key: str) -> list[Any]:
+        """Run the tasks of a phase on nodes."""
+
+    @abstractmethod
+    async def quantum(self, phase: Quantum, key: str) -> Any:
+        """Run the payload of a phase on the QPU."""
+
+    async def close(self) -> None:
+        """Give everything back."""
+        if self.lease is not None:
+            self.lease.release()
+        await self.crew.dismiss()
+
+    def new_crew(self) -> Crew:
+        """A crew without nodes."""
+        return Crew(self.site.world, self.site.cluster, self.site.job, self.terms.nodes)
+
+    async def request(self, nodes: int, **terms: Any) -> Allocation:
+        """Ask the cluster for nodes for this job."""
+        return await self.site.cluster.request(self.site.job, nodes, **terms)
+
+    async def solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
+        """Run a payload, again if the QPU fails. The seed is the phase's: always the same."""
+        seed = seed_of(self.site.job, key)
+        for _ in range(TRIES - 1):
+            try:
+                return await lease.run(phase.payload, phase.shots, seed)
+            except QpuFailed:
+                continue
+        return await lease.run(phase.payload, phase.shots, seed)
+
+    @asynccontextmanager
+    async def leased(self) -> AsyncIterator[Lease]:
+        """A lease for as long as one phase takes."""
+        lease = await self.site.qpu.lease(self.site.job)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+
+def seed_of(job: Job, key: str) -> int:
+    """A seed that depends on nothing but the job's seed and the phase's place."""
+    digest = blake2b(f"{job.seed} {key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

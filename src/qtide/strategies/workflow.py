@@ -1,0 +1,29 @@
+"""workflow: an allocation for each phase, none between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.programs.phase import Classical, Quantum
+from qtide.strategies.strategy import Strategy
+
+
+class Workflow(Strategy):
+    """Each phase is a step of its own that queues for exactly what it needs."""
+
+    async def open(self) -> None:
+        """Nothing is held between phases."""
+
+    async def classical(self, phase: Classical, key: str) -> list[Any]:
+        """A crew for this phase alone."""
+        crew = self.new_crew()
+        try:
+            crew.join(await self.request(min(phase.nodes, self.terms.nodes)))
+            return await crew.run(phase, key)
+        finally:
+            await crew.dismiss()
+
+    async def quantum(self, phase: Quantum, key: str) -> Any:
+        """A lease for this phase alone."""
+        async with self.leased() as lease:
+            return await self.solve(lease, phase, key)

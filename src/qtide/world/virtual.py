@@ -1,0 +1,229 @@
+"""Virtual time: an event kernel that runs coroutines as fast as they come.
+
+What is to happen at one moment lies in one list, and a heap holds the moments alone: comparing
+bare floats, and touching the heap once a moment, is what makes the kernel fast. Nothing is ever
+searched for: a task that is woken early leaves a void turn behind, which is passed over.
+"""
+
+from __future__ import annotations
+
+import random
+from asyncio import CancelledError, InvalidStateError
+from collections.abc import Callable, Coroutine, Generator
+from heapq import heappop, heappush
+from types import coroutine
+from typing import Any, Generic, TypeVar
+
+from qtide.world.world import World
+
+T = TypeVar("T")
+
+
+class Stuck(RuntimeError):  # noqa: N818 - a state of the world, reported as such
+    """Nothing is left to happen, and the main task has not ended."""
+
+
+class VirtualFuture(Generic[T]):
+    """A result to come in virtual time.
+
+    Class attributes stand for what is not set yet: a model makes millions of these.
+    """
+
+    _done = False
+    _error: BaseException | None = None
+    _result: T
+    _turns: list[Turn] | None = None
+    _callbacks: list[Callable[[Any], object]] | None = None
+
+    def __init__(self, world: VirtualWorld) -> None:
+        self._world = world
+
+    def done(self) -> bool:
+        """Whether there is a result, an exception, or it was cancelled."""
+        return self._done
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return isinstance(self._error, CancelledError)
+
+    def result(self) -> T:
+        """The result; raises the exception if there is one."""
+        if not self._done:
+            raise InvalidStateError("the result is not there yet")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        """The exception, or None."""
+        return self._error
+
+    def set_result(self, result: T, /) -> None:
+        """Give the result."""
+        self._result = result
+        self._settle()
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Give an exception instead."""
+        self._error = exception
+        self._settle()
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Call `callback(self)` once done."""
+        if self._done:
+            callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def cancel(self) -> bool:
+        """End it with CancelledError."""
+        if self._done:
+            return False
+        self.set_exception(CancelledError())
+        return True
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self._done:
+            yield self
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def wake(self, turn: Turn) -> None:
+        """Make the turn ready once done."""
+        if self._turns is None:
+            self._turns = [turn]
+        else:
+            self._turns.append(turn)
+
+    def _settle(self) -> None:
+        if self._done:
+            raise InvalidStateError("the result was given already")
+        self._done = True
+        if self._turns:
+            self._world.ready += self._turns
+        for callback in self._callbacks or ():
+            callback(self)
+
+
+class Turn:
+    """A task's place among what is to happen; `step` runs the task up to its next wait."""
+
+    __slots__ = ("step", "task")
+
+    def __init__(self, step: Callable[[Any], Any], task: VirtualTask[Any]) -> None:
+        self.step = step
+        self.task = task
+
+
+class VirtualTask(VirtualFuture[T]):
+    """A coroutine on its way through virtual time."""
+
+    def __init__(self, world: VirtualWorld, work: Coroutine[Any, Any, T]) -> None:
+        super().__init__(world)
+        self._work = work
+        self._turn = Turn(work.send, self)
+        world.ready.append(self._turn)
+
+    def cancel(self) -> bool:
+        """Throw CancelledError into the coroutine, at the present moment."""
+        if self._done:
+            return False
+        self._turn.step = _void
+        self._turn = Turn(self._throw, self)
+        self._world.ready.append(self._turn)
+        return True
+
+    def _throw(self, _: None) -> Any:
+        self._turn.step = self._work.send
+        return self._work.throw(CancelledError())
+
+
+class VirtualWorld(World):
+    """Deterministic: the same seed gives the same order of events.
+
+    With a seed, events of the same moment happen in an order drawn by it, so that tests can go
+    through many interleavings; without, in the order in which they were made.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.events = 0
+        self._now = 0.0
+        self._moments: list[float] = []
+        self._turns: dict[float, list[Turn]] = {}
+        self.ready: list[Turn] = []
+        self._shuffle = None if seed is None else random.Random(seed).shuffle
+
+    def now(self) -> float:
+        """Seconds since the beginning of this world."""
+        return self._now
+
+    @staticmethod
+    @coroutine
+    def sleep(seconds: float) -> Generator[float, None, None]:
+        """Let virtual `seconds` pass (a bare generator: this is the hottest call of a model)."""
+        yield seconds
+
+    def future(self) -> VirtualFuture[Any]:
+        """A new virtual future."""
+        return VirtualFuture(self)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> VirtualTask[T]:
+        """Run `work` from the present moment on."""
+        return VirtualTask(self, work)
+
+    async def offload(self, function: Callable[..., T], *args: Any) -> T:
+        """Call it at once: computing takes no virtual time."""
+        return function(*args)
+
+    def run(self, main: Coroutine[Any, Any, T], until: float = float("inf")) -> T:
+        """Run `main`, and all it started, until `main` ends; TimeoutError once `until` has come."""
+        task = self.start(main)
+        self._run(task, until)
+        if not task.done():
+            if self._moments:
+                raise TimeoutError(f"the virtual clock reached {until:g} s")
+            raise Stuck(f"nothing is left to happen at {self._now:g} s")
+        return task.result()
+
+    def _run(self, main: VirtualTask[Any], until: float) -> None:
+        """Go from moment to moment; the turns of one in order, then those they made ready."""
+        moments = self._moments
+        while not main._done:
+            if self.ready:
+                due, self.ready = self.ready, []
+            elif moments and moments[0] <= until:
+                self._now = heappop(moments)
+                due = self._turns.pop(self._now)
+            else:
+                return
+            if self._shuffle:
+                self._shuffle(due)
+            self.events += len(due)
+            self._take(due)
+
+    def _take(self, due: list[Turn]) -> None:
+        now, moments, turns = self._now, self._moments, self._turns
+        for turn in due:
+            try:
+                wish = turn.step(None)
+            except StopIteration as stop:
+                turn.task.set_result(stop.value)
+            except BaseException as error:
+                turn.task.set_exception(error)
+            else:
+                if wish.__class__ is float or wish.__class__ is int:
+                    moment = now + wish if wish > 0 else now
+                    if moment in turns:
+                        turns[moment].append(turn)
+                    else:
+                        turns[moment] = [turn]
+                        heappush(moments, moment)
+                elif wish is not None:
+                    wish.wake(turn)
+
+
+def _void(_: None) -> None:
+    """The step of a turn whose task was cancelled in the meantime."""

@@ -1,0 +1,125 @@
+"""The one interface of time: whoever awaits only what a world gives runs in every world."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Future(Protocol[T]):
+    """A result to come. A started task is one as well. asyncio's futures have this shape."""
+
+    def done(self) -> bool:
+        """Whether there is a result, an exception, or it was cancelled."""
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+
+    def result(self) -> T:
+        """The result; raises the exception if there is one."""
+
+    def exception(self) -> BaseException | None:
+        """The exception, or None."""
+
+    def set_result(self, result: T, /) -> None:
+        """Give the result."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Give an exception instead."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Call `callback(self)` once done."""
+
+    def cancel(self) -> bool:
+        """Ask it to stop; False if it is done already."""
+
+    def __await__(self) -> Generator[Any, None, T]: ...
+
+
+class World(ABC):
+    """A clock and the tasks that live by it."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on this world's clock."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Let `seconds` pass."""
+
+    @abstractmethod
+    def future(self) -> Future[Any]:
+        """A new future that nobody has answered yet."""
+
+    @abstractmethod
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Let `work` run beside the caller."""
+
+    @abstractmethod
+    def offload(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Call a function that computes for a while without stopping the others."""
+
+    @abstractmethod
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end, from outside of any world."""
+
+    async def settled(self, futures: Iterable[Future[Any]]) -> None:
+        """Wait until all are done, whatever became of them."""
+        await self._gate(list(futures), first=False)
+
+    async def first_of(self, futures: Sequence[Future[T]]) -> Future[T]:
+        """Wait until one is done, and return it; the others go on."""
+        await self._gate(futures, first=True)
+        return next(each for each in futures if each.done())
+
+    async def all_of(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run all side by side to their ends; then raise what the first in order raised, if any.
+
+        Waiting for all, and failing by position, keeps the outcome the same whatever the timing.
+        """
+        tasks = [self.start(work) for work in works]
+        try:
+            await self.settled(tasks)
+        except CancelledError:
+            await self.cancel(tasks)
+            raise
+        return [task.result() for task in tasks]
+
+    async def timeout(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; TimeoutError (and `work` cancelled) if that takes longer."""
+        task: Future[T] = self.start(work)
+        alarm: Future[Any] = self.start(self.sleep(seconds))
+        either: list[Future[Any]] = [task, alarm]
+        try:
+            await self.first_of(either)
+            if task.done():
+                return task.result()
+            raise TimeoutError
+        finally:
+            await self.cancel(either)
+
+    async def cancel(self, tasks: Iterable[Future[Any]]) -> None:
+        """Cancel those that run, and wait until they have cleaned up."""
+        running = [task for task in tasks if task.cancel()]
+        await self.settled(running)
+
+    async def _gate(self, futures: Sequence[Future[Any]], *, first: bool) -> None:
+        pending = [each for each in futures if not each.done()]
+        if not pending or (first and len(pending) < len(futures)):
+            return
+        gate = self.future()
+        missing = 1 if first else len(pending)
+
+        def one_more(_: object) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0 and not gate.done():
+                gate.set_result(None)
+
+        for each in pending:
+            each.add_done_callback(one_more)
+        await gate
