@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -66,7 +67,8 @@ class Ledger:
         self.job = job
         self.clock = clock
         self.events: list[Event] = []
-        self._file: TextIO | None = file.open("a", buffering=1) if file else None
+        self.error: OSError | None = None
+        self._file: TextIO | None = _appending(file) if file else None
         self._identities = count(1)
 
     def span(self, what: What, lane: str, label: str = "") -> Span:
@@ -77,20 +79,36 @@ class Ledger:
         return Span(self, identity)
 
     def write(self, event: Event) -> None:
-        """Append one event; a ledger in a file keeps nothing in memory."""
+        """Append one event; a ledger in a file keeps nothing in memory.
+
+        A run does not end because of its ledger: after a failure (`error`) it is left incomplete.
+        """
         if self._file is None:
             self.events.append(event)
-        else:
-            self._file.write(json.dumps(event) + "\n")
+        elif self.error is None:
+            try:
+                self._file.write(json.dumps(event) + "\n")
+            except OSError as error:
+                self.error = error
 
     def intervals(self) -> list[Interval]:
-        """All spans written so far by this ledger."""
+        """All spans of a ledger in memory."""
         return list(intervals(self.events))
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):
+                self._file.close()
+
+
+def _appending(file: Path) -> TextIO:
+    """Open for appending; a line that a dead driver left torn is ended first."""
+    torn = file.exists() and not file.read_bytes().endswith(b"\n")
+    opened = file.open("a", buffering=1)
+    if torn:
+        opened.write("\n")
+    return opened
 
 
 def read(file: Path) -> list[Interval]:

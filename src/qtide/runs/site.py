@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qtide.clusters.cluster import Cluster, NotEnoughNodes
+from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
 from qtide.qpu.devices.annealer import Annealer
 from qtide.qpu.profile import profile
@@ -30,44 +30,52 @@ class Ground:
     qpu: Qpu
 
 
-def world_for(spec: Spec) -> World:
-    """Real time on a real cluster, virtual time on a simulated one."""
-    kind, _ = cluster_kind(spec)
+def check_site(spec: Spec) -> None:
+    """Refuse what cannot be put up, with a sentence."""
+    kind, size = _cluster_kind(spec)
+    if spec.nodes is not None and not 1 <= spec.nodes <= size:
+        raise UsageError(
+            f"--nodes {spec.nodes} does not fit: the cluster has {size}; give 1 to {size}, or "
+            f"a larger cluster as in --cluster {kind}:{max(spec.nodes, 1)}"
+        )
     if not spec.time_scale > 0:
         raise UsageError(f"--time-scale has to be above 0, not {spec.time_scale:g}")
+    if spec.vqpus < 1:
+        raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
+    if spec.cores is not None and spec.cores < 1:
+        raise UsageError(f"--cores has to be at least 1, not {spec.cores}")
+    profile(spec.qpu)
+
+
+def world_for(spec: Spec) -> World:
+    """Real time on a real cluster, virtual time on a simulated one."""
+    kind, _ = _cluster_kind(spec)
     return VirtualWorld() if kind == "simulated" else RealWorld(spec.time_scale)
-
-
-def cluster_kind(spec: Spec) -> tuple[str, int]:
-    """The kind of cluster and its size, from a name like `local` or `local:4`."""
-    kind, _, size = spec.cluster.partition(":")
-    if kind not in KINDS:
-        raise UsageError(f"there is no cluster {kind!r}; there are: {', '.join(KINDS)}")
-    if size and not (size.isdecimal() and int(size) > 0):
-        raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {size!r}")
-    return kind, int(size) if size else max(spec.nodes or 0, DEFAULT_NODES)
 
 
 @asynccontextmanager
 async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Ground]:
     """Put up the cluster and the QPU; leave nothing behind."""
-    kind, size = cluster_kind(spec)
-    if spec.nodes is not None and not 1 <= spec.nodes <= size:
-        raise NotEnoughNodes(
-            f"--nodes {spec.nodes} does not fit: the cluster has {size}; give 1 to {size}, or "
-            f"a larger cluster as in --cluster {kind}:{max(spec.nodes, 1)}"
-        )
-    if spec.vqpus < 1:
-        raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     qpu = Qpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
-    cluster = _cluster(kind, size, spec, world, log)
+    cluster = _cluster(spec, world, log)
     try:
         yield Ground(world, cluster, qpu)
     finally:
         await cluster.close()
 
 
-def _cluster(kind: str, size: int, spec: Spec, world: World, log: Path | None) -> Cluster:
+def _cluster_kind(spec: Spec) -> tuple[str, int]:
+    """The kind of cluster and its size, from a name like `local` or `local:4`."""
+    kind, _, size = spec.cluster.partition(":")
+    if kind not in KINDS:
+        raise UsageError(f"there is no cluster {kind!r}; there are: {', '.join(KINDS)}")
+    if size and not (size.isdecimal() and int(size) > 0):
+        raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {size!r}")
+    return kind, int(size) if size else DEFAULT_NODES
+
+
+def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
+    _, size = _cluster_kind(spec)
     if isinstance(world, RealWorld):
         from qtide.clusters.local import Limits, LocalCluster
 

@@ -1,0 +1,74 @@
+"""qtide compare: every strategy, one table, one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.progress import Progress
+from qtide.cli.run import check
+from qtide.cli.show import as_json, err, out, show_table
+from qtide.errors import UsageError
+from qtide.programs.replay import Step
+from qtide.runs.comparison import Case, notes, report
+from qtide.runs.comparison import compare as run_all
+from qtide.runs.folder import stamp
+from qtide.runs.spec import Spec
+from qtide.strategies import STRATEGIES
+from qtide.strategies import strategy as known_strategy
+
+
+@options.takes_spec
+def compare(
+    spec: Spec,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(help="A strategy to compare; may be repeated. [default: all]"),
+    ] = None,
+    jobs: Annotated[
+        list[int] | None, typer.Option(help="Jobs at once; may be repeated. [default: 1]")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Its name. [default: program and time]")] = "",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Run a program under several strategies; the QPU is shared by as many as there are jobs.
+
+    Example: qtide compare synthetic published --cluster simulated --jobs 1 --jobs 2
+    """
+    title = check(spec)
+    folder = runs / (name or f"compare-{title}-{stamp()}")
+    if folder.exists():
+        raise UsageError(f"{folder} is there already; choose another --name")
+    cases = _run(folder, spec, strategy or list(STRATEGIES), jobs or [1])
+    _show(folder, cases, json_wanted=json)
+
+
+def _run(folder: Path, spec: Spec, strategies: list[str], jobs: list[int]) -> list[Case]:
+    for each in strategies:
+        known_strategy(each)
+    for number in jobs:
+        if number < 1:
+            raise UsageError(f"--jobs has to be at least 1, not {number}")
+    progress = Progress(err)
+
+    def tell(case: Case, run: str, step: Step) -> None:
+        progress.tell(f"{case.strategy} × {case.jobs}", run, step)
+
+    with progress.shown():
+        return run_all(folder, spec, strategies, jobs, tell)
+
+
+def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
+    made = report(folder, cases)
+    if json_wanted:
+        lines = [case.as_dict() for case in cases]
+        as_json({"folder": str(folder), "report": str(made.page), "cases": lines})
+        return
+    show_table(cases)
+    for note in notes(cases[0].runs[0].spec):
+        out.print(note, markup=False, highlight=False)
+    out.print(f"report: {made.page}", markup=False, highlight=False)

@@ -1,0 +1,44 @@
+"""qtide list: the runs there are."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from qtide.cli import options
+from qtide.cli.show import as_json, out
+from qtide.runs.folder import RunFolder
+
+
+def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
+    """List the runs, newest last.
+
+    Example: qtide list --json
+    """
+    rows = [_row(run, runs) for run in sorted(RunFolder.all(runs), key=lambda run: run.created)]
+    if json:
+        as_json(rows)
+        return
+    if not rows:
+        out.print(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
+        return
+    table = Table(*rows[0], box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    out.print(table)
+
+
+def _row(run: RunFolder, root: Path) -> dict[str, Any]:
+    spec = run.spec
+    return {
+        "run": str(run.path.relative_to(root)),
+        "state": run.state,
+        "program": Path(spec.program).name,
+        "strategy": spec.strategy,
+        "cluster": spec.cluster,
+        "created": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created)),
+    }

@@ -1,0 +1,83 @@
+"""The command `qtide`: gathers the commands and turns errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from asyncio import CancelledError
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qtide import __version__
+from qtide.cli.compare import compare
+from qtide.cli.list import list_runs
+from qtide.cli.report import report
+from qtide.cli.resume import resume
+from qtide.cli.run import run
+from qtide.errors import QtideError, UsageError
+
+CONFIG = Path("qtide.toml")
+INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Share scarce quantum processors among the jobs of an HPC cluster.",
+)
+
+OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("run", context_settings=OWN_ARGUMENTS)(run)
+app.command("resume")(resume)
+app.command("list")(list_runs)
+app.command("report")(report)
+app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A TOML file with a table of options a command. [default: qtide.toml]"),
+    ] = None,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error came from.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Options of every command."""
+    context.default_map = _settings(config)
+
+
+def main() -> None:
+    """Run the command line."""
+    words = sys.argv[1:]
+    if words == ["--version"]:
+        typer.echo(f"qtide {__version__}")
+        return
+    try:
+        app(words)
+    except QtideError as error:
+        if "--traceback" in words:
+            raise
+        typer.echo(f"qtide: {error}", err=True)
+        sys.exit(error.exit_code)
+    except CancelledError:
+        typer.echo("qtide: interrupted; everything was given back: qtide resume last", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _settings(config: Path | None) -> dict[str, Any]:
+    """Options from a file: a table for each command, or plain entries for all of them."""
+    if config is None and not CONFIG.exists():
+        return {}
+    path = config or CONFIG
+    try:
+        entries = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error}") from None
+    return entries

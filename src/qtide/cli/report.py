@@ -1,0 +1,43 @@
+"""qtide report: a run, or a comparison, as one page with its timelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.show import as_json, out, show_table
+from qtide.errors import UsageError
+from qtide.runs.comparison import read_cases
+from qtide.runs.comparison import report as write
+from qtide.runs.folder import RunFolder
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run or comparison: its name or folder, or `last`.")],
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Write report.html, and the timelines as PNG and SVG, into the folder of a run.
+
+    Example: qtide report last
+    """
+    folder = _folder(run, runs)
+    cases = read_cases(folder)
+    if not any(case.panel().intervals for case in cases):
+        raise UsageError(f"{folder} has no ledger yet; run it first")
+    made = write(folder, cases)
+    if json:
+        as_json({"page": str(made.page), "pictures": [str(each) for each in made.pictures]})
+        return
+    show_table(cases)
+    out.print(f"report: {made.page}", markup=False, highlight=False)
+
+
+def _folder(name: str, runs: Path) -> Path:
+    for path in (runs / name, Path(name)):
+        if name != "last" and path.is_dir() and any(path.rglob("run.json")):
+            return path
+    return RunFolder.find(runs, name).path

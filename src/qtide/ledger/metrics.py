@@ -1,0 +1,98 @@
+"""The figures by which strategies are compared, from intervals alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qtide.ledger.cover import Cover, Covers, covers, merge, runs, seconds
+from qtide.ledger.ledger import Interval, What
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    """When one job ran; `wall` leaves out the time between a dead driver and its successor."""
+
+    job: str
+    start: float
+    end: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a set of jobs that ran together took, in seconds and node-seconds."""
+
+    jobs: tuple[JobTime, ...] = ()
+    total: float = 0.0
+    nodes_held: float = 0.0
+    nodes_busy: float = 0.0
+    qpu_busy: float = 0.0
+    qpu_occupancy: float = 0.0
+    slots_held: float = 0.0
+    quantum: float = 0.0
+    queue_nodes: float = 0.0
+    queue_qpu: float = 0.0
+
+    @property
+    def queue(self) -> float:
+        """Seconds that requests stood in a queue."""
+        return self.queue_nodes + self.queue_qpu
+
+    @property
+    def mean_wall(self) -> float:
+        """The wall time of a job, on average."""
+        return _ratio(sum(each.wall for each in self.jobs), len(self.jobs))
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the held node-seconds in which the node worked."""
+        return _ratio(self.nodes_busy, self.nodes_held)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, the derived ones too, ready for JSON."""
+        derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
+        return asdict(self) | {"jobs": [asdict(each) for each in self.jobs]} | derived
+
+
+def measure(intervals: Iterable[Interval]) -> Metrics:
+    """The metrics of jobs that ran together."""
+    found = covers(intervals)
+    jobs = tuple(_job_time(job, cover) for job, cover in runs(found).items() if cover)
+    total = max(each.end for each in jobs) - min(each.start for each in jobs) if jobs else 0.0
+    devices = _devices(found)
+    qpu_busy = sum(map(seconds, devices))
+    return Metrics(
+        jobs=jobs,
+        total=total,
+        nodes_held=_sum(found, "held", lambda lane: lane.startswith("node/")),
+        nodes_busy=_sum(found, "busy", lambda lane: lane.startswith("node/")),
+        qpu_busy=qpu_busy,
+        qpu_occupancy=_ratio(qpu_busy, total * len(devices)),
+        slots_held=_sum(found, "held", lambda lane: lane.startswith("vqpu/")),
+        quantum=_sum(found, "phase", lambda lane: lane == "quantum"),
+        queue_nodes=_sum(found, "wait", lambda lane: lane == "nodes"),
+        queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
+    )
+
+
+def _job_time(job: str, cover: Cover) -> JobTime:
+    return JobTime(job, cover[0][0], cover[-1][1], seconds(cover))
+
+
+def _devices(found: Covers) -> list[Cover]:
+    """When each device worked, for whichever job."""
+    busy: dict[str, Cover] = {}
+    for (what, lane, _), cover in found.items():
+        if what == "busy" and lane.startswith("qpu/"):
+            busy[lane] = merge([*busy.get(lane, []), *cover])
+    return list(busy.values())
+
+
+def _sum(found: Covers, what: What, lane: Callable[[str], bool]) -> float:
+    return sum(seconds(cover) for key, cover in found.items() if key[0] == what and lane(key[1]))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

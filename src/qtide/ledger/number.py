@@ -1,0 +1,30 @@
+"""Numbers as people read them, the same in tables, pictures and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def decimals(values: Sequence[float]) -> int:
+    """The digits after the point that a column needs: short runs are told apart too."""
+    return 1 if max(values, default=0.0) >= 10 else 3
+
+
+def grouped(value: float, digits: int = 1) -> str:
+    """1057.84 as 1,057.8."""
+    return f"{value:,.{digits}f}"
+
+
+def brief(value: float) -> str:
+    """A number on its own, with the digits it needs."""
+    return grouped(value, 0 if value == 0 or value >= 10_000 else decimals([value]))
+
+
+def percent(value: float) -> str:
+    """0.4512 as 45.1%."""
+    return f"{value:.1%}"
+
+
+def times(value: float) -> str:
+    """0.85 as 0.85×."""
+    return f"{value:.2f}×"

@@ -1,0 +1,119 @@
+"""A comparison: the same program under several strategies, by one and by more jobs at once."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qtide.errors import QtideError
+from qtide.ledger.metrics import measure
+from qtide.ledger.panel import Panel
+from qtide.programs.replay import Step
+from qtide.runs.driver import Tell, sentence
+from qtide.runs.folder import RunFolder
+from qtide.runs.session import play
+from qtide.runs.spec import Spec
+
+if TYPE_CHECKING:
+    from qtide.ledger.report import Report
+
+
+@dataclass(frozen=True)
+class Case:
+    """One strategy with so many jobs at once, and their runs."""
+
+    strategy: str
+    jobs: int
+    runs: tuple[RunFolder, ...]
+
+    def panel(self) -> Panel:
+        """What the ledgers of its jobs say together."""
+        spans = [span for run in self.runs for span in run.intervals()]
+        names = tuple(run.name for run in self.runs)
+        return Panel(self.strategy, names, spans, measure(spans))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its figures, for JSON."""
+        figures = self.panel().metrics.as_dict()
+        return figures | {"strategy": self.strategy, "jobs": self.jobs, "by_job": figures["jobs"]}
+
+
+def compare(
+    folder: Path,
+    spec: Spec,
+    strategies: Sequence[str],
+    jobs: Sequence[int],
+    tell: Callable[[Case, str, Step], None],
+) -> list[Case]:
+    """Run every case, one after the other; all have to give the same result."""
+    cases = []
+    for number in jobs:
+        for strategy in strategies:
+            case = _create(folder, replace(spec, strategy=strategy), number)
+            cases.append(case)
+            _play(case, partial(tell, case))
+    _agree(cases)
+    return cases
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """The cases of an earlier comparison, or of a single run."""
+    found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
+    for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
+        found[_siblings(run), run.spec.strategy].append(run)
+    return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
+
+
+def report(folder: Path, cases: Sequence[Case]) -> Report:
+    """The page and the pictures of a comparison."""
+    from qtide.ledger.report import Group, write_report  # matplotlib is heavy
+
+    groups: dict[int, list[Panel]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel())
+    spec = cases[0].runs[0].spec
+    title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
+    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
+    return write_report(folder, title, made, notes(spec))
+
+
+def notes(spec: Spec) -> list[str]:
+    """What one has to know to read the figures."""
+    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu} as {spec.vqpus} virtual, seed {spec.seed}."]
+    if spec.cluster.startswith("simulated"):
+        lines.append("Virtual time: nothing was waited for; the strategies' own code decided.")
+    elif spec.time_scale != 1:
+        lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
+    return lines
+
+
+def _create(folder: Path, spec: Spec, jobs: int) -> Case:
+    spec = replace(spec, vqpus=max(spec.vqpus, jobs))
+    root = folder / f"{jobs}-jobs" / spec.strategy
+    runs = (RunFolder.create(root, f"job-{n}", spec) for n in range(1, jobs + 1))
+    return Case(spec.strategy, jobs, tuple(runs))
+
+
+def _play(case: Case, tell: Tell) -> None:
+    for outcome in play(case.runs, tell):
+        if outcome.error is not None:
+            raise QtideError(f"{case.strategy} failed: {sentence(outcome.error)}")
+
+
+def _agree(cases: Sequence[Case]) -> None:
+    ends = {json.dumps((run.end or {}).get("value")) for case in cases for run in case.runs}
+    if len(ends) > 1:
+        raise QtideError(
+            f"the strategies gave {len(ends)} different results: between its phases the program "
+            "depends on something other than its arguments and its seed"
+        )
+
+
+def _siblings(run: RunFolder) -> int:
+    """How many jobs ran together: in a comparison, they lie side by side in one folder."""
+    return max(1, sum(1 for _ in run.path.parent.glob("job-*/run.json")))

@@ -1,0 +1,55 @@
+"""A workbench for tests: a virtual world with a cluster, a QPU, and jobs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
+from qtide.ledger import Interval, Ledger
+from qtide.programs.job import Job
+from qtide.programs.values import Values
+from qtide.qpu.devices.annealer import Annealer
+from qtide.qpu.profile import Profile
+from qtide.qpu.qpu import Qpu
+from qtide.strategies import Site
+from qtide.world.virtual import VirtualWorld
+
+INSTANT = Profile("instant", 0.0, 0.0, 1)
+
+
+class Bench:
+    """Everything a strategy needs, in virtual time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        slots: int = 1,
+        delays: Delays = Delays(),  # noqa: B008 - frozen
+        losses: Sequence[Loss] = (),
+        fails: Callable[[int], bool] = lambda _: False,
+        seed: int | None = None,
+        profile: Profile = INSTANT,
+    ) -> None:
+        self.folder = folder
+        self.world = VirtualWorld(seed)
+        self.cluster = SimulatedCluster(self.world, nodes, delays, losses)
+        self.qpu = Qpu(self.world, Annealer(), profile, slots, fails)
+        self.jobs: list[Job] = []
+
+    def job(self, name: str = "job") -> Job:
+        job = Job(name, Ledger(name, self.world.now), Values(self.folder / name))
+        self.jobs.append(job)
+        return job
+
+    def site(self, name: str = "job") -> Site:
+        return Site(self.world, self.cluster, self.qpu, self.job(name))
+
+    def run(self, main: Coroutine[Any, Any, Any], until: float = 1e6) -> Any:
+        return self.world.run(main, until)
+
+    def intervals(self) -> list[Interval]:
+        return [span for job in self.jobs for span in job.ledger.intervals()]

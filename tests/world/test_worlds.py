@@ -1,0 +1,163 @@
+"""What holds in every world, real and virtual."""
+
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from qtide.world import World
+from qtide.world.real import RealWorld
+from qtide.world.virtual import VirtualWorld
+
+Worlds = pytest.mark.parametrize("make", [lambda: RealWorld(0.01), VirtualWorld])
+Make = Callable[[], World]
+
+
+def play(world: World, main: Callable[[World], Coroutine[Any, Any, Any]]) -> Any:
+    return world.run(main(world))
+
+
+async def after(world: World, seconds: float, value: Any) -> Any:
+    await world.sleep(seconds)
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+@Worlds
+def test_sleep_lets_time_pass(make: Make) -> None:
+    async def main(world: World) -> float:
+        before = world.now()
+        await world.sleep(2.0)
+        return world.now() - before
+
+    assert play(make(), main) >= 2.0 - 1e-6
+
+
+@Worlds
+def test_all_of_gives_results_in_order(make: Make) -> None:
+    async def main(world: World) -> list[str]:
+        return await world.all_of([after(world, 3, "slow"), after(world, 1, "fast")])
+
+    assert play(make(), main) == ["slow", "fast"]
+
+
+@Worlds
+def test_all_of_waits_for_all_and_raises_by_position(make: Make) -> None:
+    ended = []
+
+    async def main(world: World) -> None:
+        async def witness() -> None:
+            await world.sleep(5)
+            ended.append("witness")
+
+        late, early = ValueError("late"), ValueError("early")
+        works = [witness(), after(world, 3, late), after(world, 1, early)]
+        await world.all_of(works)
+
+    with pytest.raises(ValueError, match="late"):
+        play(make(), main)
+    assert ended == ["witness"]
+
+
+@Worlds
+def test_first_of_returns_the_first_to_end(make: Make) -> None:
+    async def main(world: World) -> Any:
+        works = [world.start(after(world, 9, "slow")), world.start(after(world, 1, "fast"))]
+        first = await world.first_of(works)
+        await world.cancel(works)
+        return first.result()
+
+    assert play(make(), main) == "fast"
+
+
+@Worlds
+def test_timeout_gives_the_result_in_time(make: Make) -> None:
+    async def main(world: World) -> str:
+        return await world.timeout(5, after(world, 1, "in time"))
+
+    assert play(make(), main) == "in time"
+
+
+@Worlds
+def test_timeout_cancels_what_takes_longer(make: Make) -> None:
+    cleaned = []
+
+    async def main(world: World) -> None:
+        async def slow() -> None:
+            try:
+                await world.sleep(100)
+            finally:
+                cleaned.append(True)
+
+        await world.timeout(1, slow())
+
+    with pytest.raises(TimeoutError):
+        play(make(), main)
+    assert cleaned == [True]
+
+
+@Worlds
+def test_a_cancelled_task_cleans_up_and_says_so(make: Make) -> None:
+    async def main(world: World) -> tuple[bool, list[str]]:
+        seen = []
+
+        async def work() -> None:
+            try:
+                await world.sleep(100)
+            except CancelledError:
+                await world.sleep(1)
+                seen.append("cleaned")
+                raise
+
+        task = world.start(work())
+        await world.sleep(1)
+        await world.cancel([task])
+        return task.cancelled(), seen
+
+    assert play(make(), main) == (True, ["cleaned"])
+
+
+@Worlds
+def test_cancelling_a_waiter_cancels_what_it_waits_for(make: Make) -> None:
+    async def main(world: World) -> list[str]:
+        seen = []
+
+        async def child() -> None:
+            try:
+                await world.sleep(100)
+            finally:
+                seen.append("child")
+
+        parent = world.start(world.all_of([child(), child()]))
+        await world.sleep(1)
+        await world.cancel([parent])
+        return seen
+
+    assert play(make(), main) == ["child", "child"]
+
+
+@Worlds
+def test_a_future_wakes_all_who_wait_for_it(make: Make) -> None:
+    async def main(world: World) -> list[int]:
+        future = world.future()
+
+        async def wait(number: int) -> int:
+            return int(await future) + number
+
+        tasks = [world.start(wait(number)) for number in (1, 2)]
+        await world.sleep(1)
+        future.set_result(10)
+        await world.settled(tasks)
+        return [task.result() for task in tasks]
+
+    assert play(make(), main) == [11, 12]
+
+
+@Worlds
+def test_offload_computes(make: Make) -> None:
+    async def main(world: World) -> int:
+        return await world.offload(max, 3, 7)
+
+    assert play(make(), main) == 7
