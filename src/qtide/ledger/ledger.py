@@ -7,6 +7,7 @@ ledger: what it had open ends at its last event.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,11 +105,17 @@ class Ledger:
 
 def _appending(file: Path) -> TextIO:
     """Open for appending; a line that a dead driver left torn is ended first."""
-    torn = file.exists() and not file.read_bytes().endswith(b"\n")
+    torn = file.is_file() and file.stat().st_size > 0 and _last_byte(file) != b"\n"
     opened = file.open("a", buffering=1)
     if torn:
         opened.write("\n")
     return opened
+
+
+def _last_byte(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        opened.seek(-1, os.SEEK_END)
+        return opened.read(1)
 
 
 def read(file: Path) -> list[Interval]:
