@@ -113,7 +113,12 @@ class Allocation(ABC):
     def __init__(self, nodes: Sequence[Node], granted: float, beside: Any = None) -> None:
         self.nodes = tuple(nodes)
         self.granted = granted
-        self.beside = beside
+        self._beside = beside
+
+    def take_beside(self) -> Any:
+        """What was granted together with the nodes; from now on it is the taker's to give back."""
+        beside, self._beside = self._beside, None
+        return beside
 
     @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:

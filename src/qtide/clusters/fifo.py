@@ -45,8 +45,8 @@ class FifoAllocation(Allocation):
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:
-            if self.beside is not None:
-                self.beside.release()
+            if self._beside is not None:
+                self._beside.release()
             self._release = self._cluster.world.start(self._retire())
         return self._cluster.world.settled([self._release])
 

@@ -31,6 +31,9 @@ class Crew:
 
     A node that is lost is replaced, and its task runs again. Heirs say what becomes of a node
     that has nothing to do.
+
+    No crew waits for nodes while it holds on to what others may wait for: `starving` crews give
+    up their idle nodes, and `on_starving` lets the strategy give up its lease.
     """
 
     def __init__(self, world: World, cluster: Cluster, job: Job, most: int) -> None:
@@ -39,10 +42,16 @@ class Crew:
         self.job = job
         self.most = most
         self.load = 0
-        """How many nodes the unfinished tasks can use."""
+        """How many nodes the unfinished tasks can use,"""
+        self.singles = 0
+        """and those of them that are content with one."""
+        self.on_starving: Callable[[], None] = lambda: None
         self.idle: deque[Node] = deque()
         self._home: dict[Node, Allocation] = {}
         self._waiting: deque[Waiting] = deque()
+        self.coming = 0
+        """How many nodes were asked for and are not here yet."""
+        self._regrouping = 0
         self._errands: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
         self._seconds: dict[tuple[str, int], float] = {}
@@ -52,17 +61,23 @@ class Crew:
         """How many nodes are held."""
         return len(self._home)
 
+    @property
+    def starving(self) -> bool:
+        """Whether nothing goes on until the cluster grants more."""
+        return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
+
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """The results of a phase's tasks."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
         self.load += phase.nodes
+        self.singles += sum(task.nodes == 1 for task in phase.tasks)
         return self._run(phase, key)
 
     def join(self, allocation: Allocation) -> None:
         """Nodes are there."""
+        self._home |= dict.fromkeys(allocation.nodes, allocation)
         for node in allocation.nodes:
-            self._home[node] = allocation
             node.lost.add_done_callback(self._forgetting(node))
             if node in self._home:
                 self._offer(node)
@@ -72,8 +87,11 @@ class Crew:
         await self.world.settled([self._release(each) for each in allocations])
 
     def give_back(self, node: Node) -> None:
-        """Give the grant of a node back while other things go on."""
-        self._release(self._home[node])
+        """Give the grant of a node back while other things go on, once all its nodes are idle."""
+        allocation = self._home.get(node)
+        held = [each for each, home in self._home.items() if home is allocation]
+        if allocation is not None and all(each in self.idle for each in held):
+            self._release(allocation)
 
     async def shrink(self, keep: int = 0) -> None:
         """Give back all but the first `keep` nodes."""
@@ -98,14 +116,28 @@ class Crew:
     async def replace(self) -> None:
         """Ask for a node in place of a lost one."""
         try:
-            self.join(await self.cluster.request(self.job, 1))
-        except QtideError as error:
+            self.join(await self.fetch(1))
+        except NotEnoughNodes as error:
             self.give_up(error)
 
+    def fetch(self, nodes: int) -> Coroutine[Any, Any, Allocation]:
+        """Ask the cluster for nodes; they count as coming from now on."""
+        self.coming += nodes
+        if self.starving:
+            self.on_starving()
+        return self._fetch(nodes)
+
     def give_up(self, error: Exception) -> None:
-        """No node will come: if none is left either, whoever waits for one hears so."""
-        while self._waiting and not self._home:
-            self._waiting.popleft().turn.set_exception(error)
+        """A node will not come: if no other is here or to come, whoever waits hears so."""
+        if not self._home and not self.coming:
+            for waiting in list(self._waiting):
+                self._refuse(waiting, error)
+
+    async def _fetch(self, nodes: int) -> Allocation:
+        try:
+            return await self.cluster.request(self.job, nodes)
+        finally:
+            self.coming -= nodes
 
     async def _run(self, phase: Classical, key: str) -> list[Any]:
         """Start the tasks, those first that took longest before: the phase ends sooner so."""
@@ -130,6 +162,7 @@ class Crew:
                         raise
         finally:
             self.load -= task.nodes
+            self.singles -= task.nodes == 1
 
     async def _attempt(self, task: Task, key: str, place: tuple[str, int]) -> Any:
         nodes = await self._take(task.nodes)
@@ -150,6 +183,8 @@ class Crew:
         waiting = Waiting(nodes, self.world.future())
         self._waiting.append(waiting)
         self._match()
+        short = nodes > self.size and (nodes > 1 or not self.coming)
+        regroup = self.errand(self._regroup(waiting)) if short else None
         try:
             return await waiting.turn
         except CancelledError:
@@ -158,11 +193,37 @@ class Crew:
             elif waiting.turn.done() and not waiting.turn.cancelled():
                 self.idle.extend(waiting.turn.result())
             raise
+        finally:
+            if regroup is not None:
+                regroup.cancel()
+
+    async def _regroup(self, waiting: Waiting) -> None:
+        """A task needs more nodes at once than are held: ask for all of them together.
+
+        Collecting them one by one, two jobs could each hold what the other one waits for.
+        """
+        while waiting in self._waiting and waiting.nodes > self.size:
+            for node in list(self.idle):
+                self.give_back(node)
+            if self.size + waiting.nodes > self.most:
+                await self.world.sleep(1.0)  # until tasks that are under way have ended
+                continue
+            self._regrouping += 1
+            try:
+                allocation = await self.fetch(waiting.nodes)
+            except QtideError as error:
+                self._refuse(waiting, error)
+                return
+            finally:
+                self._regrouping -= 1
+            self.join(allocation)
 
     def _offer(self, node: Node) -> None:
         self.idle.append(node)
         self._match()
-        if node in self.idle and not self._waiting:
+        if node in self.idle and self._regrouping:
+            self.give_back(node)
+        elif node in self.idle and not self._waiting:
             self.spare(node)
 
     def _match(self) -> None:
@@ -198,9 +259,14 @@ class Crew:
         return forget
 
     def _refuse_hopeless_ones(self) -> None:
-        for waiting in [each for each in self._waiting if each.nodes > self.cluster.size]:
+        for waiting in list(self._waiting):
+            if waiting.nodes > self.cluster.size:
+                self._refuse(waiting, self._hopeless(waiting.nodes))
+
+    def _refuse(self, waiting: Waiting, error: Exception) -> None:
+        if waiting in self._waiting:
             self._waiting.remove(waiting)
-            waiting.turn.set_exception(self._hopeless(waiting.nodes))
+            waiting.turn.set_exception(error)
 
     def _refuse_if_hopeless(self, nodes: int) -> None:
         if nodes > min(self.most, self.cluster.size):

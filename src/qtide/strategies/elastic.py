@@ -38,7 +38,7 @@ class Elastic(Strategy):
         with self._forecast.during(phase, key):
             work = self.crew.run(phase, key)
             self._look_ahead(phase, lambda: end)
-            self.crew.bring(self.crew.load)
+            self.crew.bring(self.crew.singles)
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from qtide.clusters.cluster import Node
-from qtide.errors import QtideError
+from qtide.clusters.cluster import Allocation, Node, NotEnoughNodes
 from qtide.strategies.crew import Crew
 from qtide.strategies.strategy import Site, Terms
 from qtide.world.world import Future
@@ -36,7 +36,6 @@ class ElasticCrew(Crew):
         super().__init__(site.world, site.cluster, site.job, terms.nodes)
         self._favour = terms.favour
         self._idle_share = terms.idle_share
-        self._coming = 0
         self._early = False
         self._starts: deque[float] = deque(maxlen=RECENT)
         self._next: Next | None = None
@@ -55,9 +54,8 @@ class ElasticCrew(Crew):
 
     def bring(self, nodes: int, *, early: bool = False) -> None:
         """See to it that `nodes` nodes are here or on their way."""
-        for _ in range(min(nodes, self.most) - self.size - self._coming):
-            self._coming += 1
-            self.errand(self._fetch(early=early))
+        for _ in range(min(nodes, self.most) - self.size - self.coming):
+            self.errand(self._bring_one(self.fetch(1), early=early))
 
     def spare(self, node: Node) -> None:
         """Keep a node that has nothing to do, or give it back."""
@@ -70,7 +68,7 @@ class ElasticCrew(Crew):
 
     async def replace(self) -> None:
         """In place of a lost node, as many as the tasks still need."""
-        self.bring(self.load)
+        self.bring(self.singles)
 
     def _worth_keeping(self) -> bool:
         """Whether the time that getting it again would cost outweighs its idling until then."""
@@ -93,14 +91,12 @@ class ElasticCrew(Crew):
             await self.world.sleep(pause)
         self.bring(coming.nodes, early=True)
 
-    async def _fetch(self, *, early: bool) -> None:
+    async def _bring_one(self, grant: Coroutine[Any, Any, Allocation], *, early: bool) -> None:
         try:
-            allocation = await self.cluster.request(self.job, 1)
-        except QtideError as error:
+            allocation = await grant
+        except NotEnoughNodes as error:
             self.give_up(error)
             return
-        finally:
-            self._coming -= 1
         self._starts.append(self.world.now() - allocation.granted)
         self._early = early
         self.join(allocation)

@@ -19,7 +19,7 @@ HORIZON = 8
 
 
 class Need(NamedTuple):
-    """A classical phase to come: how many seconds after the present phase, and what it needs."""
+    """A classical phase to come: how many seconds after the present one, and its single nodes."""
 
     after: float
     nodes: int
@@ -58,7 +58,8 @@ class Forecast:
             if following is None:
                 return None
             if isinstance(following, Classical):
-                return Need(after, following.nodes, self.seconds(following))
+                singles = sum(task.nodes == 1 for task in following.tasks)
+                return Need(after, singles, self.seconds(following))
             after += self.seconds(following)
             phase = following
         return None

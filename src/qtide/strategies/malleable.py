@@ -13,29 +13,23 @@ class Malleable(Strategy):
 
     async def open(self) -> None:
         """Take the node and the lease that are held from start to end."""
-        self.crew.join(await self.request(1))
-        self.lease = await self.site.qpu.lease(self.site.job)
+        await self.take(1)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Grow, then spread the tasks over the nodes there are."""
         work = self.crew.run(phase, key)
-        await self._grow(max(task.nodes for task in phase.tasks))
+        await self._grow()
         return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Shrink, unless a classical phase runs beside."""
         if not self.crew.load:
             await self.crew.shrink(keep=1)
-        assert self.lease is not None
-        return await self.solve(self.lease, phase, key)
+        return await self.solve_on_own_lease(phase, key)
 
-    async def _grow(self, least: int) -> None:
-        """Wait for more nodes up to the timeout, then go on with what came.
-
-        An SPMD task cannot do with fewer than its own: for these, the wait has no timeout.
-        """
+    async def _grow(self) -> None:
+        """Wait for more nodes up to the timeout, then go on with what came."""
         more = min(self.crew.load, self.terms.nodes) - self.crew.size
         if more > 0:
-            least = max(0, least - self.crew.size)
             patience = self.terms.expand_timeout
-            self.crew.join(await self.request(more, least=least, patience=patience))
+            self.crew.join(await self.request(more, least=0, patience=patience))

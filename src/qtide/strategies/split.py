@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import Any
 
 from qtide.programs.phase import Classical, Quantum
-from qtide.strategies.strategy import Strategy
+from qtide.qpu.qpu import Lease
+from qtide.strategies.strategy import Site, Strategy, Terms
+from qtide.world.world import Future
 
 
 class Split(Strategy):
@@ -15,31 +18,49 @@ class Split(Strategy):
     its part is over, while the classical part goes on; the journal carries the state across.
     """
 
+    def __init__(self, site: Site, terms: Terms) -> None:
+        super().__init__(site, terms)
+        self._block: Future[Lease] | None = None
+
     async def open(self) -> None:
         """What comes before the first quantum phase is a block of nodes alone."""
-        self._blocked = False
         self.crew.join(await self.request(self.terms.nodes))
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks on the nodes of the block."""
+        """Run the tasks on the nodes of the block, once it is there."""
+        block = self._block
+        if block is not None:
+            await self.site.world.settled([block])
+            block.result()
         return await self.crew.run(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """The next block; beside phases that use the present one, a lease alone."""
-        if self.crew.load or self._blocked:
+        if self.crew.load or self._block is not None:
             async with self.leased() as lease:
                 return await self.solve(lease, phase, key)
-        self._blocked = True
+        lease = await self._next_block()
         try:
-            return await self._next_block(phase, key)
+            return await self.solve(lease, phase, key)
         finally:
-            self._blocked = False
+            lease.release()
 
-    async def _next_block(self, phase: Quantum, key: str) -> Any:
+    async def _next_block(self) -> Lease:
+        world = self.site.world
+        block = self._block = world.start(self._queue())
+        try:
+            await world.settled([block])
+        except CancelledError:
+            await world.cancel([block])
+            raise
+        finally:
+            self._block = None
+        return block.result()
+
+    async def _queue(self) -> Lease:
+        """End the block before, and wait for the new one."""
         await self.crew.dismiss()
         block = await self.request(self.terms.nodes, beside=self.site.qpu)
+        lease: Lease = block.take_beside()
         self.crew.join(block)
-        try:
-            return await self.solve(block.beside, phase, key)
-        finally:
-            block.beside.release()
+        return lease

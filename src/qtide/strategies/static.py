@@ -12,9 +12,8 @@ class Static(Strategy):
     """Holds the most that any phase needs, whether it is used or not."""
 
     async def open(self) -> None:
-        """Take everything, the nodes first: a QPU waits for nobody."""
-        self.crew.join(await self.request(self.terms.nodes))
-        self.lease = await self.site.qpu.lease(self.site.job)
+        """Take everything at once."""
+        await self.take(self.terms.nodes)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the nodes that are held anyway."""
@@ -22,5 +21,4 @@ class Static(Strategy):
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Run the payload while the nodes idle."""
-        assert self.lease is not None
-        return await self.solve(self.lease, phase, key)
+        return await self.solve_on_own_lease(phase, key)

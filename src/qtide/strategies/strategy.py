@@ -51,7 +51,8 @@ class Strategy(ABC):
         self.site = site
         self.terms = terms
         self.crew: Crew = self.new_crew()
-        self.lease: Lease | None = None
+        self.crew.on_starving = self._lend_lease
+        self._lease: Lease | None = None
 
     @abstractmethod
     async def open(self) -> None:
@@ -67,9 +68,15 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Give everything back."""
-        if self.lease is not None:
-            self.lease.release()
+        if self._lease is not None:
+            self._lease.release()
         await self.crew.dismiss()
+
+    async def take(self, nodes: int) -> None:
+        """Take nodes and a lease at the same moment, to hold both for the whole run."""
+        allocation = await self.request(nodes, beside=self.site.qpu)
+        self._lease = allocation.take_beside()
+        self.crew.join(allocation)
 
     def new_crew(self) -> Crew:
         """A crew without nodes."""
@@ -88,6 +95,22 @@ class Strategy(ABC):
             except QpuFailed:
                 continue
         return await lease.run(phase.payload, phase.shots, seed)
+
+    async def solve_on_own_lease(self, phase: Quantum, key: str) -> Any:
+        """Run a payload on the lease that is held for the whole run."""
+        if self._lease is None:
+            self._lease = await self.site.qpu.lease(self.site.job)
+        try:
+            return await self.solve(self._lease, phase, key)
+        finally:
+            if self.crew.starving:
+                self._lend_lease()
+
+    def _lend_lease(self) -> None:
+        """The crew has to wait for nodes: whoever has them may be waiting for our lease."""
+        if self._lease is not None and self._lease.outlook is None:
+            self._lease.release()
+            self._lease = None
 
     @asynccontextmanager
     async def leased(self) -> AsyncIterator[Lease]:

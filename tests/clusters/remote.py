@@ -1,0 +1,77 @@
+"""Functions that run on agents, in a module that agents can import."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+
+def add(*numbers: float) -> float:
+    return sum(numbers)
+
+
+def pid(*_: object) -> int:
+    return os.getpid()
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+class Stubborn(Exception):
+    """An exception that cannot be rebuilt from its pickle."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+def fail_stubbornly() -> None:
+    raise Stubborn("first", "second")
+
+
+def double(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array *= 2
+    return array
+
+
+def chatter() -> str:
+    print("to stdout")
+    return "heard"
+
+
+def die_once(marker: str) -> str:
+    """Kill the agent the first time."""
+    if os.path.exists(marker):  # noqa: PTH110 - imports nothing
+        return "survived"
+    open(marker, "w").close()  # noqa: PTH123
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def eat(megabytes: int) -> int:
+    return len(bytearray(megabytes * 2**20))
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def who(rank: int, size: int) -> tuple[int, int]:
+    return rank, size
+
+
+def unstorable() -> Any:
+    return (each for each in [1])
+
+
+def spawn_child() -> int:
+    """A grandchild that would outlive its agent if nobody saw to it."""
+    import subprocess
+
+    return subprocess.Popen(["sleep", "600"]).pid

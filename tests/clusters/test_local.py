@@ -1,0 +1,244 @@
+"""The embedded cluster, with real agents."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qtide import classical, task
+from qtide.clusters.cluster import Allocation, NodeLost, Work
+from qtide.clusters.link import TaskFailed
+from qtide.clusters.local import Limits, LocalCluster
+from qtide.ledger import Ledger
+from qtide.programs.job import Job
+from qtide.programs.phase import Task
+from qtide.programs.values import Values
+from qtide.strategies.crew import Crew
+from qtide.world.real import RealWorld
+from tests.clusters import remote
+
+NO_LIMITS = Limits()
+
+
+class Lab:
+    """A local cluster with one allocation."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster, world: RealWorld) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.job = Job("job", Ledger("job", world.now), Values(folder / "values"))
+        self.allocation: Allocation
+
+    async def run(self, work: Task, node: int = 0) -> Any:
+        return await self.allocation.nodes[node].run(Work(self.job, work, "1"))
+
+
+@asynccontextmanager
+async def lab(folder: Path, nodes: int, limits: Limits) -> AsyncIterator[Lab]:
+    world = RealWorld()
+    cluster = LocalCluster(world, nodes, limits, folder / "agents.log")
+    made = Lab(folder, cluster, world)
+    made.allocation = await cluster.request(made.job, nodes)
+    try:
+        yield made
+    finally:
+        await cluster.close()
+
+
+def play(
+    folder: Path,
+    main: Callable[[Lab], Coroutine[Any, Any, Any]],
+    nodes: int = 1,
+    limits: Limits = NO_LIMITS,
+) -> Any:
+    async def whole() -> Any:
+        async with lab(folder, nodes, limits) as made:
+            return await main(made)
+
+    return asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+def gone(pid: int, within: float = 10.0) -> bool:
+    """Whether the process ends in time."""
+    limit = time.monotonic() + within
+    while time.monotonic() < limit:
+        try:
+            os.kill(pid, 0)
+            if "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]:
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_task_by_import_path_and_one_by_value(tmp_path: Path) -> None:
+    number = 5
+
+    async def main(lab: Lab) -> list[Any]:
+        by_path = await lab.run(task(remote.add, 1, 2))
+        return [by_path, await lab.run(task(lambda x: x + number, 2))]
+
+    assert play(tmp_path, main) == [3, 7]
+
+
+def test_an_agent_stays_warm_over_grants(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> set[int]:
+        first = await lab.run(task(remote.pid))
+        await lab.allocation.release()
+        lab.allocation = await lab.cluster.request(lab.job, 1)
+        return {first, await lab.run(task(remote.pid))}
+
+    assert len(play(tmp_path, main)) == 1
+
+
+def test_arrays_go_and_come_by_file(tmp_path: Path) -> None:
+    array = np.arange(100_000.0)
+
+    async def main(lab: Lab) -> Any:
+        return await lab.run(task(remote.double, array))
+
+    assert (play(tmp_path, main) == 2 * array).all()
+    assert len(list((tmp_path / "values").iterdir())) == 2
+
+
+def test_an_exception_comes_with_task_node_and_the_users_own_lines(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.fail, "wrong number"))
+
+    with pytest.raises(ValueError, match="wrong number") as caught:
+        play(tmp_path, main)
+    notes = "\n".join(caught.value.__notes__)
+    assert "in the task fail on node n1" in notes
+    assert "remote.py" in notes
+    assert "raise ValueError(text)" in notes
+    assert "agent.py" not in notes
+
+
+def test_an_exception_that_cannot_travel_is_told_as_text(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.fail_stubbornly))
+
+    with pytest.raises(TaskFailed, match=r"Stubborn: first"):
+        play(tmp_path, main)
+
+
+def test_a_result_that_cannot_be_stored_is_an_exception(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.unstorable))
+
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        play(tmp_path, main)
+
+
+def test_what_a_task_prints_goes_to_the_log(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> str:
+        return str(await lab.run(task(remote.chatter)))
+
+    assert play(tmp_path, main) == "heard"
+    assert "to stdout" in (tmp_path / "agents.log").read_text()
+
+
+def test_a_killed_agent_is_a_lost_node(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
+        await asyncio.sleep(0.2)
+        os.kill(lab.cluster.pids()["n1"], signal.SIGKILL)
+        await work
+
+    with pytest.raises(NodeLost, match="killed by signal 9"):
+        play(tmp_path, main)
+
+
+def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> list[Any]:
+        crew = Crew(lab.world, lab.cluster, lab.job, most=2)
+        crew.join(lab.allocation)
+        phase = classical(task(remote.die_once, str(tmp_path / "marker")), task(remote.add, 1))
+        results = await crew.run(phase, "1")
+        await crew.dismiss()
+        return results
+
+    assert play(tmp_path, main, nodes=2) == ["survived", 1]
+
+
+def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        crew = Crew(lab.world, lab.cluster, lab.job, most=1)
+        crew.join(lab.allocation)
+        try:
+            await crew.run(classical(task(os.kill, 0, signal.SIGKILL)), "1")
+        finally:
+            await crew.dismiss()
+
+    with pytest.raises(NodeLost) as caught:
+        play(tmp_path, main)
+    assert "lost 4 nodes; it is given up" in caught.value.__notes__[0]
+
+
+def test_an_answer_after_the_node_was_given_up_is_refused(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> tuple[int, float]:
+        node = lab.allocation.nodes[0]
+        work = asyncio.ensure_future(lab.run(task(remote.sleep, 0.3)))
+        await asyncio.sleep(0.1)
+        node.lose("was cut off")
+        with pytest.raises(NodeLost, match="was cut off"):
+            await work
+        await asyncio.sleep(0.5)
+        return node.refused, await _fresh(lab)
+
+    assert play(tmp_path, main) == (1, 3)
+
+
+async def _fresh(lab: Lab) -> float:
+    """What a new grant of the same node computes."""
+    await lab.allocation.release()
+    lab.allocation = await lab.cluster.request(lab.job, 1)
+    return float(await lab.run(task(remote.add, 1, 2)))
+
+
+def test_a_node_given_back_while_it_works_gets_a_new_agent(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> tuple[bool, float]:
+        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
+        await asyncio.sleep(0.2)
+        old = lab.cluster.pids()["n1"]
+        result = await _fresh(lab)
+        with pytest.raises(NodeLost):
+            await work
+        return gone(old), result
+
+    assert play(tmp_path, main) == (True, 3)
+
+
+def test_closing_leaves_no_agent_and_nothing_it_started(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> list[int]:
+        return [await lab.run(task(remote.pid)), await lab.run(task(remote.spawn_child))]
+
+    assert [gone(pid) for pid in play(tmp_path, main)] == [True, True]
+
+
+def test_memory_and_cores_are_limited(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> int:
+        with pytest.raises(MemoryError):
+            await lab.run(task(remote.eat, 2000))
+        return int(await lab.run(task(remote.cores)))
+
+    assert play(tmp_path, main, limits=Limits(memory=2**30, cores=1)) == 1
+
+
+def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> list[Any]:
+        crew = Crew(lab.world, lab.cluster, lab.job, most=2)
+        crew.join(lab.allocation)
+        results = await crew.run(classical(task(remote.who).on(2)), "1")
+        await crew.dismiss()
+        return results
+
+    assert play(tmp_path, main, nodes=2) == [[(0, 2), (1, 2)]]

@@ -1,0 +1,82 @@
+"""A program made of a plan, and plans for property-based tests.
+
+A plan is a list of steps: ["c", [seconds…]] classical tasks, ["q", seconds] a payload, ["s",
+nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["t", [steps…]]
+steps together. Tasks are told the key that their phase has to have in the journal.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from zlib import crc32
+
+from hypothesis import strategies as st
+
+from qtide import classical, pretend, program, quantum, task, together
+from qtide.qpu.payload import Burst
+
+RAN: list[str] = []
+"""The keys of the phases whose tasks were called."""
+
+
+@program
+async def planned(plan: str, seed: int = 0) -> list[Any]:
+    results: list[Any] = [seed]
+    for number, step in enumerate(json.loads(plan), 1):
+        salt = crc32(repr(results).encode())
+        results.append(await _step(step, str(number), salt))
+    return results
+
+
+async def _step(step: list[Any], key: str, salt: int) -> Any:
+    match step:
+        case ["c", seconds]:
+            return await classical(*(task(work, key, each, salt) for each in seconds))
+        case ["q", seconds]:
+            return await quantum(Burst(seconds, salt))
+        case ["s", nodes, seconds]:
+            return await task(ranked, key, seconds, salt).on(nodes)
+        case ["f", seconds]:
+            try:
+                await task(fail, key, seconds)
+            except ValueError as error:
+                return str(error)
+        case ["t", steps]:
+            # a part is a coroutine of its own: its one phase is the first of that part
+            parts = [_step(each, f"{key}.{n}.1", salt) for n, each in enumerate(steps, 1)]
+            return await together(*parts)
+    raise AssertionError(step)
+
+
+def work(key: str, seconds: float, salt: int) -> int:
+    RAN.append(key)
+    pretend(seconds)
+    return crc32(f"{seconds} {salt}".encode())
+
+
+def ranked(key: str, seconds: float, salt: int, rank: int = 0, size: int = 1) -> int:
+    RAN.append(key)
+    pretend(seconds)
+    return salt + rank * size
+
+
+def fail(key: str, seconds: float) -> None:
+    RAN.append(key)
+    pretend(seconds)
+    raise ValueError(f"failed at {key}")
+
+
+seconds = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 7.5, 30.0])
+classical_step = st.lists(seconds, min_size=1, max_size=5).map(lambda each: ["c", each])
+quantum_step = seconds.map(lambda each: ["q", each])
+failing_step = seconds.map(lambda each: ["f", each])
+
+
+def plans(nodes: int) -> st.SearchStrategy[list[Any]]:
+    """Plans whose SPMD tasks fit on `nodes` nodes."""
+    spmd = st.tuples(st.just("s"), st.integers(2, max(2, nodes)), seconds).map(list)
+    simple = [classical_step, classical_step, quantum_step, quantum_step, failing_step]
+    step = st.one_of(*simple, spmd) if nodes > 1 else st.one_of(*simple)
+    side = st.lists(step, min_size=1, max_size=3).map(lambda each: ["t", each])
+    return st.lists(st.one_of(step, step, side), min_size=1, max_size=8)
