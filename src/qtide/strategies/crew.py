@@ -55,6 +55,7 @@ class Crew:
         self._errands: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
         self._seconds: dict[tuple[str, int], float] = {}
+        self._began: dict[tuple[str, int], float | None] = {}
 
     @property
     def size(self) -> int:
@@ -66,10 +67,23 @@ class Crew:
         """Whether nothing goes on until the cluster grants more."""
         return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
 
+    @property
+    def remaining(self) -> float:
+        """How long the unfinished tasks should still take, judged by their last time.
+
+        Without a last time, a task lasts as long again as it has until now.
+        """
+        now, left = self.world.now(), [0.0]
+        for place, began in self._began.items():
+            elapsed = 0.0 if began is None else now - began
+            left.append(max(0.0, self._seconds.get(place, 2 * elapsed) - elapsed))
+        return max(left)
+
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """The results of a phase's tasks."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
+        self._began |= dict.fromkeys((phase.label, n) for n in range(len(phase.tasks)))
         self.load += phase.nodes
         self.singles += sum(task.nodes == 1 for task in phase.tasks)
         return self._run(phase, key)
@@ -161,12 +175,13 @@ class Crew:
                         error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
                         raise
         finally:
+            self._began.pop(place, None)
             self.load -= task.nodes
             self.singles -= task.nodes == 1
 
     async def _attempt(self, task: Task, key: str, place: tuple[str, int]) -> Any:
         nodes = await self._take(task.nodes)
-        began = self.world.now()
+        began = self._began[place] = self.world.now()
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
         try:
             pairs = zip(nodes, works, strict=True)

@@ -34,10 +34,9 @@ class Elastic(Strategy):
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """A node for each task."""
-        end = self.site.world.now() + self._forecast.seconds(phase)
         with self._forecast.during(phase, key):
             work = self.crew.run(phase, key)
-            self._look_ahead(phase, lambda: end)
+            self._look_ahead(phase, lambda: self.site.world.now() + self.crew.remaining)
             self.crew.bring(self.crew.singles)
             return await work
 
@@ -52,16 +51,10 @@ class Elastic(Strategy):
                 return await self.solve(lease, phase, key)
 
     def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
-        """Prepare for the classical phase that comes after this one."""
+        """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
         need = self._forecast.next_need(phase)
-        if need is None:
-            self.crew.expect(self._guess())
-        else:
+        if need is not None:
             self.crew.expect(Next(lambda: end() + need.after, need.nodes, need.seconds))
-
-    def _guess(self) -> Next:
-        """Nothing is known: suppose that it lasts as long again as it has until then."""
-        world, began = self.site.world, self.site.world.now()
-        usual = self.site.qpu.profile.seconds(None)
-        begins = lambda: 2 * world.now() - began + usual  # noqa: E731 - it is a moving value
-        return Next(begins, self.terms.nodes, 0.0, known=False)
+            return
+        after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
+        self.crew.expect(Next(lambda: end() + after, self.terms.nodes, 0.0, known=False))

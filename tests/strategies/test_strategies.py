@@ -1,0 +1,188 @@
+"""What each strategy holds and when, against closed forms, in virtual time."""
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide import classical, pretend, quantum, task, together
+from qtide.clusters.cluster import NotEnoughNodes
+from qtide.clusters.simulated import Delays
+from qtide.ledger import Metrics, check, measure
+from qtide.programs.journal import Journal
+from qtide.programs.replay import Replay
+from qtide.qpu.payload import Burst
+from qtide.strategies import STRATEGIES, Site, Terms, strategy
+from tests.bench import Bench
+
+LONG, SHORT, SCORE = 30.0, 4.0, 20.0
+"""A classical phase of two tasks, then a quantum phase, then one task."""
+
+
+def work(seconds: float) -> None:
+    pretend(seconds)
+
+
+async def loop(q: float, rounds: int) -> None:
+    for _ in range(rounds):
+        await classical(task(work, LONG), task(work, SHORT))
+        await quantum(Burst(q))
+        await task(work, SCORE)
+
+
+async def play(site: Site, name: str, program: Coroutine[Any, Any, Any], terms: Terms) -> Any:
+    performer = strategy(name)(site, terms)
+    site.job.values.folder.mkdir(parents=True)
+    journal = Journal(site.job.values.folder / "journal", "p")
+    try:
+        with site.job.ledger.span("run", "driver", name):
+            try:
+                await performer.open()
+                return await Replay(site.world, performer, journal, site.job).play(program)
+            finally:
+                await performer.close()
+    finally:
+        journal.close()
+
+
+def measured(bench: Bench, name: str, q: float, jobs: int = 1, **terms: Any) -> Metrics:
+    wanted = Terms(**{"nodes": 2} | terms)
+    sites = [bench.site(f"job{number}") for number in range(jobs)]
+    works = [play(site, name, loop(q, 3), wanted) for site in sites]
+    bench.run(bench.world.all_of(works))
+    assert check(bench.intervals(), bench.cluster.size, bench.qpu.slots) == []
+    return measure(bench.intervals())
+
+
+ROUND = LONG + 10 + SCORE
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("static", 2 * 3 * ROUND),
+        ("malleable", 3 * (2 * LONG + 10 + SCORE)),
+        ("workflow", 3 * (2 * LONG + SCORE)),
+        ("split", 2 * 3 * ROUND),
+        ("elastic", 3 * (LONG + SHORT + SCORE)),
+    ],
+)
+def test_one_job_holds_what_the_closed_form_says(tmp_path: Path, name: str, held: float) -> None:
+    metrics = measured(Bench(tmp_path), name, q=10)
+    assert metrics.total == pytest.approx(3 * ROUND)
+    assert metrics.nodes_held == pytest.approx(held)
+
+
+def test_split_gives_the_qpu_back_when_its_block_ends(tmp_path: Path) -> None:
+    assert measured(Bench(tmp_path), "split", q=10).slots_held == pytest.approx(30)
+
+
+def test_static_holds_the_qpu_from_start_to_end(tmp_path: Path) -> None:
+    assert measured(Bench(tmp_path), "static", q=10).slots_held == pytest.approx(3 * ROUND)
+
+
+def test_malleable_goes_on_with_fewer_nodes_after_its_timeout(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes=2, slots=2)
+    metrics = measured(bench, "malleable", q=0, jobs=2, expand_timeout=6.0)
+    # both jobs hold one node each: every classical phase waits in vain, then runs in sequence
+    assert metrics.total == pytest.approx(3 * (6 + LONG + SHORT + SCORE))
+
+
+def test_elastic_shares_nodes_and_qpu_between_two_jobs(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nodes=3, slots=2)
+    metrics = measured(bench, "elastic", q=50, jobs=2)
+    assert metrics.total == pytest.approx(50 + 3 * (50 + LONG + SCORE))  # the closed loop's time
+    assert metrics.nodes_held == pytest.approx(2 * 3 * (LONG + SHORT + SCORE))
+
+
+def test_elastic_has_its_nodes_back_as_the_quantum_phase_ends(tmp_path: Path) -> None:
+    """From the second round on, it knows what comes, and how long a grant takes."""
+    slow = Delays(grant=3.0, start=2.0)
+    workflow = measured(Bench(tmp_path / "w", delays=slow), "workflow", q=50)
+    elastic = measured(Bench(tmp_path / "e", delays=slow), "elastic", q=50)
+    assert workflow.total == pytest.approx(3 * (50 + LONG + SCORE) + 6 * 5)
+    # two waits of the first round, and the nodes of the second round's first phase come in time
+    assert elastic.total == pytest.approx(3 * (50 + LONG + SCORE) + 2 * 5, abs=5.01)
+
+
+def test_elastic_gives_everything_back_on_an_idle_cluster(tmp_path: Path) -> None:
+    metrics = measured(Bench(tmp_path, delays=Delays(start=0.1)), "elastic", q=50)
+    assert metrics.nodes_held < 1.05 * metrics.nodes_busy
+
+
+@pytest.mark.parametrize(("favour", "keeps"), [(1.0, True), (0.9, True), (0.0, False)])
+def test_elastic_holds_what_it_has_on_a_crowded_cluster(
+    tmp_path: Path, favour: float, keeps: bool
+) -> None:
+    """Strangers take every node that is given back, for longer than the quantum phase lasts."""
+    bench = Bench(tmp_path, nodes=2, slots=1)
+    strangers = bench.job("strangers")
+
+    async def crowd() -> None:
+        while True:
+            allocation = await bench.cluster.request(strangers, 1)
+            bench.world.start(leave(allocation))
+
+    async def leave(allocation: Any) -> None:
+        await bench.world.sleep(200)
+        await allocation.release()
+
+    async def main() -> None:
+        others = [bench.world.start(crowd()) for _ in range(3)]
+        await bench.world.sleep(1)
+        terms = Terms(nodes=1, favour=favour)
+        await play(bench.site(), "elastic", loop(5, 3), terms)
+        await bench.world.cancel(others)
+
+    bench.run(main())
+    spans = [span for span in bench.intervals() if span.job == "job"]
+    grants = sum(span.what == "held" and span.lane.startswith("node/") for span in spans)
+    assert (grants == 1) is keeps
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_phases_run_together(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, nodes=2, slots=2)
+
+    async def side_by_side() -> list[Any]:
+        return await together(task(work, 30), quantum(Burst(30, "q")), quantum(Burst(5, "r")))
+
+    result = bench.run(play(bench.site(), name, side_by_side(), Terms(2)))
+    assert result == [None, "q", "r"]
+    assert check(bench.intervals(), 2, 2) == []
+    assert bench.world.now() == pytest.approx(35)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_phase_wider_than_the_job_is_spread_over_its_nodes(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, nodes=3)
+
+    async def wide() -> list[Any]:
+        return await classical(*(task(work, 10) for _ in range(5)))
+
+    bench.run(play(bench.site(), name, wide(), Terms(2)))
+    assert bench.world.now() == pytest.approx(30)
+    assert check(bench.intervals(), 2, 1) == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_task_for_more_nodes_than_the_job_may_hold(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, nodes=3)
+
+    async def too_wide() -> None:
+        await task(work, 10).on(3)
+
+    with pytest.raises(NotEnoughNodes, match="a task for 3 nodes, but may hold 2"):
+        bench.run(play(bench.site(), name, too_wide(), Terms(2)))
+    assert bench.cluster.granted == {}
+
+
+def test_a_payload_is_tried_again_when_the_qpu_fails(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, fails=lambda number: number < 3)
+
+    async def once() -> Any:
+        return await quantum(Burst(10, "answer"))
+
+    assert bench.run(play(bench.site(), "workflow", once(), Terms(1))) == "answer"
+    assert bench.world.now() == 30
