@@ -12,7 +12,6 @@ from qtide.cli.progress import Progress
 from qtide.cli.run import check
 from qtide.cli.show import as_json, err, out, show_table
 from qtide.errors import UsageError
-from qtide.programs.replay import Step
 from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all
 from qtide.runs.folder import stamp
@@ -53,13 +52,22 @@ def _run(folder: Path, spec: Spec, strategies: list[str], jobs: list[int]) -> li
     for number in jobs:
         if number < 1:
             raise UsageError(f"--jobs has to be at least 1, not {number}")
-    progress = Progress(err)
-
-    def tell(case: Case, run: str, step: Step) -> None:
-        progress.tell(f"{case.strategy} × {case.jobs}", run, step)
-
+    progress = Progress(err, lines=False)
+    cases, total = [], len(strategies) * len(jobs)
+    progress.entitle(f"1 of {total}")
     with progress.shown():
-        return run_all(folder, spec, strategies, jobs, tell)
+        for case in run_all(folder, spec, strategies, jobs, progress.tell):
+            cases.append(case)
+            progress.note(_line(case, len(cases), total))
+            progress.entitle(f"{len(cases) + 1} of {total}")
+    return cases
+
+
+def _line(case: Case, number: int, total: int) -> str:
+    metrics = case.panel().metrics
+    figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
+    jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
+    return f"{number} of {total}: {case.strategy}, {jobs}: {figures}"
 
 
 def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:

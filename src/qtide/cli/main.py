@@ -60,7 +60,7 @@ def main() -> None:
         typer.echo(f"qtide {__version__}")
         return
     try:
-        app(words)
+        app(words, prog_name="qtide")
     except QtideError as error:
         if "--traceback" in words:
             raise
@@ -81,3 +81,7 @@ def _settings(config: Path | None) -> dict[str, Any]:
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the configuration {path} cannot be read: {error}") from None
     return entries
+
+
+if __name__ == "__main__":
+    main()

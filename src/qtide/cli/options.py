@@ -23,7 +23,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def spec_of(
     context: typer.Context,
     program: Annotated[
-        str, typer.Argument(help="FILE.py, FILE.py:NAME, MODULE:NAME, or an application's name.")
+        str,
+        typer.Argument(
+            metavar="PROGRAM [ARGUMENTS]",
+            help="FILE.py, FILE.py:NAME, MODULE:NAME, or an application's name; then its own "
+            "arguments.",
+        ),
     ],
     *,
     cluster: Annotated[

@@ -11,17 +11,19 @@ from rich.markup import escape
 
 from qtide.programs.replay import Step
 
-WORDS = {"done": "done", "failed": "failed", "replayed": "from the journal"}
+Place = tuple[str, str]
+"""A run and the key of a phase."""
 
 
 class Progress:
-    """Hears of steps and shows them."""
+    """Hears of steps; shows what is under way, and leaves a line for each phase if `lines`."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, lines: bool) -> None:
         self._console = console
+        self._lines = lines
         self._status = console.status("starting") if console.is_terminal else None
-        self._running: dict[tuple[str, str], str] = {}
-        self._began: dict[tuple[str, str], float] = {}
+        self._title = ""
+        self._began: dict[Place, tuple[str, float]] = {}
         self._replayed = 0
 
     @contextmanager
@@ -33,29 +35,33 @@ class Progress:
             with self._status:
                 yield
 
-    def tell(self, title: str, run: str, step: Step) -> None:
-        """A step of a run; `title` stands before it."""
+    def entitle(self, title: str) -> None:
+        """What the next steps belong to."""
+        self._title = title
+
+    def tell(self, run: str, step: Step) -> None:
+        """A step of a run."""
         place = (run, step.key)
         if step.state == "begun":
-            self._running[place] = f"{step.phase.kind} {step.phase.label}"
-            self._began[place] = time.monotonic()
+            self._began[place] = (f"{step.phase.kind} {step.phase.label}", time.monotonic())
         elif step.state == "replayed":
             self._replayed += 1
-            return
         else:
-            self._end(title, run, step)
-        if self._status is not None:
-            doing = ", ".join(f"{run}: {text}" for (run, _), text in self._running.items())
-            self._status.update(escape(f"{title} {doing}"))
+            self._end(run, step, *self._began.pop(place))
+        self._refresh()
 
     def note(self, text: str) -> None:
         """A line that stays."""
         self._console.print(escape(text), highlight=False)
 
-    def _end(self, title: str, run: str, step: Step) -> None:
-        if self._replayed:
-            self.note(f"{title} {run}: {self._replayed} phases from the journal")
-            self._replayed = 0
-        text = self._running.pop((run, step.key))
-        seconds = time.monotonic() - self._began.pop((run, step.key))
-        self.note(f"{title} {run}: {text}, {WORDS[step.state]} in {seconds:.2f} s".strip())
+    def _end(self, run: str, step: Step, what: str, began: float) -> None:
+        if self._replayed and self._lines:
+            self.note(f"{run}: {self._replayed} phases from the journal")
+        self._replayed = 0
+        if self._lines:
+            self.note(f"{run}: {what}, {step.state} in {time.monotonic() - began:.2f} s")
+
+    def _refresh(self) -> None:
+        if self._status is not None:
+            doing = ", ".join(f"{run}: {what}" for (run, _), (what, _) in self._began.items())
+            self._status.update(escape(f"{self._title} {doing}"))

@@ -13,7 +13,6 @@ from qtide.cli.progress import Progress
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.ledger.table import Row, rich_table
-from qtide.programs.replay import Step
 from qtide.runs.comparison import Case
 from qtide.runs.driver import Outcome, plain, sentence
 from qtide.runs.folder import RunFolder
@@ -40,13 +39,9 @@ def show_table(cases: Sequence[Case]) -> None:
 
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
     """Play a run with progress, then show its result."""
-    progress = Progress(err)
-
-    def tell(name: str, step: Step) -> None:
-        progress.tell("", name, step)
-
+    progress = Progress(err, lines=True)
     with progress.shown():
-        (outcome,) = play([run], tell)
+        (outcome,) = play([run], progress.tell)
     if outcome.error is not None:
         raise _failure(outcome)
     _show(outcome, json_wanted=json_wanted)

@@ -97,7 +97,8 @@ def _own_lines(error: BaseException) -> list[str]:
 def _foreign(filename: str) -> bool:
     places: list[Any] = [Path(__file__).parents[1], Path(os.__file__).parent]
     path = Path(filename)
-    return any(path.is_relative_to(place) for place in places) or "site-packages" in path.parts
+    inside = any(path.is_relative_to(place) for place in places)
+    return inside or "site-packages" in path.parts or filename.startswith("<frozen")
 
 
 if __name__ == "__main__":

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.ledger.panel import Panel
-from qtide.programs.replay import Step
 from qtide.runs.driver import Tell, sentence
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play
@@ -48,17 +46,17 @@ def compare(
     spec: Spec,
     strategies: Sequence[str],
     jobs: Sequence[int],
-    tell: Callable[[Case, str, Step], None],
-) -> list[Case]:
+    tell: Tell,
+) -> Iterator[Case]:
     """Run every case, one after the other; all have to give the same result."""
     cases = []
     for number in jobs:
         for strategy in strategies:
             case = _create(folder, replace(spec, strategy=strategy), number)
+            _play(case, tell)
             cases.append(case)
-            _play(case, partial(tell, case))
+            yield case
     _agree(cases)
-    return cases
 
 
 def read_cases(folder: Path) -> list[Case]:

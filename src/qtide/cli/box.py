@@ -1,0 +1,119 @@
+"""qtide box: a real Slurm cluster on this machine."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.show import as_json
+from qtide.clusters.slurm import box as boxes
+from qtide.errors import QtideError
+
+box = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A real Slurm cluster on this machine: compute nodes, a quantum node, nothing shared.",
+)
+
+Name = Annotated[str, typer.Option(help="The box's name; boxes of different names live together.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Where it lives. [default: ~/.local/state/qtide/box/NAME]"),
+]
+DEFAULT = "default"
+
+
+@box.command("up")
+def up(
+    name: Name = DEFAULT,
+    folder: Folder = None,
+    nodes: Annotated[int, typer.Option(help="Nodes of the partition `compute`.")] = 3,
+    qpus: Annotated[
+        int, typer.Option(help="Virtual QPUs of the partition `quantum`: gres and licences.")
+    ] = 1,
+    accounting: Annotated[
+        bool, typer.Option("--accounting", help="With slurmdbd and a private MariaDB.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Put up a box, and wait until its nodes take work.
+
+    Example: qtide box up --nodes 4 --qpus 2 && eval "$(qtide box env)" && sinfo
+    """
+    place = _place(name, folder)
+    _show(boxes.up(place, nodes, qpus, accounting), _words(name, folder), json_wanted=json)
+
+
+@box.command("down")
+def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """End a box with everything that runs on it, and remove its folder.
+
+    Example: qtide box down
+    """
+    place = _place(name, folder)
+    boxes.down(place)
+    if json:
+        as_json({"folder": str(place), "up": False})
+    else:
+        typer.echo(f"the box in {place} is gone")
+
+
+@box.command("status")
+def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """Show which daemons of a box run, and the states of its nodes; exit code 1 unless it is up.
+
+    Example: qtide box status --json
+    """
+    there = boxes.status(_place(name, folder))
+    _show(there, _words(name, folder), json_wanted=json)
+    if not there.up:
+        raise QtideError(f"the box in {there.folder} is not up; put it up again: qtide box up")
+
+
+@box.command("env")
+def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """Print what a shell has to export so that Slurm's commands, and qtide, use the box.
+
+    Example: eval "$(qtide box env)"
+    """
+    variables = boxes.env(_place(name, folder))
+    if json:
+        as_json(variables)
+    else:
+        for key, value in variables.items():
+            typer.echo(f"export {key}={shlex.quote(value)}")
+
+
+def _place(name: str, folder: Path | None) -> Path:
+    return folder.absolute() if folder else boxes.default_folder(name)
+
+
+def _words(name: str, folder: Path | None) -> str:
+    """The options that name this box again."""
+    if folder:
+        return f" --folder {shlex.quote(str(folder))}"
+    return "" if name == DEFAULT else f" --name {shlex.quote(name)}"
+
+
+def _show(there: boxes.Status, words: str, *, json_wanted: bool) -> None:
+    if json_wanted:
+        as_json(_described(there))
+        return
+    running = ", ".join(f"{number} {name}" for name, number in sorted(there.daemons.items()))
+    nodes = ", ".join(f"{name} {state}" for name, state in sorted(there.nodes.items()))
+    typer.echo(f"box in {there.folder}: {running or 'nothing runs'}")
+    typer.echo(f"nodes: {nodes or 'Slurm does not answer'}")
+    if there.up:
+        typer.echo(f'use it with: eval "$(qtide box env{words})"')
+
+
+def _described(there: boxes.Status) -> dict[str, Any]:
+    plan = asdict(there.plan)
+    del plan["ports"], plan["slurmd_timeout"]
+    states = {"up": there.up, "daemons": there.daemons, "states": there.nodes}
+    return {"folder": str(there.folder)} | plan | states | {"env": boxes.env(there.folder)}

@@ -1,0 +1,168 @@
+"""The commands, as a user types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "runs" / "programs_for_tests.py"
+
+
+def qtide(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "qtide.cli.main", *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=folder, check=False
+    )
+
+
+def as_json(folder: Path, *words: object) -> Any:
+    done = qtide(folder, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+SIMULATED = ("--cluster", "simulated")
+
+
+def test_run_list_and_report(tmp_path: Path) -> None:
+    ran = as_json(tmp_path, "run", "synthetic", "published", "--name", "one", *SIMULATED)
+    assert ran["value"]["iterations"] == 4
+    assert ran["metrics"]["total"] == pytest.approx(997.2)
+    listed = as_json(tmp_path, "list")
+    assert [(row["run"], row["state"]) for row in listed] == [("one", "done")]
+    made = as_json(tmp_path, "report", "one")
+    assert all((tmp_path / path).stat().st_size > 1000 for path in made["pictures"])
+    assert "elastic" in (tmp_path / made["page"]).read_text()
+
+
+def test_the_same_result_on_every_strategy_and_cluster(tmp_path: Path) -> None:
+    words = ("synthetic", "published", "--iterations", 2, "--quantum-s", 1)
+    compared = as_json(tmp_path, "compare", *words, *SIMULATED, "--jobs", 1, "--jobs", 2)
+    assert len(compared["cases"]) == 10
+    local = as_json(tmp_path, "run", *words, "--time-scale", 0.001)
+    ends = {json.dumps(json.loads(end.read_text())["value"]) for end in tmp_path.rglob("end.json")}
+    assert ends == {json.dumps(local["value"])}
+
+
+def test_a_program_of_the_user_and_its_arguments(tmp_path: Path) -> None:
+    program = tmp_path / "my program.py"
+    program.write_text(
+        "from qtide import program, task\n"
+        "def half(x): return x / 2\n"
+        "@program\n"
+        "async def mine(number: float, *, times: int = 1):\n"
+        "    for _ in range(times): number = await task(half, number)\n"
+        "    return number\n"
+    )
+    assert as_json(tmp_path, "run", "my program.py", "8", "--times", "3")["value"] == 1
+
+
+def test_a_failure_names_task_node_and_line_and_is_resumable(tmp_path: Path) -> None:
+    failed = qtide(tmp_path, "run", f"{PROGRAMS}:breaks", tmp_path, "--name", "it")
+    assert failed.returncode == 1
+    for part in ("ZeroDivisionError", "task divide on node n", "return number / by", "resume it"):
+        assert part in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert as_json(tmp_path, "list")[0]["state"] == "failed"
+    (tmp_path / "mended").touch()
+    assert as_json(tmp_path, "resume", "it")["value"] == 2
+    assert (tmp_path / "marks").read_text() == "1 "
+
+
+def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
+    failed = qtide(tmp_path, "run", f"{PROGRAMS}:unstorable")
+    assert failed.returncode == 1
+    assert "cannot be pickled" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "nothing.py"), "nothing.py; name the program's Python file"),
+        (("run", PROGRAMS), "which program is meant"),
+        (("run", "synthetic", "--strategy", "magic"), "there is no strategy 'magic'"),
+        (("run", "synthetic", "--cluster", "cloud"), "there is no cluster 'cloud'"),
+        (("run", "synthetic", "--cluster", "local:x"), "a number of nodes"),
+        (("run", "synthetic", "--nodes", 9), "--nodes 9 does not fit: the cluster has 3"),
+        (("run", "synthetic", "--qpu", "abacus"), "no QPU profile 'abacus'"),
+        (("run", "synthetic", "--time-scale", 0), "--time-scale has to be above 0"),
+        (("run", "synthetic", "--vqpus", 0), "--vqpus has to be at least 1"),
+        (("run", "synthetic", "--favour", "me"), "--favour is time, nodes"),
+        (("run", "synthetic", "--colour", "red"), "has an option --colour"),
+        (("compare", "synthetic", "--jobs", 0), "--jobs has to be at least 1"),
+        (("resume", "nothing"), "there is no run 'nothing'"),
+        (("report", "nothing"), "there is no run 'nothing'"),
+        (("resume", "last"), "there is no run in qtide-runs yet"),
+        (("--config", "none.toml", "list"), "none.toml cannot be read"),
+        (("run", "synthetic", "--nodes", "many"), "Invalid value for '--nodes'"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_code_2(
+    tmp_path: Path, words: tuple[object, ...], sentence: str
+) -> None:
+    failed = qtide(tmp_path, *words)
+    assert failed.returncode == 2
+    assert sentence in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert not (tmp_path / "qtide-runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("iterations = 2\n[[phase]]\ntask = [1]\n", "no key 'task'"),
+        ("[[phase]]\ntasks = ['x']\n", "tasks is a list of seconds"),
+        ("[[phase]]\nquantum = 'long'\n", "quantum is a number of seconds"),
+        ("[[phase]]\n", "neither tasks nor quantum"),
+        ("iterations = 0\n", "iterations is a number from 1 on"),
+        ("title = 'empty'\n", "there is no phase"),
+        ("not toml", "is not valid TOML"),
+    ],
+)
+def test_a_wrong_shape_is_named(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "shape.toml").write_text(text)
+    failed = qtide(tmp_path, "run", "synthetic", "shape.toml", *SIMULATED)
+    assert failed.returncode == 2
+    assert sentence in failed.stderr
+
+
+def test_a_journal_of_another_program(tmp_path: Path) -> None:
+    as_json(tmp_path, "run", "synthetic", "--name", "one", *SIMULATED)
+    run = tmp_path / "qtide-runs" / "one" / "run.json"
+    described = json.loads(run.read_text())
+    described |= {"program": f"{PROGRAMS}:squares", "words": [str(tmp_path)]}
+    run.write_text(json.dumps(described))
+    failed = qtide(tmp_path, "resume", "one")
+    assert failed.returncode == 1
+    assert "the journal of the program synthetic, not of squares" in failed.stderr
+
+
+def test_options_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "qtide.toml").write_text('[run]\ncluster = "simulated:3"\nstrategy = "static"\n')
+    as_json(tmp_path, "run", "synthetic", "--name", "one")
+    assert as_json(tmp_path, "list")[0]["strategy"] == "static"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    failed = qtide(tmp_path, "run", "synthetic", "--runs", "file", *SIMULATED)
+    assert failed.returncode == 2
+    assert "no run can be kept in file" in failed.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "list", "report", "compare"])
+def test_every_command_helps_with_an_example(tmp_path: Path, command: str) -> None:
+    helped = qtide(tmp_path, command, "--help")
+    assert helped.returncode == 0
+    assert f"Example: qtide {command}" in helped.stdout
+
+
+def test_importing_qtide_is_light(tmp_path: Path) -> None:
+    script = "import sys, qtide; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert {"numpy", "asyncio", "dimod", "matplotlib", "typer"}.isdisjoint(done.stdout.split())
