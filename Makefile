@@ -13,18 +13,28 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "qtide needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
-	  || { echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv
 	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,dev]'
 	@touch $@
+
+demo: setup
+	$(VENV)/bin/qtide compare synthetic published --time-scale 0.005 --jobs 1 --jobs 2
+
+test: lint
+	$(VENV)/bin/pytest
 
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test: lint
-	$(VENV)/bin/pytest
+# 10,000 random cases of each property
+soak: setup
+	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies/test_properties.py tests/world tests/programs
+
+bench: setup
+	for script in strategies overhead clustering; do $(PY) benchmarks/$$script.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -228,6 +228,8 @@ class Crew:
                 allocation = await self.fetch(waiting.nodes)
             except QtideError as error:
                 self._refuse(waiting, error)
+                if self._waiting and not self._home:  # they had counted on the same nodes
+                    self.errand(self._regroup(self._waiting[0]))
                 return
             finally:
                 self._regrouping -= 1

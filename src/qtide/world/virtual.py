@@ -12,7 +12,7 @@ from asyncio import CancelledError, InvalidStateError
 from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush
 from types import coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from qtide.world.world import World
 
@@ -32,11 +32,12 @@ class VirtualFuture(Generic[T]):
     _done = False
     _error: BaseException | None = None
     _result: T
-    _turns: list[Turn] | None = None
+    turns: list[Turn] | None = None
+    """Who waits for it: the kernel itself adds them, since a call would cost too much."""
     _callbacks: list[Callable[[Any], object]] | None = None
 
-    def __init__(self, world: VirtualWorld) -> None:
-        self._world = world
+    def __init__(self, ready: list[Turn]) -> None:
+        self._ready = ready
 
     def done(self) -> bool:
         """Whether there is a result, an exception, or it was cancelled."""
@@ -60,13 +61,19 @@ class VirtualFuture(Generic[T]):
 
     def set_result(self, result: T, /) -> None:
         """Give the result."""
+        if self._done:
+            raise InvalidStateError("the result was given already")
+        self._done = True
         self._result = result
-        self._settle()
+        if self.turns is not None:
+            self._ready += self.turns
+        if self._callbacks is not None:
+            self._call_back()
 
     def set_exception(self, exception: BaseException, /) -> None:
         """Give an exception instead."""
         self._error = exception
-        self._settle()
+        self.set_result(cast("T", None))
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Call `callback(self)` once done."""
@@ -91,20 +98,9 @@ class VirtualFuture(Generic[T]):
             raise self._error
         return self._result
 
-    def wake(self, turn: Turn) -> None:
-        """Make the turn ready once done."""
-        if self._turns is None:
-            self._turns = [turn]
-        else:
-            self._turns.append(turn)
-
-    def _settle(self) -> None:
-        if self._done:
-            raise InvalidStateError("the result was given already")
-        self._done = True
-        if self._turns:
-            self._world.ready += self._turns
-        for callback in self._callbacks or ():
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
             callback(self)
 
 
@@ -121,11 +117,11 @@ class Turn:
 class VirtualTask(VirtualFuture[T]):
     """A coroutine on its way through virtual time."""
 
-    def __init__(self, world: VirtualWorld, work: Coroutine[Any, Any, T]) -> None:
-        super().__init__(world)
+    def __init__(self, ready: list[Turn], work: Coroutine[Any, Any, T]) -> None:
+        super().__init__(ready)
         self._work = work
         self._turn = Turn(work.send, self)
-        world.ready.append(self._turn)
+        ready.append(self._turn)
 
     def cancel(self) -> bool:
         """Throw CancelledError into the coroutine, at the present moment."""
@@ -133,7 +129,7 @@ class VirtualTask(VirtualFuture[T]):
             return False
         self._turn.step = _void
         self._turn = Turn(self._throw, self)
-        self._world.ready.append(self._turn)
+        self._ready.append(self._turn)
         return True
 
     def _throw(self, _: None) -> Any:
@@ -153,7 +149,7 @@ class VirtualWorld(World):
         self._now = 0.0
         self._moments: list[float] = []
         self._turns: dict[float, list[Turn]] = {}
-        self.ready: list[Turn] = []
+        self._ready: list[Turn] = []
         self._shuffle = None if seed is None else random.Random(seed).shuffle
 
     def now(self) -> float:
@@ -168,11 +164,11 @@ class VirtualWorld(World):
 
     def future(self) -> VirtualFuture[Any]:
         """A new virtual future."""
-        return VirtualFuture(self)
+        return VirtualFuture(self._ready)
 
     def start(self, work: Coroutine[Any, Any, T]) -> VirtualTask[T]:
         """Run `work` from the present moment on."""
-        return VirtualTask(self, work)
+        return VirtualTask(self._ready, work)
 
     async def offload(self, function: Callable[..., T], *args: Any) -> T:
         """Call it at once: computing takes no virtual time."""
@@ -188,41 +184,43 @@ class VirtualWorld(World):
             raise Stuck(f"nothing is left to happen at {self._now:g} s")
         return task.result()
 
-    def _run(self, main: VirtualTask[Any], until: float) -> None:
+    def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
         """Go from moment to moment; the turns of one in order, then those they made ready."""
-        moments = self._moments
+        moments, turns, ready, now = self._moments, self._turns, self._ready, self._now
+        shuffle, events = self._shuffle, 0
         while not main._done:
-            if self.ready:
-                due, self.ready = self.ready, []
+            if ready:
+                due = ready.copy()
+                ready.clear()
             elif moments and moments[0] <= until:
-                self._now = heappop(moments)
-                due = self._turns.pop(self._now)
+                self._now = now = heappop(moments)
+                due = turns.pop(now)
             else:
-                return
-            if self._shuffle:
-                self._shuffle(due)
-            self.events += len(due)
-            self._take(due)
-
-    def _take(self, due: list[Turn]) -> None:
-        now, moments, turns = self._now, self._moments, self._turns
-        for turn in due:
-            try:
-                wish = turn.step(None)
-            except StopIteration as stop:
-                turn.task.set_result(stop.value)
-            except BaseException as error:
-                turn.task.set_exception(error)
-            else:
-                if wish.__class__ is float or wish.__class__ is int:
-                    moment = now + wish if wish > 0 else now
-                    if moment in turns:
-                        turns[moment].append(turn)
-                    else:
-                        turns[moment] = [turn]
-                        heappush(moments, moment)
-                elif wish is not None:
-                    wish.wake(turn)
+                break
+            if shuffle:
+                shuffle(due)
+            events += len(due)
+            for turn in due:
+                try:
+                    wish = turn.step(None)
+                except StopIteration as stop:
+                    turn.task.set_result(stop.value)
+                except BaseException as error:
+                    turn.task.set_exception(error)
+                else:
+                    if wish.__class__ is float or wish.__class__ is int:
+                        moment = now + wish if wish > 0 else now
+                        if moment in turns:
+                            turns[moment].append(turn)
+                        else:
+                            turns[moment] = [turn]
+                            heappush(moments, moment)
+                    elif wish is not None:
+                        if wish.turns is None:
+                            wish.turns = [turn]
+                        else:
+                            wish.turns.append(turn)
+        self.events += events
 
 
 def _void(_: None) -> None:
