@@ -57,14 +57,18 @@ def test_the_usage_shows_all_arguments() -> None:
 
 def test_missing_arguments_are_named() -> None:
     with pytest.raises(UsageError, match="missing a required argument: 'points'"):
-        sample.prepare([], {}, 0).close()
+        sample.prepare([], {}).close()
 
 
-def test_a_parameter_named_seed_gets_the_runs_seed() -> None:
+def test_parameters_named_seed_and_folder_get_the_runs_own() -> None:
     @program
-    async def seeded(seed: int) -> int:
-        return seed
+    async def both(folder: Path, seed: int) -> tuple[Path, int]:
+        return folder, seed
+
+    @program
+    async def neither() -> None: ...
 
     with pytest.raises(StopIteration) as end:
-        seeded.prepare([], {}, 7).send(None)
-    assert end.value.value == 7
+        both.prepare([], {}, seed=7, folder=Path("here")).send(None)
+    assert end.value.value == (Path("here"), 7)
+    neither.prepare([], {}, seed=7, folder=Path("here")).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,5 +43,5 @@ def check(spec: Spec) -> str:
     check_site(spec)
     program = load(spec.program)
     args, kwargs = parse(program, spec.words)
-    program.prepare(args, kwargs, spec.seed).close()
+    program.prepare(args, kwargs, seed=spec.seed, folder=Path()).close()
     return program.name

@@ -9,6 +9,9 @@ from typing import Any, overload
 
 from qtide.errors import UsageError
 
+Playing = Coroutine[Any, Any, Any]
+"""A program that was called and waits to be driven."""
+
 
 class Program:
     """A hybrid program. Called, it gives the coroutine that a driver, or another program, runs."""
@@ -30,18 +33,21 @@ class Program:
         """The parameters of the function."""
         return inspect.signature(self.function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Playing:
         """The coroutine, as a plain call of the function gives it."""
         return self.function(*args, **kwargs)
 
-    def prepare(
-        self, args: list[Any], kwargs: dict[str, Any], seed: int
-    ) -> Coroutine[Any, Any, Any]:
-        """The coroutine for these arguments; a parameter named `seed` gets the run's seed."""
-        if "seed" in self.signature.parameters:
-            kwargs = {"seed": seed} | kwargs
+    def prepare(self, args: list[Any], kwargs: dict[str, Any], **given: Any) -> Playing:
+        """The coroutine for these arguments.
+
+        What the run has to give (its seed, its folder) goes to parameters of that name, unless
+        the user gave them.
+        """
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            known = self.signature.bind_partial(*args, **kwargs).arguments
+            missing = [name for name in self.signature.parameters if name not in known]
+            wanted = {name: given[name] for name in missing if name in given}
+            bound = self.signature.bind(*args, **wanted | kwargs)
         except TypeError as error:
             raise UsageError(
                 f"the arguments do not fit the program: {error}; it is {self.name}{self.signature}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from qtide.programs.arguments import parse
 from qtide.programs.job import Job
 from qtide.programs.journal import Journal
 from qtide.programs.load import load
-from qtide.programs.program import Program
+from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.runs.folder import RunFolder
 from qtide.runs.site import Ground
@@ -22,8 +22,6 @@ from qtide.strategies import Site, Strategy, Terms, strategy
 
 Tell = Callable[[str, Step], None]
 """Hears of each step of a run of that name."""
-
-Playing = Coroutine[Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
     """Play a run to its end. Whatever the end, everything it held is given back."""
     spec = run.spec
     program = load(spec.program)
-    playing = program.prepare(*parse(program, spec.words), spec.seed)
+    playing = prepare(program, run)
     journal = Journal(run.journal, program.name)
     ledger = Ledger(run.name, ground.world.now, run.ledger)
     job = Job(run.name, ledger, run.values, spec.seed)
@@ -57,6 +55,13 @@ async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
         playing.close()
         ledger.close()
         journal.close()
+
+
+def prepare(program: Program, run: RunFolder) -> Playing:
+    """Call the program with the run's own arguments, its seed and its folder."""
+    spec = run.spec
+    args, kwargs = parse(program, spec.words)
+    return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
 
 
 def _performer(spec: Spec, program: Program, ground: Ground, job: Job) -> Strategy:
