@@ -10,7 +10,10 @@ from types import ModuleType
 from qtide.errors import UsageError
 from qtide.programs.program import Program
 
-APPS = {"synthetic": "qtide.apps.synthetic"}
+APPS = {
+    "clustering": "qtide.apps.clustering.program",
+    "synthetic": "qtide.apps.synthetic.program",
+}
 """The reference applications, each a module with one program."""
 
 
@@ -18,7 +21,7 @@ def load(reference: str) -> Program:
     """The program called `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
     where, _, name = reference.partition(":")
     if where in APPS:
-        module = importlib.import_module(APPS[where])
+        module = _from_module(APPS[where])
     elif where.endswith(".py"):
         module = _from_file(Path(where))
     elif ":" in reference:

@@ -284,6 +284,7 @@ class Crew:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             waiting.turn.set_exception(error)
+            self._match()  # others had stood behind it
 
     def _refuse_if_hopeless(self, nodes: int) -> None:
         if nodes > min(self.most, self.cluster.size):

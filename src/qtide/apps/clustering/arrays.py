@@ -1,0 +1,31 @@
+"""The shapes of the application's data, named once for every module's signatures."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Points: TypeAlias = NDArray[np.float64]
+"""One row a point, one column a dimension."""
+
+Labels: TypeAlias = NDArray[np.int64]
+"""The cluster of each point; -1 is DBSCAN's noise."""
+
+Numbers: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+
+def compacted(labels: Labels) -> tuple[Labels, int]:
+    """The labels renumbered 0…k-1 in ascending order (noise first), and k."""
+    values, compact = np.unique(labels, return_inverse=True)
+    return compact.astype(np.int64), len(values)
+
+
+def centroids(points: Points, labels: Labels, clusters: int) -> Points:
+    """The mean point of each cluster 0…clusters-1 in linear time; none of them may be empty."""
+    sizes = np.bincount(labels, minlength=clusters)
+    sums = [np.bincount(labels, weights=column, minlength=clusters) for column in points.T]
+    return np.stack(sums, axis=1) / sizes[:, None]

@@ -1,0 +1,95 @@
+"""The clustering methods by name: the three of every iteration, and extra ones on request."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from qtide.apps.clustering.arrays import Indices, Labels, Points
+from qtide.apps.clustering.configurations import Configuration
+from qtide.apps.clustering.dbscan import dbscan
+from qtide.apps.clustering.kmeans import kmeans
+from qtide.apps.clustering.linkage import single_linkage
+from qtide.apps.clustering.threads import one_thread
+from qtide.apps.clustering.tree import LinkageTree
+
+MOST_HDBSCAN = 10_000  # its time is quadratic
+MOST_SPECTRAL = 2_000  # its eigenvectors take memory and time beyond linear
+
+Extra = Callable[[Points, Configuration, int], Labels]
+
+
+def clusterings(
+    points: Points, configuration: Configuration, tree: LinkageTree, *, seed: int = 0
+) -> dict[str, Labels]:
+    """The labels of every method of one iteration, by method."""
+    number = len(points)
+    found = {
+        "kmeans": kmeans(points, min(configuration.kmeans, number), seed=seed),
+        "dbscan": dbscan(points, configuration.eps, configuration.min_samples),
+        "linkage": single_linkage(tree, min(configuration.linkage, number)),
+    }
+    for name in configuration.extras:
+        found[name] = extra_clustering(name, points, configuration, seed=seed)
+    return found
+
+
+def extra_clustering(
+    name: str, points: Points, configuration: Configuration, *, seed: int = 0
+) -> Labels:
+    """The labels of one extra method.
+
+    On more points than the method bears it runs on a seeded sample, and every other point takes
+    the label of the nearest sampled one.
+    """
+    if name not in EXTRAS:
+        known = ", ".join(sorted(EXTRAS))
+        raise ValueError(f"There is no clustering method '{name}'; the extra ones are {known}.")
+    method, most = EXTRAS[name]
+    if len(points) <= most:
+        return method(points, configuration, seed)
+    sample = np.sort(np.random.default_rng(seed).choice(len(points), most, replace=False))
+    return _spread(points, sample, method(points[sample], configuration, seed))
+
+
+def _spread(points: Points, sample: Indices, labels: Labels) -> Labels:
+    """Give every point the label of the nearest sampled point."""
+    from sklearn.neighbors import KDTree
+
+    nearest = KDTree(points[sample]).query(points, k=1, return_distance=False)[:, 0]
+    spread: Labels = labels[nearest]
+    return spread
+
+
+def _hdbscan(points: Points, configuration: Configuration, _: int) -> Labels:
+    from sklearn.cluster import HDBSCAN
+
+    smallest = max(2, min(configuration.min_samples, len(points) // 2))
+    model = HDBSCAN(min_cluster_size=smallest, algorithm="kd_tree", n_jobs=1, copy=True)
+    with one_thread():
+        return np.asarray(model.fit_predict(points), dtype=np.int64)
+
+
+def _spectral(points: Points, configuration: Configuration, seed: int) -> Labels:
+    from sklearn.cluster import SpectralClustering
+
+    model = SpectralClustering(
+        min(configuration.kmeans, len(points) - 1),
+        affinity="nearest_neighbors",
+        n_neighbors=min(configuration.min_samples, len(points)),
+        assign_labels="cluster_qr",
+        random_state=seed,
+        n_jobs=1,
+    )
+    with one_thread(), warnings.catch_warnings():
+        # a graph in several pieces is a clustering found, not a mistake
+        warnings.filterwarnings("ignore", message="Graph is not fully connected")
+        return np.asarray(model.fit_predict(points), dtype=np.int64)
+
+
+EXTRAS: dict[str, tuple[Extra, int]] = {
+    "hdbscan": (_hdbscan, MOST_HDBSCAN),
+    "spectral": (_spectral, MOST_SPECTRAL),
+}

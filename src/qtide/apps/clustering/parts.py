@@ -1,0 +1,21 @@
+"""Dividing the points among tasks, and putting the parts of a silhouette together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from qtide.apps.clustering.arrays import Numbers
+
+
+def equal_parts(points: int, count: int) -> list[tuple[int, int]]:
+    """At most `count` ranges [start, stop) of near equal length that cover all points."""
+    edges = np.unique(np.linspace(0, points, min(count, points) + 1).astype(int))
+    return [(int(start), int(stop)) for start, stop in pairwise(edges)]
+
+
+def merged_silhouette(parts: Iterable[Numbers]) -> float:
+    """The score of the whole from the parts that cover it, in their order."""
+    return float(np.concatenate(list(parts)).mean())

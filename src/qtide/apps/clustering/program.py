@@ -1,0 +1,144 @@
+"""Clustering aggregation: several clusterings of a point set, one consensus by way of a QPU.
+
+Each round runs the methods side by side on nodes, lets the QPU choose clusters that do not
+overlap, and scores the consensus, until the score passes the threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qtide import classical, program, quantum, task
+from qtide.apps.clustering import tasks
+from qtide.apps.clustering.arrays import Labels, Points
+from qtide.apps.clustering.configurations import Configuration, Search, published_configuration
+from qtide.apps.clustering.consensus import Repair, consensus_labels, repaired
+from qtide.apps.clustering.optimum import gap
+from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
+from qtide.apps.clustering.parts import equal_parts, merged_silhouette
+from qtide.apps.clustering.tree import LinkageTree
+from qtide.errors import UsageError
+
+WEIGHTINGS = ("quality", "published")
+CONFIGURATIONS = ("search", "published")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round gave."""
+
+    setting: Configuration
+    silhouette: float
+    bound: float
+    clusters: list[dict[str, Any]]
+    repair: Repair
+    gap: float
+
+
+@program(nodes=3)
+async def clustering(
+    points: str = "",
+    *,
+    blobs: int = 0,
+    columns: list[str] = [],  # noqa: B006 - never changed
+    threshold: float = 0.8,
+    most: int = 10,
+    weighting: str = "quality",
+    configuration: str = "search",
+    method: list[str] = [],  # noqa: B006 - never changed
+    parts: int = 0,
+    seed: int = 0,
+    folder: Path = Path(),
+) -> dict[str, Any]:
+    """Cluster POINTS (.csv, .npy, .parquet), or the published data set of `blobs` points.
+
+    With `parts`, the silhouette is summed exactly by so many tasks; else by one task, as exactly
+    as the threshold needs.
+    """
+    _check(weighting, configuration, most)
+    data = await task(tasks.load_points, points, blobs, columns)
+    plan = None
+    if configuration == "search":
+        plan = await task(tasks.explore, data, seed, tuple(method))
+    rounds: list[Round] = []
+    labels: list[Labels] = []
+    tree: LinkageTree | None = None
+    for number in range(most):
+        setting = _setting(plan, number, tuple(method))
+        graph, tree = await _graph(data, setting, seed, tree, weighting)
+        samples = await quantum(qubo(graph))
+        answer = [node for node, taken in samples.first.sample.items() if taken]
+        chosen, repair = repaired(graph, answer)
+        labels.append(consensus_labels(data, graph, chosen))
+        score = await _score(data, labels[-1], threshold, parts)
+        clusters = [_cluster(graph, node) for node in chosen]
+        found = (score.silhouette, score.bound, clusters, repair, gap(graph, chosen))
+        rounds.append(Round(setting, *found))
+        if score.silhouette >= threshold:
+            break
+    return await _conclude(data, labels, rounds, threshold, folder)
+
+
+def _check(weighting: str, configuration: str, most: int) -> None:
+    if weighting not in WEIGHTINGS:
+        raise UsageError(f"--weighting is {' or '.join(WEIGHTINGS)}, not {weighting!r}")
+    if configuration not in CONFIGURATIONS:
+        raise UsageError(f"--configuration is {' or '.join(CONFIGURATIONS)}, not {configuration!r}")
+    if most < 1:
+        raise UsageError(f"--most has to be at least 1, not {most}")
+
+
+def _setting(plan: Search | None, number: int, extras: tuple[str, ...]) -> Configuration:
+    if plan is not None:
+        return plan.configuration(number)
+    return published_configuration(number, extras=extras)
+
+
+async def _graph(
+    data: Points, setting: Configuration, seed: int, tree: LinkageTree | None, weighting: str
+) -> tuple[OverlapGraph, LinkageTree]:
+    """Run the methods side by side; the slowest first."""
+    (linkage, tree), dbscan, kmeans, *extras = await classical(
+        task(tasks.by_linkage, data, setting, seed, tree),
+        task(tasks.by_dbscan, data, setting, seed),
+        task(tasks.by_kmeans, data, setting, seed),
+        *(task(tasks.by_extra, name, data, setting, seed) for name in setting.extras),
+    )
+    found = {"kmeans": kmeans, "dbscan": dbscan, "linkage": linkage}
+    found |= dict(zip(setting.extras, extras, strict=True))
+    labels = {name: each.labels for name, each in found.items()}
+    qualities = {name: each.qualities for name, each in found.items()}
+    return overlap_graph(labels, qualities if weighting == "quality" else None), tree
+
+
+async def _score(data: Points, labels: Labels, threshold: float, parts: int) -> tasks.Score:
+    if not parts:
+        found: tasks.Score = await task(tasks.score, data, labels, threshold)
+        return found
+    ranges = equal_parts(len(data), parts)
+    sums = await classical(*(task(tasks.score_part, data, labels, *each) for each in ranges))
+    return tasks.Score(merged_silhouette(sums), 0.0)
+
+
+def _cluster(graph: OverlapGraph, node: int) -> dict[str, Any]:
+    chosen = graph.nodes[node]
+    return {"methods": list(chosen.methods), "size": chosen.size, "weight": chosen.weight}
+
+
+async def _conclude(
+    data: Points, labels: list[Labels], rounds: list[Round], threshold: float, folder: Path
+) -> dict[str, Any]:
+    best = max(range(len(rounds)), key=lambda number: rounds[number].silhouette)
+    summary = {
+        "points": len(data),
+        "silhouette": rounds[best].silhouette,
+        "passed": rounds[best].silhouette >= threshold,
+        "best_round": best + 1,
+        "rounds": [tasks.as_plain(each) for each in rounds],
+    }
+    files = await task(tasks.write_results, folder.absolute(), data, labels[best], summary)
+    short = {key: value for key, value in summary.items() if key != "rounds"}
+    scores = [round(each.silhouette, 6) for each in rounds]
+    return short | {"scores": scores, "files": files}
