@@ -18,8 +18,10 @@ $(STAMP): pyproject.toml
 	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,dev]'
 	@touch $@
 
+# four rounds of the clustering application on 20,000 points, one job and two at once
 demo: setup
-	$(VENV)/bin/qtide compare synthetic published --time-scale 0.005 --jobs 1 --jobs 2
+	$(VENV)/bin/qtide compare clustering --blobs 20000 --configuration published --threshold 0.99 \
+	  --most 4 --expand-timeout 0.2 --warm-up --jobs 1 --jobs 2
 
 test: lint
 	$(VENV)/bin/pytest

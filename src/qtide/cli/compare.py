@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,9 @@ def compare(
     jobs: Annotated[
         list[int] | None, typer.Option(help="Jobs at once; may be repeated. [default: 1]")
     ] = None,
+    warm_up: Annotated[
+        bool, typer.Option("--warm-up", help="Run once beforehand, so that libraries are loaded.")
+    ] = False,
     name: Annotated[str, typer.Option(help="Its name. [default: program and time]")] = "",
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
@@ -42,25 +46,30 @@ def compare(
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another --name")
-    cases = _run(folder, spec, strategy or list(STRATEGIES), jobs or [1])
+    cases = _run(folder, spec, strategy or list(STRATEGIES), jobs or [1], warm_up=warm_up)
     _show(folder, cases, json_wanted=json)
 
 
-def _run(folder: Path, spec: Spec, strategies: list[str], jobs: list[int]) -> list[Case]:
+def _run(
+    folder: Path, spec: Spec, strategies: list[str], jobs: list[int], *, warm_up: bool
+) -> list[Case]:
     for each in strategies:
         known_strategy(each)
     for number in jobs:
         if number < 1:
             raise UsageError(f"--jobs has to be at least 1, not {number}")
     progress = Progress(err, lines=False)
-    cases, total = [], len(strategies) * len(jobs)
-    progress.entitle(f"1 of {total}")
+    total = len(strategies) * len(jobs)
+    done = count(1)
+
+    def ended(case: Case) -> None:
+        number = next(done)
+        progress.note(_line(case, number, total))
+        progress.entitle(f"{number + 1} of {total}")
+
+    progress.entitle("warming up" if warm_up else f"1 of {total}")
     with progress.shown():
-        for case in run_all(folder, spec, strategies, jobs, progress.tell):
-            cases.append(case)
-            progress.note(_line(case, len(cases), total))
-            progress.entitle(f"{len(cases) + 1} of {total}")
-    return cases
+        return run_all(folder, spec, strategies, jobs, progress.tell, ended, warm_up=warm_up)
 
 
 def _line(case: Case, number: int, total: int) -> str:

@@ -41,7 +41,7 @@ def play_one(run: RunFolder, *, json_wanted: bool) -> None:
     """Play a run with progress, then show its result."""
     progress = Progress(err, lines=True)
     with progress.shown():
-        (outcome,) = play([run], progress.tell)
+        outcome = play(run, progress.tell)
     if outcome.error is not None:
         raise _failure(outcome)
     _show(outcome, json_wanted=json_wanted)

@@ -152,5 +152,9 @@ class Cluster(ABC):
         """How long a request for `nodes` would now stand in the queue, as far as can be told."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Let the waits of earlier jobs no longer count for the expected one."""
+
+    @abstractmethod
     async def close(self) -> None:
         """End everything that runs on the cluster for us."""

@@ -97,6 +97,10 @@ class FifoCluster(Cluster):
         now = self.world.now()
         return max([now - ask.since for ask in self._queue] + [_mean(self._waits)])
 
+    def forget(self) -> None:
+        """Let the waits of earlier jobs no longer count for the expected one."""
+        self._waits.clear()
+
     @abstractmethod
     async def ready(self, node: Node) -> None:
         """Return when the node can take a task."""

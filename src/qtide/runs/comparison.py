@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.ledger.panel import Panel
-from qtide.runs.driver import Tell, sentence
+from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
+from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
 
 if TYPE_CHECKING:
     from qtide.ledger.report import Report
+
+
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,42 @@ def compare(
     strategies: Sequence[str],
     jobs: Sequence[int],
     tell: Tell,
-) -> Iterator[Case]:
-    """Run every case, one after the other; all have to give the same result."""
-    cases = []
-    for number in jobs:
-        for strategy in strategies:
-            case = _create(folder, replace(spec, strategy=strategy), number)
-            _play(case, tell)
-            cases.append(case)
-            yield case
+    ended: Callable[[Case], None] = lambda _: None,
+    *,
+    warm_up: bool = False,
+) -> list[Case]:
+    """Run every case, one after the other; all have to give the same result.
+
+    A warm-up runs the program once beforehand, so that no case pays for what the first use of a
+    library takes.
+    """
+    cases = [
+        _create(folder, replace(spec, strategy=strategy), number)
+        for number in jobs
+        for strategy in strategies
+    ]
+    groups = [case.runs for case in cases]
+    if warm_up:
+        first = replace(spec, strategy="static")
+        groups.insert(0, (RunFolder.create(folder / WARM_UP, "run", first),))
+
+    def check(outcomes: list[Outcome]) -> None:
+        _refuse_failure(outcomes)
+        for case in cases:
+            if outcomes[0].run in case.runs:
+                ended(case)
+
+    play_groups(groups, folder / "agents.log", tell, check)
     _agree(cases)
+    return cases
 
 
 def read_cases(folder: Path) -> list[Case]:
     """The cases of an earlier comparison, or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
+        if run.path.parent.name == WARM_UP:
+            continue
         found[_siblings(run), run.spec.strategy].append(run)
     return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
 
@@ -97,10 +120,11 @@ def _create(folder: Path, spec: Spec, jobs: int) -> Case:
     return Case(spec.strategy, jobs, tuple(runs))
 
 
-def _play(case: Case, tell: Tell) -> None:
-    for outcome in play(case.runs, tell):
+def _refuse_failure(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
         if outcome.error is not None:
-            raise QtideError(f"{case.strategy} failed: {sentence(outcome.error)}")
+            name = outcome.run.spec.strategy
+            raise QtideError(f"{name} failed: {sentence(outcome.error)}")
 
 
 def _agree(cases: Sequence[Case]) -> None:

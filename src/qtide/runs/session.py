@@ -1,23 +1,44 @@
-"""A session: one or several runs at once on one cluster with one QPU."""
+"""A session: runs on one cluster with one QPU, at once or one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import ground, world_for
+from qtide.runs.site import Ground, ground, qpu_for, world_for
 
 
-def play(runs: Sequence[RunFolder], tell: Tell, log: Path | None = None) -> list[Outcome]:
-    """Play runs side by side to their ends. They share what the first one's options name."""
-    spec = runs[0].spec
+def play(run: RunFolder, tell: Tell) -> Outcome:
+    """Play one run to its end."""
+    (outcomes,) = play_groups([[run]], run.path / "agents.log", tell, lambda _: None)
+    return outcomes[0]
+
+
+def play_groups(
+    groups: Sequence[Sequence[RunFolder]],
+    log: Path,
+    tell: Tell,
+    ended: Callable[[list[Outcome]], None],
+) -> list[list[Outcome]]:
+    """Play each group's runs at once, and one group after the other; agents stay warm.
+
+    All share the cluster that the first run's options name; each group has a QPU of its own.
+    """
+    spec = groups[0][0].spec
     world = world_for(spec)
-    log = log or runs[0].path / "agents.log"
 
-    async def all_runs() -> list[Outcome]:
+    async def play_all() -> list[list[Outcome]]:
         async with ground(spec, world, log) as here:
-            return await world.all_of([drive(run, here, tell) for run in runs])
+            return [await group(here, runs) for runs in groups]
 
-    return world.run(all_runs())
+    async def group(here: Ground, runs: Sequence[RunFolder]) -> list[Outcome]:
+        here.cluster.forget()
+        place = replace(here, qpu=qpu_for(runs[0].spec, world))
+        outcomes = await world.all_of([drive(run, place, tell) for run in runs])
+        ended(outcomes)
+        return outcomes
+
+    return world.run(play_all())

@@ -56,12 +56,16 @@ def world_for(spec: Spec) -> World:
 @asynccontextmanager
 async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Ground]:
     """Put up the cluster and the QPU; leave nothing behind."""
-    qpu = Qpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
-    cluster = _cluster(spec, world, log)
+    here = Ground(world, _cluster(spec, world, log), qpu_for(spec, world))
     try:
-        yield Ground(world, cluster, qpu)
+        yield here
     finally:
-        await cluster.close()
+        await here.cluster.close()
+
+
+def qpu_for(spec: Spec, world: World) -> Qpu:
+    """The QPU that the options name."""
+    return Qpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
 
 
 def _cluster_kind(spec: Spec) -> tuple[str, int]:

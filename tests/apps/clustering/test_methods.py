@@ -4,6 +4,7 @@ import pytest
 from qtide.apps.clustering.configurations import Configuration
 from qtide.apps.clustering.linkage import linkage_tree
 from qtide.apps.clustering.methods import MOST_SPECTRAL, clusterings, extra_clustering
+from qtide.errors import UsageError
 from tests.apps.clustering.point_sets import same_partition
 
 
@@ -28,7 +29,7 @@ def test_more_points_than_a_method_bears_follow_a_sample() -> None:
 
 
 def test_an_unknown_method_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no clustering method 'optics'.*hdbscan, spectral"):
+    with pytest.raises(UsageError, match=r"no clustering method 'optics'.*hdbscan, spectral"):
         extra_clustering("optics", two_groups(10), Configuration(2, 1.0, 2))
 
 

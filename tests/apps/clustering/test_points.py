@@ -130,9 +130,11 @@ def test_unusable_parquet_columns_are_refused(
         read_points(tmp_path / "points.parquet")
 
 
-def test_the_published_blobs_are_always_the_same() -> None:
-    assert blobs(100).shape == (100, 2)
-    assert (blobs(100) == blobs(100)).all()
+def test_the_published_blobs_are_scikit_learns() -> None:
+    from sklearn.datasets import make_blobs
+
+    drawn = {"centers": 8, "n_features": 2, "random_state": 0x1337, "center_box": (-20, 20)}
+    assert (blobs(101) == make_blobs(101, **drawn)[0]).all()
 
 
 def test_reading_points_does_not_load_the_clustering_libraries() -> None:

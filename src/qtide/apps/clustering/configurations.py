@@ -89,12 +89,12 @@ def search(
 
 def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:
     """How far a seeded sample's points are from their rank-th point, themselves being the first."""
-    from sklearn.neighbors import KDTree
+    from scipy.spatial import KDTree
 
     generator = np.random.default_rng(seed)
     sample = generator.choice(len(points), min(SAMPLE, len(points)), replace=False)
-    distances, _ = KDTree(points).query(points[np.sort(sample)], k=rank)
-    return np.asarray(distances[:, -1], dtype=np.float64)
+    distances, _ = KDTree(points).query(points[np.sort(sample)], k=[rank])
+    return np.asarray(distances[:, 0], dtype=np.float64)
 
 
 def _reversed_bits(number: int) -> float:

@@ -14,6 +14,7 @@ from qtide.apps.clustering.kmeans import kmeans
 from qtide.apps.clustering.linkage import single_linkage
 from qtide.apps.clustering.threads import one_thread
 from qtide.apps.clustering.tree import LinkageTree
+from qtide.errors import UsageError
 
 MOST_HDBSCAN = 10_000  # its time is quadratic
 MOST_SPECTRAL = 2_000  # its eigenvectors take memory and time beyond linear
@@ -46,7 +47,7 @@ def extra_clustering(
     """
     if name not in EXTRAS:
         known = ", ".join(sorted(EXTRAS))
-        raise ValueError(f"There is no clustering method '{name}'; the extra ones are {known}.")
+        raise UsageError(f"There is no clustering method '{name}'; the extra ones are {known}.")
     method, most = EXTRAS[name]
     if len(points) <= most:
         return method(points, configuration, seed)
@@ -56,9 +57,9 @@ def extra_clustering(
 
 def _spread(points: Points, sample: Indices, labels: Labels) -> Labels:
     """Give every point the label of the nearest sampled point."""
-    from sklearn.neighbors import KDTree
+    from scipy.spatial import KDTree
 
-    nearest = KDTree(points[sample]).query(points, k=1, return_distance=False)[:, 0]
+    _, nearest = KDTree(points[sample]).query(points)
     spread: Labels = labels[nearest]
     return spread
 

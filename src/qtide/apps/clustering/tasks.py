@@ -113,6 +113,14 @@ def as_plain(record: Any) -> dict[str, Any]:
 
 
 def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
+    """The clusters with their qualities. On the way, load what other tasks will need.
+
+    A node's first task is the slowest anyway; so no later one waits for a library.
+    """
+    import matplotlib.figure  # noqa: F401 - for the picture
+    import sklearn.cluster  # noqa: F401 - for k-means
+
+    from qtide.apps.clustering import dbscan, farfield, linkage  # noqa: F401 - for the others
     from qtide.apps.clustering.quality import cluster_qualities
 
     compact, _ = compacted(labels)
