@@ -14,7 +14,7 @@ from qtide.programs.job import Job
 from qtide.programs.phase import Classical, Quantum
 from qtide.qpu.qpu import Lease, Qpu, QpuFailed
 from qtide.strategies.crew import Crew
-from qtide.world.world import World
+from qtide.world.world import Future, World
 
 TRIES = 3
 """How often a payload is handed to a QPU that fails on it."""
@@ -53,6 +53,7 @@ class Strategy(ABC):
         self.crew: Crew = self.new_crew()
         self.crew.on_starving = self._lend_lease
         self._lease: Lease | None = None
+        self._renewal: Future[Lease] | None = None
 
     @abstractmethod
     async def open(self) -> None:
@@ -68,9 +69,9 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Give everything back."""
+        await self.crew.dismiss()
         if self._lease is not None:
             self._lease.release()
-        await self.crew.dismiss()
 
     async def take(self, nodes: int) -> None:
         """Take nodes and a lease at the same moment, to hold both for the whole run."""
@@ -98,13 +99,25 @@ class Strategy(ABC):
 
     async def solve_on_own_lease(self, phase: Quantum, key: str) -> Any:
         """Run a payload on the lease that is held for the whole run."""
-        if self._lease is None:
-            self._lease = await self.site.qpu.lease(self.site.job)
+        lease = self._lease or await self._renewed_lease()
         try:
-            return await self.solve(self._lease, phase, key)
+            return await self.solve(lease, phase, key)
         finally:
             if self.crew.starving:
                 self._lend_lease()
+
+    async def _renewed_lease(self) -> Lease:
+        """The lease again, after it was lent: phases that run together wait for the same one."""
+        if self._renewal is None:
+            self._renewal = self.crew.errand(self._renew_lease())
+        renewal = self._renewal
+        await self.site.world.settled([renewal])
+        return renewal.result()
+
+    async def _renew_lease(self) -> Lease:
+        self._lease = await self.site.qpu.lease(self.site.job)
+        self._renewal = None
+        return self._lease
 
     def _lend_lease(self) -> None:
         """The crew has to wait for nodes: whoever has them may be waiting for our lease."""
