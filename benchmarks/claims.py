@@ -34,4 +34,5 @@ def conclude(benchmark: str, claims: list[Claim]) -> None:
         verdict = "ok" if claim.ok else "NOT REACHED"
         print(f"{claim.what:{width}}  {claim.value:12.5g}  {claim.goal:>12}  {verdict}")
     print()
-    print(json.dumps({"benchmark": benchmark, "claims": [asdict(claim) for claim in claims]}))
+    lines = [asdict(claim) | {"value": float(f"{claim.value:.5g}")} for claim in claims]
+    print(json.dumps({"benchmark": benchmark, "claims": lines}))

@@ -64,7 +64,8 @@ def test_parts_sum_to_the_exact_score(tmp_path: Path) -> None:
 
 
 def test_other_methods_can_be_added(tmp_path: Path) -> None:
-    result(tmp_path, "--blobs", 300, "--most", 1, "--method", "hdbscan,spectral")
+    words = ("--method", "hdbscan,spectral", "--linkage", "ward")
+    result(tmp_path, "--blobs", 300, "--most", 1, *words)
     rounds = json.loads((tmp_path / "run" / "iterations.json").read_text())["rounds"]
     assert rounds[0]["setting"]["extras"] == ["hdbscan", "spectral"]
 
@@ -91,6 +92,7 @@ def test_columns_of_a_csv_by_name_and_by_number(tmp_path: Path) -> None:
         (("--blobs", 99, "--weighting", "x"), "--weighting is quality or published"),
         (("--blobs", 99, "--configuration", "x"), "--configuration is search or published"),
         (("--blobs", 99, "--most", 0), "--most has to be at least 1"),
+        (("--blobs", 99, "--linkage", "magic"), "there is no linkage 'magic'"),
         (("--blobs", 99, "--method", "magic"), "no clustering method 'magic'"),
     ],
 )

@@ -1,4 +1,8 @@
-"""Single linkage through the Euclidean minimum spanning tree: built once a run, cut many times."""
+"""Linkage trees: built once a run, cut many times, in memory linear in the points.
+
+Single linkage goes through the Euclidean minimum spanning tree; for the others fastcluster keeps
+no matrix of distances, at a time that grows with the square of the points.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,25 @@ import quitefastmst
 from qtide.apps.clustering.arrays import Labels, Numbers, Points, compacted
 from qtide.apps.clustering.forest import flatten, join_all
 from qtide.apps.clustering.tree import LinkageTree
+from qtide.errors import UsageError
 
+LINKAGES = ("single", "ward", "centroid", "median")
 MOST_TREE_DIMENSIONS = 8  # measured: from here on Prim's plain scan beats the k-d tree
 
 
-def linkage_tree(points: Points, *, threads: int = 1) -> LinkageTree:
-    """The minimum spanning tree of at least two points, in memory linear in their number."""
+def linkage_tree(points: Points, linkage: str = "single", *, threads: int = 1) -> LinkageTree:
+    """The tree of at least two points by one of the LINKAGES."""
+    if linkage == "single":
+        return _spanning_tree(points, threads)
+    if linkage not in LINKAGES:
+        raise UsageError(f"there is no linkage {linkage!r}; there are: {', '.join(LINKAGES)}")
+    import fastcluster
+
+    return _representatives(fastcluster.linkage_vector(points, method=linkage))
+
+
+def _spanning_tree(points: Points, threads: int) -> LinkageTree:
+    """The minimum spanning tree."""
     if points.shape[1] == 1:
         return _tree_on_a_line(points[:, 0])
     tall = points.shape[1] > MOST_TREE_DIMENSIONS
@@ -27,15 +44,25 @@ def linkage_tree(points: Points, *, threads: int = 1) -> LinkageTree:
     return LinkageTree(edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64), lengths)
 
 
-def single_linkage(tree: LinkageTree, clusters: int) -> Labels:
+def cut(tree: LinkageTree, clusters: int) -> Labels:
     """The labels of a cut to exactly `clusters` clusters, numbered by their first points."""
     if not 1 <= clusters <= tree.points:
-        raise ValueError(f"Single linkage cannot cut {tree.points} points to {clusters} clusters.")
+        raise ValueError(f"A linkage tree of {tree.points} points cannot be cut to {clusters}.")
     kept = tree.points - clusters
     parents = np.arange(tree.points)
     join_all(parents, tree.firsts[:kept], tree.seconds[:kept])
     flatten(parents)
     return compacted(parents)[0]
+
+
+def _representatives(merges: Numbers) -> LinkageTree:
+    """A tree of points from merges of clusters: any member stands for its cluster."""
+    number = len(merges) + 1
+    members = list(range(number))
+    for first, _ in merges[:, :2].astype(np.int64).tolist():
+        members.append(members[first])
+    stands = np.array(members)[merges[:, :2].astype(np.int64)]
+    return LinkageTree(stands[:, 0], stands[:, 1], merges[:, 2].copy())
 
 
 def _tree_on_a_line(values: Numbers) -> LinkageTree:

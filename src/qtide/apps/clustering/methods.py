@@ -11,7 +11,7 @@ from qtide.apps.clustering.arrays import Indices, Labels, Points
 from qtide.apps.clustering.configurations import Configuration
 from qtide.apps.clustering.dbscan import dbscan
 from qtide.apps.clustering.kmeans import kmeans
-from qtide.apps.clustering.linkage import single_linkage
+from qtide.apps.clustering.linkage import cut
 from qtide.apps.clustering.threads import one_thread
 from qtide.apps.clustering.tree import LinkageTree
 from qtide.errors import UsageError
@@ -30,7 +30,7 @@ def clusterings(
     found = {
         "kmeans": kmeans(points, min(configuration.kmeans, number), seed=seed),
         "dbscan": dbscan(points, configuration.eps, configuration.min_samples),
-        "linkage": single_linkage(tree, min(configuration.linkage, number)),
+        "linkage": cut(tree, min(configuration.linkage, number)),
     }
     for name in configuration.extras:
         found[name] = extra_clustering(name, points, configuration, seed=seed)

@@ -48,14 +48,16 @@ async def clustering(
     weighting: str = "quality",
     configuration: str = "search",
     method: list[str] = [],  # noqa: B006 - never changed
+    linkage: str = "single",
     parts: int = 0,
     seed: int = 0,
     folder: Path = Path(),
 ) -> dict[str, Any]:
     """Cluster POINTS (.csv, .npy, .parquet), or the published data set of `blobs` points.
 
-    With `parts`, the silhouette is summed exactly by so many tasks; else by one task, as exactly
-    as the threshold needs.
+    `method` adds hdbscan or spectral; `linkage` is single, ward, centroid or median. With
+    `parts`, the silhouette is summed exactly by so many tasks; else by one task, as exactly as
+    the threshold needs.
     """
     _check(weighting, configuration, most)
     data = await task(tasks.load_points, points, blobs, columns)
@@ -67,15 +69,16 @@ async def clustering(
     tree: LinkageTree | None = None
     for number in range(most):
         setting = _setting(plan, number, tuple(method))
-        graph, tree = await _graph(data, setting, seed, tree, weighting)
+        found, tree = await _clusterings(data, setting, seed, linkage, tree)
+        graph = _graph(found, weighting)
         samples = await quantum(qubo(graph))
         answer = [node for node, taken in samples.first.sample.items() if taken]
         chosen, repair = repaired(graph, answer)
         labels.append(consensus_labels(data, graph, chosen))
         score = await _score(data, labels[-1], threshold, parts)
         clusters = [_cluster(graph, node) for node in chosen]
-        found = (score.silhouette, score.bound, clusters, repair, gap(graph, chosen))
-        rounds.append(Round(setting, *found))
+        figures = (score.silhouette, score.bound, clusters, repair, gap(graph, chosen))
+        rounds.append(Round(setting, *figures))
         if score.silhouette >= threshold:
             break
     return await _conclude(data, labels, rounds, threshold, folder)
@@ -96,21 +99,24 @@ def _setting(plan: Search | None, number: int, extras: tuple[str, ...]) -> Confi
     return published_configuration(number, extras=extras)
 
 
-async def _graph(
-    data: Points, setting: Configuration, seed: int, tree: LinkageTree | None, weighting: str
-) -> tuple[OverlapGraph, LinkageTree]:
+async def _clusterings(
+    data: Points, setting: Configuration, seed: int, linkage: str, tree: LinkageTree | None
+) -> tuple[dict[str, tasks.Clustering], LinkageTree]:
     """Run the methods side by side; the slowest first."""
-    (linkage, tree), dbscan, kmeans, *extras = await classical(
-        task(tasks.by_linkage, data, setting, seed, tree),
+    (by_linkage, tree), dbscan, kmeans, *extras = await classical(
+        task(tasks.by_linkage, data, setting, seed, linkage, tree),
         task(tasks.by_dbscan, data, setting, seed),
         task(tasks.by_kmeans, data, setting, seed),
         *(task(tasks.by_extra, name, data, setting, seed) for name in setting.extras),
     )
-    found = {"kmeans": kmeans, "dbscan": dbscan, "linkage": linkage}
-    found |= dict(zip(setting.extras, extras, strict=True))
+    found = {"kmeans": kmeans, "dbscan": dbscan, "linkage": by_linkage}
+    return found | dict(zip(setting.extras, extras, strict=True)), tree
+
+
+def _graph(found: dict[str, tasks.Clustering], weighting: str) -> OverlapGraph:
     labels = {name: each.labels for name, each in found.items()}
     qualities = {name: each.qualities for name, each in found.items()}
-    return overlap_graph(labels, qualities if weighting == "quality" else None), tree
+    return overlap_graph(labels, qualities if weighting == "quality" else None)
 
 
 async def _score(data: Points, labels: Labels, threshold: float, parts: int) -> tasks.Score:

@@ -61,13 +61,13 @@ def by_dbscan(points: Points, setting: Configuration, seed: int) -> Clustering:
 
 
 def by_linkage(
-    points: Points, setting: Configuration, seed: int, tree: LinkageTree | None
+    points: Points, setting: Configuration, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[Clustering, LinkageTree]:
-    """Cluster by single linkage; the tree is built the first time only."""
-    from qtide.apps.clustering.linkage import linkage_tree, single_linkage
+    """Cluster by linkage; the tree is built the first time only."""
+    from qtide.apps.clustering.linkage import cut, linkage_tree
 
-    tree = tree or linkage_tree(points)
-    labels = single_linkage(tree, min(setting.linkage, len(points)))
+    tree = tree or linkage_tree(points, linkage)
+    labels = cut(tree, min(setting.linkage, len(points)))
     return _judged(points, labels, seed), tree
 
 

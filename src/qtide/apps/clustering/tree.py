@@ -1,4 +1,4 @@
-"""A single-linkage tree as data: light to pass on, whoever builds or cuts it."""
+"""A linkage tree as data: light to pass on, whoever builds or cuts it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qtide.apps.clustering.arrays import Indices, Numbers
 
 @dataclass(frozen=True, slots=True)
 class LinkageTree:
-    """The edges of a minimum spanning tree, the shortest first."""
+    """Its merges in their order: two points, one of each cluster that is merged, and the height."""
 
     firsts: Indices
     seconds: Indices
