@@ -134,24 +134,21 @@ class Crew:
         except NotEnoughNodes as error:
             self.give_up(error)
 
-    def fetch(self, nodes: int) -> Coroutine[Any, Any, Allocation]:
-        """Ask the cluster for nodes; they count as coming from now on."""
+    async def fetch(self, nodes: int) -> Allocation:
+        """Ask the cluster for nodes."""
         self.coming += nodes
         if self.starving:
             self.on_starving()
-        return self._fetch(nodes)
+        try:
+            return await self.cluster.request(self.job, nodes)
+        finally:
+            self.coming -= nodes
 
     def give_up(self, error: Exception) -> None:
         """A node will not come: if no other is here or to come, whoever waits hears so."""
         if not self._home and not self.coming:
             for waiting in list(self._waiting):
                 self._refuse(waiting, error)
-
-    async def _fetch(self, nodes: int) -> Allocation:
-        try:
-            return await self.cluster.request(self.job, nodes)
-        finally:
-            self.coming -= nodes
 
     async def _run(self, phase: Classical, key: str) -> list[Any]:
         """Start the tasks, those first that took longest before: the phase ends sooner so."""

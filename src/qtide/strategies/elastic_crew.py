@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from qtide.clusters.cluster import Allocation, Node, NotEnoughNodes
+from qtide.clusters.cluster import Node, NotEnoughNodes
 from qtide.strategies.crew import Crew
 from qtide.strategies.strategy import Site, Terms
 from qtide.world.world import Future
@@ -55,7 +54,8 @@ class ElasticCrew(Crew):
     def bring(self, nodes: int, *, early: bool = False) -> None:
         """See to it that `nodes` nodes are here or on their way."""
         for _ in range(min(nodes, self.most) - self.size - self.coming):
-            self.errand(self._bring_one(self.fetch(1), early=early))
+            self.coming += 1  # from the decision on, so that nothing is asked for twice
+            self.errand(self._bring_one(early=early))
 
     def spare(self, node: Node) -> None:
         """Keep a node that has nothing to do, or give it back."""
@@ -91,9 +91,10 @@ class ElasticCrew(Crew):
             await self.world.sleep(pause)
         self.bring(coming.nodes, early=True)
 
-    async def _bring_one(self, grant: Coroutine[Any, Any, Allocation], *, early: bool) -> None:
+    async def _bring_one(self, *, early: bool) -> None:
+        self.coming -= 1
         try:
-            allocation = await grant
+            allocation = await self.fetch(1)
         except NotEnoughNodes as error:
             self.give_up(error)
             return
