@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup demo test lint soak bench clean
+.PHONY: setup demo test lint soak bench box-packages clean
 
 setup: $(STAMP)
 
@@ -36,7 +36,14 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies/test_properties.py tests/world tests/programs
 
 bench: setup
-	for script in strategies overhead clustering; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure; do $(PY) benchmarks/$$script.py || exit 1; done
+
+# what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
+box-packages:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix2 \
+	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

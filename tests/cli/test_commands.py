@@ -153,7 +153,10 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert "no run can be kept in file" in failed.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "list", "report", "compare"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "submit", "resume", "cancel", "list", "show", "report", "compare", "reap"],
+)
 def test_every_command_helps_with_an_example(tmp_path: Path, command: str) -> None:
     helped = qtide(tmp_path, command, "--help")
     assert helped.returncode == 0

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
+from qtide.cli.output import as_json, err, out, show_table
 from qtide.cli.progress import Progress
 from qtide.cli.run import check
-from qtide.cli.show import as_json, err, out, show_table
 from qtide.errors import UsageError
 from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all

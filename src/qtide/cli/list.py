@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from qtide.cli import options
-from qtide.cli.show import as_json, out
+from qtide.cli.output import as_json, out
 from qtide.runs.folder import RunFolder
 
 

@@ -11,11 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from qtide import __version__
+from qtide.cli.box import box
+from qtide.cli.cancel import cancel
 from qtide.cli.compare import compare
 from qtide.cli.list import list_runs
+from qtide.cli.reap import reap
 from qtide.cli.report import report
 from qtide.cli.resume import resume
 from qtide.cli.run import run
+from qtide.cli.show import show
+from qtide.cli.submit import submit
 from qtide.errors import QtideError, UsageError
 
 CONFIG = Path("qtide.toml")
@@ -31,10 +36,15 @@ app = typer.Typer(
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("run", context_settings=OWN_ARGUMENTS)(run)
+app.command("submit", context_settings=OWN_ARGUMENTS)(submit)
 app.command("resume")(resume)
+app.command("cancel")(cancel)
 app.command("list")(list_runs)
+app.command("show")(show)
 app.command("report")(report)
 app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
+app.command("reap")(reap)
+app.add_typer(box, name="box")
 
 
 @app.callback()

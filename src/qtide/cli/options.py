@@ -32,7 +32,11 @@ def spec_of(
     ],
     *,
     cluster: Annotated[
-        str, typer.Option(help="local or simulated (virtual time), with a size as in local:4.")
+        str,
+        typer.Option(
+            help="local or simulated (virtual time), with a size as in local:4; or slurm, with a "
+            "partition as in slurm:compute."
+        ),
     ] = "local",
     nodes: Annotated[
         int | None, typer.Option(help="The most nodes a job may hold. [default: all]")
@@ -66,6 +70,19 @@ def spec_of(
         int | None, typer.Option(help="local: megabytes of memory that a node may use.")
     ] = None,
     cores: Annotated[int | None, typer.Option(help="local: cores that a node may use.")] = None,
+    account: Annotated[str | None, typer.Option(help="slurm: the account that pays.")] = None,
+    qos: Annotated[str | None, typer.Option(help="slurm: the quality of service.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(help="slurm: features that nodes need to have.")
+    ] = None,
+    time_limit: Annotated[
+        str,
+        typer.Option(help="slurm: how long nodes are held at a time, as sbatch's --time has it."),
+    ] = "60",
+    salloc: Annotated[
+        list[str] | None,
+        typer.Option(help="slurm: one more option of salloc, as --salloc=--reservation=R."),
+    ] = None,
 ) -> Spec:
     """What a run is, as far as these options say."""
     return Spec(
@@ -82,6 +99,11 @@ def spec_of(
         idle_share=idle_share,
         memory=None if memory is None else memory * 2**20,
         cores=cores,
+        account=account,
+        qos=qos,
+        constraint=constraint,
+        time_limit=time_limit,
+        salloc=salloc or [],
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.show import as_json, out, show_table
+from qtide.cli.output import as_json, out, show_table
 from qtide.errors import UsageError
 from qtide.runs.comparison import read_cases
 from qtide.runs.comparison import report as write

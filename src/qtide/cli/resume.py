@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.show import err, play_one
+from qtide.cli.output import err, play_one
 from qtide.runs.folder import RunFolder
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.show import play_one
+from qtide.cli.output import play_one
 from qtide.programs.arguments import parse
 from qtide.programs.load import load
 from qtide.runs.folder import RunFolder, stamp

@@ -66,7 +66,7 @@ class FifoCluster(Cluster):
         self._free: deque[str] = deque(names)
         self._queue: deque[Ask] = deque()
         self._waits: deque[float] = deque(maxlen=RECENT)
-        self._watched: set[int] = set()
+        self._watched: set[Beside] = set()
 
     async def request(
         self,
@@ -199,8 +199,8 @@ class FifoCluster(Cluster):
         ask.answer.set_result(FifoAllocation(self, ask.job, nodes, beside))
 
     def _watch(self, beside: Beside | None) -> None:
-        if beside is not None and id(beside) not in self._watched:
-            self._watched.add(id(beside))
+        if beside is not None and beside not in self._watched:
+            self._watched.add(beside)  # not its id: that of a QPU that is gone may come again
             beside.watch(self._serve)
 
     def _refuse_if_hopeless(self, ask: Ask) -> None:

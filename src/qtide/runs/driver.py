@@ -43,9 +43,11 @@ async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
     job = Job(run.name, ledger, run.values, spec.seed)
     try:
         run.unfinish()
+        run.presence.arrive()
         performer = _performer(spec, program, ground, job)
         replay = Replay(ground.world, performer, journal, job, lambda step: tell(run.name, step))
-        value = await _play(performer, replay, playing, ledger, spec.strategy)
+        work = _play(performer, replay, playing, ledger, spec.strategy)
+        value = await run.presence.during(ground.world, work)
         run.finish({"value": plain(value)})
         return Outcome(run, value)
     except Exception as error:

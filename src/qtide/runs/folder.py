@@ -13,9 +13,10 @@ from typing import Any, Literal
 from qtide.errors import UsageError
 from qtide.ledger.ledger import Interval, read
 from qtide.programs.values import Values
+from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 
-State = Literal["new", "running", "done", "failed", "interrupted"]
+State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
 
 
 class RunFolder:
@@ -84,6 +85,11 @@ class RunFolder:
         return Values(self.path / "values")
 
     @property
+    def presence(self) -> Presence:
+        """Where its driver is, and how to end it."""
+        return Presence(self.path)
+
+    @property
     def state(self) -> State:
         """How far it is."""
         if self._locked():
@@ -91,6 +97,8 @@ class RunFolder:
         end = self.end
         if end is not None:
             return "failed" if "error" in end else "done"
+        if self.presence.unwanted:
+            return "cancelled"
         return "interrupted" if self.journal.exists() else "new"
 
     @property

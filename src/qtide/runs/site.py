@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
@@ -17,7 +18,10 @@ from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
-KINDS = ("local", "simulated")
+if TYPE_CHECKING:
+    from qtide.clusters.slurm.options import Options
+
+KINDS = ("local", "simulated", "slurm")
 DEFAULT_NODES = 3
 
 
@@ -33,7 +37,9 @@ class Ground:
 def check_site(spec: Spec) -> None:
     """Refuse what cannot be put up, with a sentence."""
     kind, size = _cluster_kind(spec)
-    if spec.nodes is not None and not 1 <= spec.nodes <= size:
+    if kind == "slurm":
+        _check_slurm(spec)
+    elif spec.nodes is not None and not 1 <= spec.nodes <= size:
         raise UsageError(
             f"--nodes {spec.nodes} does not fit: the cluster has {size}; give 1 to {size}, or "
             f"a larger cluster as in --cluster {kind}:{max(spec.nodes, 1)}"
@@ -56,7 +62,7 @@ def world_for(spec: Spec) -> World:
 @asynccontextmanager
 async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Ground]:
     """Put up the cluster and the QPU; leave nothing behind."""
-    here = Ground(world, _cluster(spec, world, log), qpu_for(spec, world))
+    here = Ground(world, await _cluster(spec, world, log), qpu_for(spec, world))
     try:
         yield here
     finally:
@@ -69,17 +75,32 @@ def qpu_for(spec: Spec, world: World) -> Qpu:
 
 
 def _cluster_kind(spec: Spec) -> tuple[str, int]:
-    """The kind of cluster and its size, from a name like `local` or `local:4`."""
+    """The kind of cluster and its size, from a name like `local` or `local:4`.
+
+    Slurm knows its own size; after its colon stands a partition.
+    """
     kind, _, size = spec.cluster.partition(":")
     if kind not in KINDS:
         raise UsageError(f"there is no cluster {kind!r}; there are: {', '.join(KINDS)}")
+    if kind == "slurm":
+        return kind, 0
     if size and not (size.isdecimal() and int(size) > 0):
         raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {size!r}")
     return kind, int(size) if size else DEFAULT_NODES
 
 
-def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
-    _, size = _cluster_kind(spec)
+def _check_slurm(spec: Spec) -> None:
+    """How many nodes there are is known once Slurm was asked."""
+    if spec.nodes is not None and spec.nodes < 1:
+        raise UsageError(f"--nodes has to be at least 1, not {spec.nodes}")
+
+
+async def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
+    kind, size = _cluster_kind(spec)
+    if isinstance(world, RealWorld) and kind == "slurm":
+        from qtide.clusters.slurm.cluster import SlurmCluster
+
+        return await SlurmCluster.connect(world, _slurm_options(spec), log=log)
     if isinstance(world, RealWorld):
         from qtide.clusters.local import Limits, LocalCluster
 
@@ -87,3 +108,16 @@ def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
     from qtide.clusters.simulated import SimulatedCluster
 
     return SimulatedCluster(world, size)
+
+
+def _slurm_options(spec: Spec) -> Options:
+    from qtide.clusters.slurm.options import Options
+
+    return Options(
+        partition=spec.cluster.partition(":")[2] or None,
+        account=spec.account,
+        qos=spec.qos,
+        constraint=spec.constraint,
+        time_limit=spec.time_limit,
+        extra=tuple(spec.salloc),
+    )

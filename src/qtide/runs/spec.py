@@ -28,6 +28,11 @@ class Spec:
     idle_share: float = 0.1
     memory: int | None = None
     cores: int | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_limit: str = "60"
+    salloc: list[str] = field(default_factory=list)
 
     def write(self, file: Path) -> None:
         """Write as JSON."""

@@ -1,0 +1,41 @@
+"""qtide cancel: end a run, wherever its driver is."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.output import as_json, out
+from qtide.errors import QtideError, UsageError
+from qtide.runs.folder import RunFolder
+
+LIMIT = 60.0
+"""Seconds within which a driver should have given everything back."""
+
+
+def cancel(
+    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")],
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Cancel a run from any machine that sees its folder; it can be resumed.
+
+    Example: qtide cancel last
+    """
+    folder = RunFolder.find(runs, run)
+    if folder.state != "running":
+        raise UsageError(f"{folder.name} does not run; it is {folder.state}")
+    folder.presence.ask_to_end()
+    limit = time.monotonic() + LIMIT
+    while folder.state == "running":
+        if time.monotonic() > limit:
+            where = folder.presence.driver
+            raise QtideError(f"the driver of {folder.name} did not end in {LIMIT:g} s: {where}")
+        time.sleep(0.1)
+    if json:
+        as_json({"run": folder.name, "state": folder.state})
+    else:
+        out.print(f"{folder.name} is {folder.state}; go on with: qtide resume {folder.name}")

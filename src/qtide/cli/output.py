@@ -1,0 +1,71 @@
+"""How results reach the user: a text on stdout, or JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from qtide.cli.progress import Progress
+from qtide.errors import QtideError
+from qtide.ledger.metrics import measure
+from qtide.ledger.table import Row, rich_table
+from qtide.runs.comparison import Case
+from qtide.runs.driver import Outcome, plain, sentence
+from qtide.runs.folder import RunFolder
+from qtide.runs.session import play
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+class RunFailed(QtideError):  # noqa: N818 - what happened
+    """The program's own failure, told with what to do next."""
+
+
+def as_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def show_table(cases: Sequence[Case]) -> None:
+    """The figures of cases; where there is room for it, beside static's."""
+    rows = [Row(case.strategy, case.jobs, case.panel().metrics) for case in cases]
+    out.print(rich_table(rows, relative=len(rows) > 1 and out.width >= 100))
+
+
+def play_one(run: RunFolder, *, json_wanted: bool) -> None:
+    """Play a run with progress, then show its result."""
+    progress = Progress(err, lines=True)
+    with progress.shown():
+        outcome = play(run, progress.tell)
+    if outcome.error is not None:
+        raise _failure(outcome)
+    _show(outcome, json_wanted=json_wanted)
+
+
+def _show(outcome: Outcome, *, json_wanted: bool) -> None:
+    run = outcome.run
+    metrics = measure(run.intervals())
+    value = plain(outcome.value)
+    if json_wanted:
+        described = {"run": run.name, "folder": str(run.path), "state": run.state}
+        as_json(described | {"value": value, "metrics": metrics.as_dict()})
+        return
+    show_table([Case(run.spec.strategy, 1, (run,))])
+    out.print(f"result: {json.dumps(value)}", markup=False, highlight=False)
+    out.print(
+        f"run {run.name} is in {run.path}; see it with: qtide report {run.name}", markup=False
+    )
+
+
+def _failure(outcome: Outcome) -> QtideError:
+    assert outcome.error is not None
+    text = sentence(outcome.error)
+    if isinstance(outcome.error, QtideError):
+        return outcome.error
+    name = outcome.run.name
+    return RunFailed(f"{text}\nwhat was done is kept; mend it, then: qtide resume {name}")

@@ -1,0 +1,92 @@
+"""Where the parts of a box lie: everything it has is below one folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from qtide.errors import QtideError, UsageError
+
+LONGEST_SOCKET = 107
+"""Bytes of a path that Linux can bind a socket to."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a box consists of. Ports: the controller's, the accounting's, then one a node."""
+
+    nodes: int
+    qpus: int
+    accounting: bool
+    slurmd_timeout: int
+    ports: tuple[int, ...] = ()
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The compute nodes, then the quantum node."""
+        return (*(f"c{number}" for number in range(1, self.nodes + 1)), "q1")
+
+    def same_as(self, other: Plan) -> bool:
+        """Whether both describe the same box; ports are chance."""
+        return asdict(self) | {"ports": ()} == asdict(other) | {"ports": ()}
+
+
+class Layout:
+    """The files of the box in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.expanduser().resolve()
+        self.plan_file = self.folder / "box.json"
+        self.conf = self.folder / "etc" / "slurm.conf"
+        self.log = self.folder / "log"
+        self.run = self.folder / "run"
+        self.key = self.folder / "munge" / "key"
+        self.munge_socket = self.run / "munge"
+        self.database = self.folder / "database"
+        self.database_socket = self.database / "socket"
+
+    def check(self) -> None:
+        """Refuse a folder that daemons cannot live in, or that holds something else."""
+        if not re.fullmatch(r"[\w./@+~-]+", str(self.folder)):
+            raise UsageError(
+                f"{self.folder} cannot be a box's folder: Slurm's files take letters, digits "
+                "and ./@+~-_ alone; name another with --folder"
+            )
+        if max(len(bytes(each)) for each in self._sockets()) > LONGEST_SOCKET:
+            raise UsageError(f"{self.folder} is too long a path for sockets; name a shorter one")
+        if self.folder.exists() and not self.made and any(self.folder.iterdir()):
+            raise UsageError(f"{self.folder} holds something other than a box; name another folder")
+
+    @property
+    def made(self) -> bool:
+        """Whether a box was begun here."""
+        return self.plan_file.is_file()
+
+    def folders(self) -> list[Path]:
+        """All that have to be there before the daemons start."""
+        inside = ("etc", "log", "run", "munge", "state", "spool", "tmp", "database")
+        return [self.folder / name for name in inside]
+
+    def write_plan(self, plan: Plan) -> None:
+        """Note what the box is; from now on the folder is a box's."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.plan_file.write_text(json.dumps(asdict(plan)) + "\n")
+
+    def read_plan(self) -> Plan:
+        """What `write_plan` noted."""
+        try:
+            entries: dict[str, Any] = json.loads(self.plan_file.read_text())
+            return Plan(**entries | {"ports": tuple(entries["ports"])})
+        except FileNotFoundError:
+            raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise QtideError(
+                f"{self.plan_file} cannot be read ({error}); remove the box: qtide box down"
+            ) from None
+
+    def _sockets(self) -> list[Path]:
+        # slurmstepd's own sockets are named node_job.step
+        return [self.munge_socket, self.database_socket, self.folder / "spool/c99/c99_9999999.9999"]

@@ -1,0 +1,84 @@
+"""Slurm's own commands as a text interface: explicit formats, no shell, every call with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from qtide.errors import QtideError
+
+LIMIT = 30.0
+"""Seconds that a command may take."""
+
+OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
+"""Variables with which a job around us, or a user's habits, would change what a command does."""
+
+
+class SlurmFailed(QtideError):  # noqa: N818 - what happened
+    """A command of Slurm ended with an error."""
+
+
+def environment(conf: Path | None = None) -> dict[str, str]:
+    """Our environment without any job's; `conf`, or what SLURM_CONF says, names the cluster."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(OTHERS)}
+    named = str(conf) if conf else os.environ.get("SLURM_CONF")
+    times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970: no time zone can confuse them
+    return kept | times | ({"SLURM_CONF": named} if named else {})
+
+
+class Slurm:
+    """The cluster that an environment names."""
+
+    def __init__(self, conf: Path | None = None, extra: Mapping[str, str] | None = None) -> None:
+        self.environment = environment(conf) | dict(extra or {})
+
+    def check(self) -> None:
+        """Refuse a configuration that is not there; Slurm's commands would look for it for long."""
+        conf = self.environment.get("SLURM_CONF")
+        if conf is not None and not Path(conf).is_file():
+            raise SlurmFailed(f"SLURM_CONF names {conf}, which is not there; is the box up?")
+
+    async def ask(self, *words: str, limit: float = LIMIT) -> str:
+        """What a command prints; SlurmFailed with its own words if it fails."""
+        process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), limit)
+        except TimeoutError:
+            raise SlurmFailed(f"{words[0]} gave no answer within {limit:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise SlurmFailed(f"{words[0]} failed: {reason(err.decode(errors='replace'))}")
+        return out.decode(errors="replace")
+
+    async def start(
+        self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE
+    ) -> asyncio.subprocess.Process:
+        """A command that goes on, in a session of its own: a Ctrl-C is for us alone."""
+        try:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                env=self.environment,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise SlurmFailed(
+                f"there is no {words[0]} here; install Slurm's client commands, "
+                "or put up a box: qtide box up"
+            ) from None
+
+
+def reason(text: str) -> str:
+    """Why a command failed, from what it wrote to stderr: its first error, without its name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line or "fatal:" in line]
+    line = (errors or lines or ["it did not say why"])[0]
+    return line.partition("error: ")[2] or line.partition("fatal: ")[2] or line

@@ -1,0 +1,165 @@
+"""A companion: a job that only holds nodes, for as long as its driver holds a pipe to it.
+
+salloc runs a `cat` that reads from us. It ends, and Slurm takes the nodes back, as soon as we
+close the pipe or die. What salloc tells its command spares us asking for the nodes' names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+
+from qtide.clusters.cluster import NotEnoughNodes
+from qtide.clusters.slurm.commands import Slurm, SlurmFailed, reason
+from qtide.clusters.slurm.hostlist import expand
+from qtide.clusters.slurm.queue import entries
+
+HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
+NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
+POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
+END_LIMIT = 120.0
+"""Seconds in which Slurm has to take nodes back; its own KillWait is 30 by default."""
+POLITE = 5.0
+"""Seconds that salloc may take to end by itself."""
+ABSENT = ("contact slurm controller", "Socket timed out", "backup controller", "Zero Bytes")
+"""What Slurm says while its controller is away, as it is during a restart."""
+
+
+class SlurmRefused(SlurmFailed, NotEnoughNodes):
+    """Slurm does not give these nodes: strategies hear that none will come."""
+
+
+class ControllerAway(SlurmRefused):
+    """Slurm's controller does not answer at the moment."""
+
+
+class Companion:
+    """One salloc, from the request to the end."""
+
+    def __init__(self, slurm: Slurm, process: asyncio.subprocess.Process) -> None:
+        self._slurm = slurm
+        self._process = process
+        self._said: list[str] = []
+        self._numbered = asyncio.Event()
+        self._withdrawn = False
+        self.job: int | None = None
+        self.nodes: list[str] = []
+        self._listener = asyncio.create_task(self._listen())
+        self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
+        """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
+
+    @staticmethod
+    async def ask(slurm: Slurm, words: list[str]) -> Companion:
+        """Stand in Slurm's queue."""
+        return Companion(slurm, await slurm.start(*words, *HOLD, stdin=asyncio.subprocess.PIPE))
+
+    async def gone(self) -> str:
+        """Wait until the companion has ended by itself, and say why."""
+        await self._process.wait()
+        await self._listener
+        return self._said[-1].removeprefix("salloc: ") if self._said else "it did not say why"
+
+    async def withdraw(self) -> bool:
+        """Leave the queue; True if the nodes were granted all the same."""
+        self._withdrawn = True
+        await self._until_numbered()
+        await self._cancel("--state=PENDING")
+        await asyncio.wait({self.granted}, timeout=POLITE)
+        return self.granted.done() and self.granted.result()
+
+    async def has(self, node: str) -> bool:
+        """Whether a node is still the companion's, as far as Slurm can be asked."""
+        try:
+            found = await entries(self._slurm, f"--jobs={self.job}")
+        except SlurmFailed:
+            return True
+        return any(each.holds and node in expand(each.names) for each in found)
+
+    async def end(self) -> None:
+        """Give the nodes back, and wait until Slurm has them, whatever state this is in."""
+        self._withdrawn = True
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            # a salloc that still stands in the queue does not look at its pipe
+            async with asyncio.timeout(POLITE if self.nodes else 0):
+                await self._process.wait()
+        except TimeoutError:
+            await self._force()
+        await self._until_given_back()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Whatever became of the request, nobody asks any more."""
+        self.granted.cancel()
+        await asyncio.wait({self.granted, self._listener})
+        if not self.granted.cancelled():
+            self.granted.exception()
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.readline():
+            line = data.decode(errors="replace").strip()
+            self._said.append(line)
+            if found := NUMBERED.search(line):
+                self.job = int(found[1])
+                self._numbered.set()
+        self._numbered.set()
+
+    async def _grant(self) -> bool:
+        assert self._process.stdout is not None
+        line = (await self._process.stdout.readline()).decode(errors="replace").split()
+        if len(line) == 2:
+            self.job, self.nodes = int(line[0]), expand(line[1])
+            return True
+        await self.gone()
+        if self._withdrawn:
+            return False
+        why = reason("\n".join(self._said))
+        raise (ControllerAway if any(each in why for each in ABSENT) else SlurmRefused)(
+            f"Slurm refused the nodes: {why}"
+        )
+
+    async def _force(self) -> None:
+        """Cancel the job, whatever salloc does, and end salloc."""
+        await self._until_numbered()
+        await self._cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLITE):
+                await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _until_numbered(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLITE):
+                await self._numbered.wait()
+
+    async def _cancel(self, *terms: str) -> None:
+        """A job that has just ended by itself is as good as cancelled."""
+        if self.job is not None:
+            with suppress(SlurmFailed):
+                await self._slurm.ask("scancel", *terms, str(self.job))
+
+    async def _until_given_back(self) -> None:
+        pause = POLL_FIRST
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_LIMIT):
+                while await self._holds():
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, POLL_MOST)
+
+    async def _holds(self) -> bool:
+        """While the controller is away, nothing is given back; it may not have heard us either."""
+        if self.job is None:
+            return False
+        try:
+            found = await entries(self._slurm, f"--jobs={self.job}")
+        except SlurmFailed:
+            return True
+        if any(each.state in ("RUNNING", "PENDING") for each in found):
+            await self._cancel()
+            return True
+        return any(each.holds for each in found)

@@ -1,0 +1,42 @@
+"""The reaper: ends companions whose driver is dead. Slurm's time limit would, but later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from qtide.clusters.slurm.commands import Slurm
+from qtide.clusters.slurm.mark import Driver
+from qtide.clusters.slurm.queue import entries
+
+
+async def reap(slurm: Slurm, name: str | None = None) -> list[int]:
+    """Cancel companions of drivers that are known to be dead; return their jobs.
+
+    With the name of a run's companions, those of every other driver go: a run's journal lets
+    one driver live at a time, and that is us.
+    """
+    terms = [f"--user={os.getuid()}", *([f"--name={name}"] if name else [])]
+    own = Driver.own()
+    orphans = [
+        each.job
+        for each in await entries(slurm, *terms)
+        if (driver := Driver.read(each.comment)) and driver != own and (name or driver.dead)
+    ]
+    await cancel(slurm, orphans)
+    return orphans
+
+
+async def leftovers(slurm: Slurm, names: Collection[str]) -> list[int]:
+    """Companions of these names and of this very process that Slurm still has."""
+    if not names:
+        return []
+    mine = Driver.own().comment()
+    found = await entries(slurm, f"--user={os.getuid()}", f"--name={','.join(names)}")
+    return [each.job for each in found if each.comment == mine and each.state != "COMPLETING"]
+
+
+async def cancel(slurm: Slurm, jobs: list[int]) -> None:
+    """End jobs."""
+    if jobs:
+        await slurm.ask("scancel", *map(str, jobs))

@@ -1,0 +1,69 @@
+"""The driver's presence in a run's folder: where it is, and whether it is asked to end.
+
+Both go by files, so they work from every machine that sees the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from asyncio import CancelledError
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qtide.world.real import RealWorld
+from qtide.world.world import Future, World
+
+T = TypeVar("T")
+
+PAUSE = 0.5
+"""Seconds of real time between two looks at whether the run is to be cancelled."""
+
+
+class Presence:
+    """What the folder of a run says about its driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self._driver = folder / "driver.json"
+        self._cancel = folder / "cancel"
+
+    def arrive(self) -> None:
+        """This process drives the run from now on; an earlier wish to cancel it is forgotten."""
+        self._cancel.unlink(missing_ok=True)
+        job = os.environ.get("SLURM_JOB_ID")
+        where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
+        self._driver.write_text(json.dumps(where) + "\n")
+
+    @property
+    def driver(self) -> dict[str, Any] | None:
+        """Where the last driver was; None if there was none."""
+        return json.loads(self._driver.read_text()) if self._driver.exists() else None
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether somebody asked to cancel the run."""
+        return self._cancel.exists()
+
+    def ask_to_end(self) -> None:
+        """Ask the driver, wherever it is, to give everything back and end."""
+        self._cancel.touch()
+
+    async def during(self, world: World, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work, as CancelledError if somebody asks to end it meanwhile."""
+        if not isinstance(world, RealWorld):  # virtual time is over before anybody could ask
+            return await work
+        task = world.start(work)
+        both: list[Future[Any]] = [task, world.start(self._watch(world))]
+        try:
+            await world.first_of(both)
+            if not task.done():
+                raise CancelledError
+            return task.result()
+        finally:
+            await world.cancel(both)
+
+    async def _watch(self, world: RealWorld) -> None:
+        while not self.unwanted:
+            await world.sleep(PAUSE / world.scale)
