@@ -24,6 +24,7 @@ class Waiting:
 
     nodes: int
     turn: Future[list[Node]]
+    regroup: Future[None] | None = None
 
 
 class Crew:
@@ -61,6 +62,11 @@ class Crew:
     def size(self) -> int:
         """How many nodes are held."""
         return len(self._home)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a task waits for nodes."""
+        return bool(self._waiting)
 
     @property
     def starving(self) -> bool:
@@ -195,8 +201,7 @@ class Crew:
         waiting = Waiting(nodes, self.world.future())
         self._waiting.append(waiting)
         self._match()
-        short = nodes > self.size and (nodes > 1 or not self.coming)
-        regroup = self.errand(self._regroup(waiting)) if short else None
+        self._see_to_waiting()
         try:
             return await waiting.turn
         except CancelledError:
@@ -206,8 +211,15 @@ class Crew:
                 self.idle.extend(waiting.turn.result())
             raise
         finally:
-            if regroup is not None:
-                regroup.cancel()
+            if waiting.regroup is not None:
+                waiting.regroup.cancel()
+
+    def _see_to_waiting(self) -> None:
+        """Let those regroup who wait for more than is held, or for nothing that comes."""
+        for each in self._waiting:
+            short = each.nodes > self.size and (each.nodes > 1 or not self.coming)
+            if short and (each.regroup is None or each.regroup.done()):
+                each.regroup = self.errand(self._regroup(each))
 
     async def _regroup(self, waiting: Waiting) -> None:
         """A task needs more nodes at once than are held: ask for all of them together.
@@ -217,16 +229,14 @@ class Crew:
         while waiting in self._waiting and waiting.nodes > self.size:
             for node in list(self.idle):
                 self.give_back(node)
-            if self.size + waiting.nodes > self.most:
-                await self.world.sleep(1.0)  # until tasks that are under way have ended
+            if self.size + self.coming + waiting.nodes > self.most:
+                await self.world.sleep(1.0)  # until what is under way has come, or ended
                 continue
             self._regrouping += 1
             try:
                 allocation = await self.fetch(waiting.nodes)
             except QtideError as error:
                 self._refuse(waiting, error)
-                if self._waiting and not self._home:  # they had counted on the same nodes
-                    self.errand(self._regroup(self._waiting[0]))
                 return
             finally:
                 self._regrouping -= 1
@@ -250,6 +260,7 @@ class Crew:
             self._drop(node)
         self._releases = [each for each in self._releases if not each.done()]
         self._releases.append(self.world.start(allocation.release()))
+        self._see_to_waiting()
         return self._releases[-1]
 
     def _drop(self, node: Node) -> None:
@@ -269,6 +280,7 @@ class Crew:
                 self._release(allocation)
             self.errand(self.replace())
             self._refuse_hopeless_ones()
+            self._see_to_waiting()
 
         return forget
 
@@ -281,7 +293,8 @@ class Crew:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             waiting.turn.set_exception(error)
-            self._match()  # others had stood behind it
+            self._match()  # others had stood behind it,
+            self._see_to_waiting()  # or counted on the same nodes
 
     def _refuse_if_hopeless(self, nodes: int) -> None:
         if nodes > min(self.most, self.cluster.size):

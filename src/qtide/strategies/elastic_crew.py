@@ -108,7 +108,7 @@ class ElasticCrew(Crew):
         use = self._next.seconds if self._next and self._next.seconds else UNKNOWN_USE
         await self.world.sleep(self._gap() + self._idle_share * use)
         del self._kept[node]
-        if node in self.idle:
+        if node in self.idle and not self.wanted:
             if self._gap() > 0:
                 self.spare(node)
             else:

@@ -16,6 +16,7 @@ from qtide.errors import QtideError
 
 HELPERS = ("slurmstepd\n", "slurmscriptd\n")
 """Children of daemons; they overwrite their command line and environment."""
+CLIENTS = ("srun", "salloc")
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
 PAUSE = 0.02  # seconds
 
@@ -32,8 +33,15 @@ def daemons(folder: Path) -> dict[int, str]:
 
 
 def offspring(folder: Path, conf: Path) -> list[int]:
-    """What the daemons of the box have started: their helpers, and the tasks of jobs."""
-    return [pid for pid in _pids() if _is_helper(pid, folder) or _is_task(pid, conf)]
+    """What the daemons of the box have started: their helpers, and the tasks of jobs.
+
+    Clients count that such a task has left behind; those that somebody waits for do not.
+    """
+    return [
+        pid
+        for pid in _pids()
+        if _is_helper(pid, folder) or _is_task(pid, conf) or _is_orphan(pid, conf)
+    ]
 
 
 def end(find: Callable[[], list[int]], limit: float) -> None:
@@ -87,3 +95,18 @@ def _is_task(pid: int, conf: Path) -> bool:
     words = _words(pid, "environ")
     on_node = any(word.startswith("SLURMD_NODENAME=") for word in words)
     return on_node and f"SLURM_CONF={conf}" in words
+
+
+def _is_orphan(pid: int, conf: Path) -> bool:
+    """A client of the box whose own parent is gone."""
+    words = _words(pid, "cmdline")
+    if not words or Path(words[0]).name not in CLIENTS:
+        return False
+    return f"SLURM_CONF={conf}" in _words(pid, "environ") and _parent(pid) == 1
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
