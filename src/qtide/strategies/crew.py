@@ -161,12 +161,7 @@ class Crew:
         label = phase.label
         order = sorted(range(len(phase.tasks)), key=lambda n: -self._seconds.get((label, n), 0.0))
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
-        try:
-            await self.world.settled(tasks.values())
-        except CancelledError:
-            await self.world.cancel(tasks.values())
-            raise
-        return [tasks[n].result() for n in sorted(tasks)]
+        return await self.world.results([tasks[n] for n in sorted(tasks)])
 
     async def _task(self, task: Task, key: str, place: tuple[str, int]) -> Any:
         try:

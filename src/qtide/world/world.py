@@ -81,12 +81,18 @@ class World(ABC):
 
         Waiting for all, and failing by position, keeps the outcome the same whatever the timing.
         """
-        tasks = [self.start(work) for work in works]
+        return await self.results([self.start(work) for work in works])
+
+    async def results(self, tasks: Sequence[Future[T]]) -> list[T]:
+        """The results of started tasks, as `all_of` gives them."""
         try:
             await self.settled(tasks)
         except CancelledError:
             await self.cancel(tasks)
             raise
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # looked at, so that asyncio does not call it forgotten
         return [task.result() for task in tasks]
 
     async def timeout(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
