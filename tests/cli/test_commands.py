@@ -140,6 +140,32 @@ def test_a_journal_of_another_program(tmp_path: Path) -> None:
     assert "the journal of the program synthetic, not of squares" in failed.stderr
 
 
+@pytest.mark.parametrize("cluster", ["simulated", "local:1"])
+def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, cluster: str) -> None:
+    """The limit of a file's size stands for the disk's."""
+    (tmp_path / "fills.py").write_text(
+        "from qtide import program, task\n"
+        "import numpy as np\n"
+        "def ones(size): return np.ones(size)\n"
+        "@program\n"
+        "async def fills():\n"
+        "    return [float((await task(ones, 9000 * n)).sum()) for n in (1, 2, 3)]\n"
+    )
+    run = f"exec {sys.executable} -m qtide.cli.main run fills.py --name it --cluster {cluster}"
+    failed = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; {run}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert failed.returncode == 1
+    assert "make room, then resume the run" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert as_json(tmp_path, "resume", "it")["value"] == [9000, 18000, 27000]
+
+
 def test_options_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "qtide.toml").write_text('[run]\ncluster = "simulated:3"\nstrategy = "static"\n')
     as_json(tmp_path, "run", "synthetic", "--name", "one")

@@ -191,7 +191,8 @@ def test_an_answer_after_the_node_was_given_up_is_refused(tmp_path: Path) -> Non
         node.lose("was cut off")
         with pytest.raises(NodeLost, match="was cut off"):
             await work
-        await asyncio.sleep(0.5)
+        while not node.refused:  # the limit is that of `play`
+            await asyncio.sleep(0.05)
         return node.refused, await _fresh(lab)
 
     assert play(tmp_path, main) == (1, 3)

@@ -76,6 +76,12 @@ def main() -> None:
             raise
         typer.echo(f"qtide: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if "--traceback" in words:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"qtide: {where}{error.strerror}; what was done is kept", err=True)
+        sys.exit(1)
     except CancelledError:
         typer.echo("qtide: interrupted; everything was given back: qtide resume last", err=True)
         sys.exit(INTERRUPTED)

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from qtide.clusters.wire import Header, frame, read
+from qtide.errors import QtideError
 from qtide.programs.values import Packed, Unstorable, Values
 
 
@@ -80,7 +81,7 @@ def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
     text = "".join(traceback.format_exception_only(error)).strip()
     try:
         packed = values.pack(error)
-    except (Unstorable, OSError):
+    except (Unstorable, QtideError):
         return text, b""
     return text, packed.data
 

@@ -156,11 +156,6 @@ class Replay:
                 f"the result of the phase «{phase.label}» cannot be stored: {error}; "
                 "return plain data or arrays"
             ) from None
-        except OSError as error:
-            raise QtideError(
-                f"the result of the phase «{phase.label}» cannot be written to "
-                f"{self._job.values.folder} ({error.strerror}); make room, then resume the run"
-            ) from error
 
 
 def asked(phase: Phase) -> str:

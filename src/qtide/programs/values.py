@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qtide.errors import QtideError
+
 LARGE = 1 << 16  # bytes; a pipe's own buffer: what is smaller travels faster inline
 
 
@@ -71,18 +73,32 @@ class Values:
     def _store(self, raw: memoryview) -> str:
         """Write once under the content's own name, durably: a journal may soon rely on it."""
         from hashlib import blake2b  # only here: an agent starts faster without
-        from tempfile import mkstemp
 
         name = blake2b(raw, digest_size=16).hexdigest()
         if not (self.folder / name).exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, draft = mkstemp(dir=self.folder, prefix=".")
+            try:
+                self._write(raw, name)
+            except OSError as error:
+                raise QtideError(
+                    f"a value of {raw.nbytes:,} bytes cannot be written to {self.folder} "
+                    f"({error.strerror}); make room, then resume the run"
+                ) from None
+        return name
+
+    def _write(self, raw: memoryview, name: str) -> None:
+        from tempfile import mkstemp
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, draft = mkstemp(dir=self.folder, prefix=".")
+        try:
             with os.fdopen(handle, "wb") as file:
                 file.write(raw)
                 file.flush()
                 os.fsync(handle)
             Path(draft).rename(self.folder / name)
-        return name
+        except OSError:
+            Path(draft).unlink(missing_ok=True)
+            raise
 
 
 def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value: bool) -> bytes:
@@ -90,12 +106,16 @@ def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value:
     if not by_value:
         try:
             return pickle.dumps(value, protocol=5, buffer_callback=keep)
+        except QtideError:
+            raise
         except Exception:
             return _dumps(value, keep, by_value=True)
     import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=keep))
+    except QtideError:
+        raise
     except Exception as error:
         raise Unstorable(f"{_shown(value)} cannot be pickled: {error}") from None
 

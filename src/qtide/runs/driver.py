@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,8 @@ async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
         run.finish({"value": plain(value)})
         return Outcome(run, value)
     except Exception as error:
-        run.finish({"error": sentence(error)})
+        with suppress(OSError):  # a full disk may be the very error
+            run.finish({"error": sentence(error)})
         return Outcome(run, error=error)
     finally:
         playing.close()
