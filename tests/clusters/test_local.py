@@ -186,7 +186,7 @@ def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
 def test_an_answer_after_the_node_was_given_up_is_refused(tmp_path: Path) -> None:
     async def main(lab: Lab) -> tuple[int, float]:
         node = lab.allocation.nodes[0]
-        work = asyncio.ensure_future(lab.run(task(remote.sleep, 0.3)))
+        work = asyncio.ensure_future(lab.run(task(remote.sleep, 2.0)))
         await asyncio.sleep(0.1)
         node.lose("was cut off")
         with pytest.raises(NodeLost, match="was cut off"):
