@@ -14,8 +14,8 @@ from tests.bench import Bench
 TRIANGLE = dimod.BinaryQuadraticModel({"a": -1, "b": -2, "c": -1}, {"ab": 3, "bc": 3}, 0, "BINARY")
 
 
-def test_an_exclusive_qpu_serves_one_job_at_a_time(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+def two_jobs(bench: Bench) -> list[float]:
+    """When two jobs end that each need the device for 10 s, and then 5 s for themselves."""
 
     async def one(name: str) -> float:
         lease = await bench.qpu.lease(bench.job(name))
@@ -24,26 +24,17 @@ def test_an_exclusive_qpu_serves_one_job_at_a_time(tmp_path: Path) -> None:
         lease.release()
         return bench.world.now()
 
-    assert bench.run(bench.world.all_of([one("a"), one("b")])) == [15, 30]
+    return list(bench.run(bench.world.all_of([one("a"), one("b")])))
+
+
+def test_an_exclusive_qpu_serves_one_job_at_a_time(tmp_path: Path) -> None:
+    assert two_jobs(Bench(tmp_path)) == [15, 30]
 
 
 def test_virtual_qpus_share_the_device(tmp_path: Path) -> None:
     bench = Bench(tmp_path, slots=2)
-
-    async def one(name: str) -> float:
-        lease = await bench.qpu.lease(bench.job(name))
-        await lease.run(Burst(10), None, 0)
-        await bench.world.sleep(5)
-        lease.release()
-        return bench.world.now()
-
-    assert bench.run(bench.world.all_of([one("a"), one("b")])) == [15, 25]
-    busy = sorted(
-        (span.start, span.end)
-        for job in bench.jobs
-        for span in job.ledger.intervals()
-        if span.what == "busy"
-    )
+    assert two_jobs(bench) == [15, 25]
+    busy = sorted((span.start, span.end) for span in bench.intervals() if span.what == "busy")
     assert busy == [(0, 10), (10, 20)]
 
 
