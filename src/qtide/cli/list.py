@@ -13,6 +13,9 @@ from qtide.cli import options
 from qtide.cli.output import as_json, out
 from qtide.runs.folder import RunFolder
 
+WIDTH = 16
+"""Characters of a run's name that always fit on a line."""
+
 
 def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
     """List the runs, newest last.
@@ -26,7 +29,10 @@ def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> 
     if not rows:
         out.print(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
         return
-    table = Table(*rows[0], box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
+    for title in rows[0]:
+        table.add_column(title, overflow="fold", no_wrap=title != "run")
+    table.columns[0].min_width = WIDTH
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table)
@@ -40,5 +46,5 @@ def _row(run: RunFolder, root: Path) -> dict[str, Any]:
         "program": Path(spec.program).name,
         "strategy": spec.strategy,
         "cluster": spec.cluster,
-        "created": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created)),
+        "created": time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
     }
