@@ -72,6 +72,16 @@ def test_a_failure_names_task_node_and_line_and_is_resumable(tmp_path: Path) -> 
     assert (tmp_path / "marks").read_text() == "1 "
 
 
+def test_a_mistake_in_the_program_itself_is_shown_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "slips.py").write_text(
+        "from qtide import program\n@program\nasync def slips():\n    return {}['nothing']\n"
+    )
+    failed = qtide(tmp_path, "run", "slips.py", *SIMULATED)
+    assert failed.returncode == 1
+    assert "KeyError: 'nothing'" in failed.stderr
+    assert "slips.py:4 in slips: return {}['nothing']" in failed.stderr
+
+
 def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
     failed = qtide(tmp_path, "run", f"{PROGRAMS}:unstorable")
     assert failed.returncode == 1

@@ -83,6 +83,16 @@ def spec_of(
         list[str] | None,
         typer.Option(help="slurm: one more option of salloc, as --salloc=--reservation=R."),
     ] = None,
+    qpu_by: Annotated[
+        str,
+        typer.Option(
+            help="slurm: what a lease of the QPU is to Slurm: gres or licence (a job that holds "
+            "qpu:1), or none of its business."
+        ),
+    ] = "none",
+    qpu_partition: Annotated[
+        str, typer.Option(help="slurm: the partition of those jobs.")
+    ] = "quantum",
 ) -> Spec:
     """What a run is, as far as these options say."""
     return Spec(
@@ -104,6 +114,8 @@ def spec_of(
         constraint=constraint,
         time_limit=time_limit,
         salloc=salloc or [],
+        qpu_by=qpu_by,
+        qpu_partition=qpu_partition,
     )
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from qtide.clusters.wire import Header, frame, read
 from qtide.errors import QtideError
@@ -70,8 +70,10 @@ def _perform(header: Header, body: bytes) -> bytes:
         packed = values.pack(result)
         return frame(ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data)
     except BaseException as error:
+        from qtide.programs.lines import own_lines
+
         text, data = _failure(error, values)
-        return frame(ticket | {"error": text, "lines": _own_lines(error)}, data)
+        return frame(ticket | {"error": text, "lines": own_lines(error)}, data)
 
 
 def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
@@ -84,22 +86,6 @@ def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
     except (Unstorable, QtideError):
         return text, b""
     return text, packed.data
-
-
-def _own_lines(error: BaseException) -> list[str]:
-    """The lines of the traceback that are the user's own, or the last one if none is."""
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not _foreign(each.filename)] or list(frames)[-1:]
-    return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
-
-
-def _foreign(filename: str) -> bool:
-    places: list[Any] = [Path(__file__).parents[1], Path(os.__file__).parent]
-    path = Path(filename)
-    inside = any(path.is_relative_to(place) for place in places)
-    return inside or "site-packages" in path.parts or filename.startswith("<frozen")
 
 
 if __name__ == "__main__":

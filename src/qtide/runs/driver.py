@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from qtide.errors import QtideError
@@ -13,6 +14,7 @@ from qtide.ledger.ledger import Ledger
 from qtide.programs.arguments import parse
 from qtide.programs.job import Job
 from qtide.programs.journal import Journal
+from qtide.programs.lines import own_lines
 from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
@@ -36,29 +38,26 @@ class Outcome:
 
 async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
     """Play a run to its end. Whatever the end, everything it held is given back."""
-    spec = run.spec
-    program = load(spec.program)
-    playing = prepare(program, run)
-    journal = Journal(run.journal, program.name)
-    ledger = Ledger(run.name, ground.world.now, run.ledger)
-    job = Job(run.name, ledger, run.values, spec.seed)
-    try:
-        run.unfinish()
-        run.presence.arrive()
-        performer = _performer(spec, program, ground, job)
-        replay = Replay(ground.world, performer, journal, job, lambda step: tell(run.name, step))
-        work = _play(performer, replay, playing, ledger, spec.strategy)
-        value = await run.presence.during(ground.world, work)
-        run.finish({"value": plain(value)})
-        return Outcome(run, value)
-    except Exception as error:
-        with suppress(OSError):  # a full disk may be the very error
-            run.finish({"error": sentence(error)})
-        return Outcome(run, error=error)
-    finally:
-        playing.close()
-        ledger.close()
-        journal.close()
+    program = load(run.spec.program)
+    with (
+        closing(Journal(run.journal, program.name)) as journal,
+        closing(prepare(program, run)) as playing,
+        closing(Ledger(run.name, ground.world.now, run.ledger)) as ledger,
+    ):
+        job = Job(run.name, ledger, run.values, run.spec.seed)
+        try:
+            run.unfinish()
+            run.presence.arrive()
+            performer = _performer(run.spec, program, ground, job)
+            replay = Replay(ground.world, performer, journal, job, partial(tell, run.name))
+            work = _play(performer, replay, playing, ledger, run.spec.strategy)
+            value = await run.presence.during(ground.world, work)
+            run.finish({"value": plain(value)})
+            return Outcome(run, value)
+        except Exception as error:
+            with suppress(OSError):  # a full disk may be the very error
+                run.finish({"error": sentence(error)})
+            return Outcome(run, error=error)
 
 
 def prepare(program: Program, run: RunFolder) -> Playing:
@@ -95,6 +94,9 @@ def plain(value: Any) -> Any:
 
 
 def sentence(error: BaseException) -> str:
-    """An error as the user reads it: what it says, and where in the user's own lines."""
-    text = str(error) if isinstance(error, QtideError) else f"{type(error).__name__}: {error}"
-    return "\n".join([text, *getattr(error, "__notes__", [])])
+    """An error as the user reads it: what it says, and the lines of the user's that it passed."""
+    if isinstance(error, QtideError):
+        return str(error)
+    notes: list[str] = getattr(error, "__notes__", [])
+    lines = [f"  {line}" for line in own_lines(error)]
+    return "\n".join([f"{type(error).__name__}: {error}", *notes, "in the program", *lines])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
 KINDS = ("local", "simulated", "slurm")
 DEFAULT_NODES = 3
+ADMISSIONS = ("none", "gres", "licence")
+
+
+@runtime_checkable
+class Admitting(Protocol):
+    """A cluster that may give the leases of a QPU as well as nodes."""
+
+    def admit(self, qpu: Qpu) -> None:
+        """Be asked for the leases of a QPU from now on."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,16 @@ class Ground:
     cluster: Cluster
     qpu: Qpu
 
+    def __post_init__(self) -> None:
+        """Let the cluster know of the QPU beside it."""
+        if isinstance(self.cluster, Admitting):
+            self.cluster.admit(self.qpu)
+
 
 def check_site(spec: Spec) -> None:
     """Refuse what cannot be put up, with a sentence."""
     kind, size = _cluster_kind(spec)
+    _check_admission(spec, kind)
     if kind == "slurm":
         _check_slurm(spec)
     elif spec.nodes is not None and not 1 <= spec.nodes <= size:
@@ -89,6 +104,13 @@ def _cluster_kind(spec: Spec) -> tuple[str, int]:
     return kind, int(size) if size else DEFAULT_NODES
 
 
+def _check_admission(spec: Spec, kind: str) -> None:
+    if spec.qpu_by not in ADMISSIONS:
+        raise UsageError(f"--qpu-by is {', '.join(ADMISSIONS)}; not {spec.qpu_by!r}")
+    if spec.qpu_by != "none" and kind != "slurm":
+        raise UsageError(f"--qpu-by {spec.qpu_by} is for --cluster slurm, not for {kind}")
+
+
 def _check_slurm(spec: Spec) -> None:
     """How many nodes there are is known once Slurm was asked."""
     if spec.nodes is not None and spec.nodes < 1:
@@ -120,4 +142,6 @@ def _slurm_options(spec: Spec) -> Options:
         constraint=spec.constraint,
         time_limit=spec.time_limit,
         extra=tuple(spec.salloc),
+        qpu_by=None if spec.qpu_by == "none" else spec.qpu_by,
+        qpu_partition=spec.qpu_partition,
     )

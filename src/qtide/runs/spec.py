@@ -33,6 +33,8 @@ class Spec:
     constraint: str | None = None
     time_limit: str = "60"
     salloc: list[str] = field(default_factory=list)
+    qpu_by: str = "none"
+    qpu_partition: str = "quantum"
 
     def write(self, file: Path) -> None:
         """Write as JSON."""

@@ -1,0 +1,22 @@
+"""The user's own lines of a traceback: the ones that can be mended."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]
+
+
+def own_lines(error: BaseException) -> list[str]:
+    """The lines that are neither qtide's, nor a library's; the last one if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not _foreign(each.filename)] or list(frames)[-1:]
+    return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
+
+
+def _foreign(filename: str) -> bool:
+    path = Path(filename)
+    inside = any(path.is_relative_to(place) for place in (HOME, Path(os.__file__).parent))
+    return inside or "site-packages" in path.parts or filename.startswith("<frozen")
