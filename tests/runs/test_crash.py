@@ -17,10 +17,11 @@ from qtide.strategies import STRATEGIES
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]
-EXPECTED = [0] + [n for r in range(6) for n in (4 * r * r, (2 * r + 1) ** 2, r)]
+ROUNDS = 15
+EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]
 
 
-def start(folder: Path, strategy: str, rounds: int = 6) -> subprocess.Popen[str]:
+def start(folder: Path, strategy: str, rounds: int = ROUNDS) -> subprocess.Popen[str]:
     program = [f"{PROGRAMS}:squares", str(folder), "--rounds", str(rounds)]
     words = ["run", *program, "--strategy", strategy, "--name", "it"]
     where = ["--runs", str(folder / "runs"), "--cluster", "local:2"]
@@ -68,7 +69,7 @@ def journaled_before(folder: Path) -> set[str]:
     """The numbers of the tasks whose phases the journal has."""
     text = (folder / "runs" / "it" / "journal").read_text()
     keys = {json.loads(line.partition(" ")[2]).get("key") for line in text.splitlines()}
-    rounds = [r for r in range(6) if str(2 * r + 1) in keys]
+    rounds = [r for r in range(ROUNDS) if str(2 * r + 1) in keys]
     return {str(n) for r in rounds for n in (2 * r, 2 * r + 1)}
 
 
