@@ -1,13 +1,12 @@
 """A QPU: one device that serves one job at a time, or N virtual QPUs with a queue in front.
 
-A lease is a slot: the right to hand in payloads. The device takes payloads one after the other,
-first come first served, whoever holds the leases. A lease tells where its payload stands and when
-it is expected to start and to end.
+A lease is a slot: the right to hand in payloads, given by the QPU itself or by a cluster. The
+device takes payloads one after the other, first come first served, whoever holds the leases. A
+lease tells where its payload stands and when it is expected to start and to end.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from typing import Any, NamedTuple
 from qtide.errors import PhaseError
 from qtide.programs.job import Job
 from qtide.qpu.devices.device import Device
+from qtide.qpu.fifo import FifoSlots
 from qtide.qpu.profile import Profile
+from qtide.qpu.slots import Slot, Slots
 from qtide.world.world import Future, World
 
 
@@ -44,18 +45,19 @@ class Turn:
 class Lease:
     """A slot of a QPU, held by one job."""
 
-    def __init__(self, qpu: Qpu, job: Job, slot: int) -> None:
+    def __init__(self, qpu: Qpu, job: Job, slot: Slot) -> None:
         self._qpu = qpu
         self._job = job
-        self._slot: int | None = slot
-        self._held = job.ledger.span("held", f"vqpu/{slot}")
+        self._slot: Slot | None = slot
         self._turns: list[Turn] = []
 
     async def run(self, payload: Any, shots: int | None, seed: int) -> Any:
         """The device's answer."""
+        self._qpu.device.check(payload)
+        if self._slot is not None:
+            await self._slot.ready()
         if self._slot is None:
             raise QpuFailed("the lease of the QPU was given back already")
-        self._qpu.device.check(payload)
         turn = Turn(self._qpu.profile.seconds(payload, shots), self._qpu.world.future())
         self._turns.append(turn)
         try:
@@ -72,8 +74,7 @@ class Lease:
         """Give the slot back; twice does no harm."""
         if self._slot is not None:
             slot, self._slot = self._slot, None
-            self._held.close()
-            self._qpu.free(slot)
+            slot.release()
 
 
 class Qpu:
@@ -91,47 +92,28 @@ class Qpu:
         self.device = device
         self.profile = profile
         self.slots = slots
+        self.admission: Slots = FifoSlots(world, slots)
+        """Who gives the slots; a cluster that admits to the QPU takes the place of our own."""
         self._fails = fails
         self._served = 0
-        self._free = list(range(slots))
-        self._waiting: deque[tuple[Job, Future[Lease]]] = deque()
         self._queue: deque[Turn] = deque()
-        self._watchers: list[Callable[[], None]] = []
 
     async def lease(self, job: Job) -> Lease:
         """Wait for a slot."""
-        at_once = self.take(job)
-        if at_once is not None:
-            return at_once
-        answer: Future[Lease] = self.world.future()
-        self._waiting.append((job, answer))
-        with job.ledger.span("wait", "qpu", "a lease"):
-            try:
-                return await answer
-            except CancelledError:
-                if answer.done() and not answer.cancelled():
-                    answer.result().release()
-                else:
-                    self._waiting.remove((job, answer))
-                raise
+        slot = self.admission.take(job)
+        if slot is None:
+            with job.ledger.span("wait", "qpu", "a lease"):
+                slot = await self.admission.acquire(job)
+        return Lease(self, job, slot)
 
     def take(self, job: Job) -> Lease | None:
         """A slot at once, if one is free and nobody waits for it."""
-        return Lease(self, job, self._free.pop(0)) if self._free and not self._waiting else None
+        slot = self.admission.take(job)
+        return None if slot is None else Lease(self, job, slot)
 
     def watch(self, freed: Callable[[], None]) -> None:
         """Call `freed` whenever a slot has become free."""
-        self._watchers.append(freed)
-
-    def free(self, slot: int) -> None:
-        """A lease gives its slot back: the next in line gets it."""
-        if self._waiting:
-            job, answer = self._waiting.popleft()
-            answer.set_result(Lease(self, job, slot))
-            return
-        self._free = sorted([*self._free, slot])
-        for freed in self._watchers:
-            freed()
+        self.admission.watch(freed)
 
     async def serve(self, turn: Turn, job: Job, payload: Any, shots: int | None, seed: int) -> Any:
         """Run a payload when its turn has come."""

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from qtide.clusters.cluster import NodeLost, NotEnoughNodes
-from qtide.clusters.slurm.cluster import QueuedTooLong, SlurmCluster
+from qtide.clusters.slurm.cluster import SlurmCluster
 from qtide.clusters.slurm.commands import SlurmFailed
+from qtide.clusters.slurm.line import QueuedTooLong
 from qtide.clusters.slurm.options import Options
 from qtide.qpu.devices.annealer import Annealer
 from qtide.qpu.profile import profile

@@ -12,8 +12,8 @@ from qtide.clusters.slurm.companion import Companion
 from qtide.programs.job import Job
 from qtide.world.world import Future, World
 
-Start = Callable[[int, str], Awaitable[asyncio.subprocess.Process]]
-"""Starts the agent of a node of a Slurm job."""
+Start = Callable[[Companion, str], Awaitable[asyncio.subprocess.Process]]
+"""Starts the agent of a node of a companion."""
 
 
 class AgentFailed(NotEnoughNodes):
@@ -62,8 +62,8 @@ class SlurmAllocation(Allocation):
         self._links[node.name].send(ticket, work)
 
     async def _start(self, node: Node, start: Start) -> None:
-        assert self._companion is not None and self._companion.job is not None
-        link = Link(await start(self._companion.job, node.name))
+        assert self._companion is not None
+        link = Link(await start(self._companion, node.name))
         self._links[node.name] = link
         try:
             await link.greet()

@@ -1,8 +1,9 @@
 """A stock Slurm cluster: each request is a companion job of its own, with an agent on each node.
 
-Nothing has to be configured or installed on the site for it. A heterogeneous grant (`beside`) is
-made of two steps: nodes first, then the other resource at once; where that is taken, the nodes go
-back and the request begins again when it may be free.
+Nothing has to be configured or installed on the site for it. Where Slurm admits to the QPU as well,
+nodes with a QPU (`beside`) are one heterogeneous job. Else they are had in two steps: nodes first,
+then the QPU at once; where that is taken, the nodes go back and the request begins again when it
+may be free.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,45 +19,24 @@ from qtide.clusters.cluster import Allocation, Beside, Cluster, NotEnoughNodes
 from qtide.clusters.pretend import SCALE
 from qtide.clusters.slurm.allocation import AgentFailed, SlurmAllocation
 from qtide.clusters.slurm.commands import Slurm, SlurmFailed
-from qtide.clusters.slurm.companion import Companion, ControllerAway
-from qtide.clusters.slurm.mark import Driver, job_name
+from qtide.clusters.slurm.companion import Companion
+from qtide.clusters.slurm.line import Ask, Line
+from qtide.clusters.slurm.mark import Driver, job_name, qpu_name
 from qtide.clusters.slurm.options import Options
-from qtide.clusters.slurm.queue import entries, partition_size
+from qtide.clusters.slurm.queue import partition_size
 from qtide.clusters.slurm.reaper import cancel, leftovers, reap
 from qtide.clusters.slurm.signal import Signal
+from qtide.clusters.slurm.slots import SlurmSlots
 from qtide.programs.job import Job
+from qtide.qpu.qpu import Qpu
 from qtide.world.real import RealWorld
 
 RECENT = 8
 """How many past waits count for the expected one."""
 TRIES = 3
 """How often nodes are asked for whose agents do not start."""
-AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
-"""Seconds that Slurm's controller may be away, and between two tries."""
 BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
 """Seconds after which nodes with something beside are tried again, if nobody says it is free."""
-OUTLOOK_FIRST, OUTLOOK_MOST = 1.0, 30.0
-"""Seconds between two looks at the queue while a request stands in it."""
-
-
-class QueuedTooLong(NotEnoughNodes):
-    """A request stood in Slurm's queue for longer than its user allows."""
-
-    exit_code = 1
-
-
-@dataclass(eq=False)
-class Ask:
-    """A request that stands in Slurm's queue."""
-
-    job: Job
-    nodes: int
-    least: int
-    patience: float
-    since: float
-    expected: float = 0.0
-    """How long it should stand there in all, as Slurm sees it."""
-    reason: str = "not known"
 
 
 class SlurmCluster(Cluster):
@@ -76,6 +55,8 @@ class SlurmCluster(Cluster):
         self._live: set[SlurmAllocation] = set()
         self._known: set[str] = set()
         self._freed: dict[Beside, Signal] = {}
+        self._line = Line(world, slurm, options.queue_limit)
+        self._admitted: dict[Beside, SlurmSlots] = {}
 
     @staticmethod
     async def connect(
@@ -88,10 +69,9 @@ class SlurmCluster(Cluster):
         """The cluster that `conf`, or SLURM_CONF, names; companions of dead drivers are ended."""
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
-        size = await partition_size(slurm, options.partition)
-        if not size:
-            where = f"partition {options.partition}" if options.partition else "default partition"
-            raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
+        size = await _size(slurm, options.partition)
+        if options.qpu_by is not None:
+            await _size(slurm, options.qpu_partition)
         await reap(slurm)
         return SlurmCluster(world, slurm, size, options, log)
 
@@ -130,9 +110,17 @@ class SlurmCluster(Cluster):
         """Let the waits of earlier jobs no longer count for the expected one."""
         self._waits.clear()
 
+    def admit(self, qpu: Qpu) -> None:
+        """Let Slurm say who gets a lease of a QPU, if that is for Slurm to say."""
+        if self._options.qpu_by is not None:
+            slots = SlurmSlots(qpu, self._line, self._options, self._reap_once)
+            self._admitted[qpu] = slots
+            qpu.admission = slots
+
     async def close(self) -> None:
         """Give back everything, also what an answer that was lost has left in the queue."""
         await self.world.settled([self.world.start(each.release()) for each in self._live])
+        await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
             await cancel(self._slurm, await leftovers(self._slurm, self._known))
         if self._log:
@@ -141,14 +129,29 @@ class SlurmCluster(Cluster):
     async def _granted(
         self, job: Job, nodes: int, least: int, patience: float, beside: Beside | None
     ) -> SlurmAllocation:
-        ask = Ask(job, nodes, least, patience, self.world.now())
+        ask = Ask(job, self.world.now(), nodes, least, patience)
         self._asks.add(ask)
         try:
             with job.ledger.span("wait", "nodes", f"{nodes} nodes"):
-                allocation = await (self._both(ask, beside) if beside else self._nodes(ask))
+                allocation = await self._fitting(ask, beside)
         finally:
             self._asks.discard(ask)
         self._waits.append(self.world.now() - ask.since)
+        return allocation
+
+    async def _fitting(self, ask: Ask, beside: Beside | None) -> SlurmAllocation:
+        if beside is None:
+            return self._allocation(ask, await self._companion(ask))
+        slots = self._admitted.get(beside)
+        return await (self._both(ask, beside) if slots is None else self._together(ask, slots))
+
+    async def _together(self, ask: Ask, slots: SlurmSlots) -> SlurmAllocation:
+        """Nodes and a QPU in one heterogeneous job."""
+        nodes = f"{ask.nodes}" if ask.least == ask.nodes else f"{max(1, ask.least)}-{ask.nodes}"
+        words = [*self._words(ask, nodes), ":", *slots.words(ask.job)]
+        companion = await self._line.surely(ask, words)
+        allocation = self._allocation(ask, companion)
+        allocation.put_beside(slots.lease(ask.job, companion))
         return allocation
 
     async def _both(self, ask: Ask, beside: Beside) -> SlurmAllocation:
@@ -157,15 +160,14 @@ class SlurmCluster(Cluster):
         pause = BACKOFF_FIRST
         while True:
             moment = signal.moment()
-            allocation = await self._nodes(ask)
+            allocation = self._allocation(ask, await self._companion(ask))
             if allocation.put_beside(beside.take(ask.job)):
                 return allocation
             await allocation.release()
             await signal.after(moment, pause)
             pause = min(2 * pause, BACKOFF_MOST)
 
-    async def _nodes(self, ask: Ask) -> SlurmAllocation:
-        companion = await self._companion(ask)
+    def _allocation(self, ask: Ask, companion: Companion | None) -> SlurmAllocation:
         allocation = SlurmAllocation(self.world, ask.job, companion)
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
@@ -173,81 +175,35 @@ class SlurmCluster(Cluster):
     async def _companion(self, ask: Ask) -> Companion | None:
         """All nodes; once patience is over, as many as there are; none if that will do."""
         if ask.least == ask.nodes:
-            return await self._surely(ask, f"{ask.nodes}")
-        limit = ask.patience * self.world.scale
-        if (companion := await self._stand(ask, f"{ask.nodes}", limit)) is not None:
+            return await self._line.surely(ask, self._words(ask, f"{ask.nodes}"))
+        words = self._words(ask, f"{ask.nodes}")
+        companion = await self._line.stand(ask, words, ask.patience * self.world.scale)
+        if companion is not None:
             return companion
         if ask.least:
-            return await self._surely(ask, f"{ask.least}-{ask.nodes}")
+            return await self._line.surely(ask, self._words(ask, f"{ask.least}-{ask.nodes}"))
+        words = [*self._words(ask, f"1-{ask.nodes}"), "--immediate"]
         with suppress(SlurmFailed):
-            return await self._stand(
-                ask, f"1-{ask.nodes}", self._options.queue_limit, "--immediate"
-            )
+            return await self._line.stand(ask, words, self._options.queue_limit)
         return None
 
-    async def _surely(self, ask: Ask, nodes: str) -> Companion:
-        """Wait for as long as the user allows."""
-        limit = self._options.queue_limit
-        companion = await self._stand(ask, nodes, limit)
-        if companion is None:
-            raise QueuedTooLong(
-                f"{ask.job.name} stood in Slurm's queue for {limit:g} s ({ask.reason}) and gave "
-                "up; what was done is kept, resume it later"
-            )
-        return companion
+    def _words(self, ask: Ask, nodes: str) -> list[str]:
+        return self._options.salloc(job_name(ask.job), Driver.own().comment(), nodes)
 
-    async def _stand(self, ask: Ask, nodes: str, limit: float, *more: str) -> Companion | None:
-        """Stand in the queue for up to `limit` seconds; a controller that is away is waited for."""
-        last = asyncio.get_running_loop().time() + AWAY_LIMIT
-        while True:
-            try:
-                return await self._try(ask, nodes, limit, *more)
-            except ControllerAway:
-                if asyncio.get_running_loop().time() > last:
-                    raise
-                await asyncio.sleep(AWAY_PAUSE)
-
-    async def _try(self, ask: Ask, nodes: str, limit: float, *more: str) -> Companion | None:
-        words = self._options.salloc(job_name(ask.job), Driver.own().comment(), nodes)
-        companion = await Companion.ask(self._slurm, [*words, *more])
-        outlook = asyncio.create_task(self._look_out(ask, companion))
-        try:
-            await asyncio.wait({companion.granted}, timeout=limit)
-            granted = companion.granted.done() or await companion.withdraw()
-            if granted and companion.granted.result():
-                return companion
-        except BaseException:
-            await self.world.settled([self.world.start(companion.end())])
-            raise
-        finally:
-            outlook.cancel()
-        await companion.end()
-        return None
-
-    async def _look_out(self, ask: Ask, companion: Companion) -> None:
-        """Learn when Slurm expects to start it, and why not now."""
-        pause = OUTLOOK_FIRST
-        while True:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, OUTLOOK_MOST)
-            if companion.job is None:
-                continue
-            with suppress(SlurmFailed):
-                for entry in await entries(self._slurm, f"--jobs={companion.job}"):
-                    ask.reason = entry.reason
-                    ask.expected = (entry.start or 0.0) / self.world.scale - ask.since
-
-    def _start_agent(self, job: int, node: str) -> Coroutine[Any, Any, asyncio.subprocess.Process]:
-        words = self._options.srun(job, node)
+    def _start_agent(
+        self, companion: Companion, node: str
+    ) -> Coroutine[Any, Any, asyncio.subprocess.Process]:
+        assert companion.job is not None
+        words = self._options.srun(companion.job, node, het=companion.qpu_job is not None)
         return self._slurm.start(*words, stdin=asyncio.subprocess.PIPE, stderr=self._log)
 
     async def _reap_once(self, job: Job) -> None:
         """What an earlier driver of the same run has left."""
-        name = job_name(job)
-        if name not in self._known:
-            self._known.add(name)
+        names = {job_name(job), qpu_name(job)}
+        if not names <= self._known:
+            self._known |= names
             with suppress(SlurmFailed):  # the next driver, or their time limit, will end them
-                await reap(self._slurm, name)
+                await reap(self._slurm, names)
 
     def _signal(self, beside: Beside) -> Signal:
         if beside not in self._freed:
@@ -261,3 +217,11 @@ class SlurmCluster(Cluster):
                 f"{job.name} needs {needed} nodes, but Slurm's partition has {self.size}; "
                 "ask for fewer with --nodes, or name a larger partition"
             )
+
+
+async def _size(slurm: Slurm, partition: str | None) -> int:
+    size = await partition_size(slurm, partition)
+    if not size:
+        where = f"partition {partition}" if partition else "default partition"
+        raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
+    return size

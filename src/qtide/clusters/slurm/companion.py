@@ -2,6 +2,10 @@
 
 salloc runs a `cat` that reads from us. It ends, and Slurm takes the nodes back, as soon as we
 close the pipe or die. What salloc tells its command spares us asking for the nodes' names.
+
+A heterogeneous companion holds nodes and a QPU, granted together. Cancelling its QPU's part counts
+for salloc as the end of all: it hangs up on its command, and gives nothing back any more. So the
+command does not listen to that, and cancels the job itself when our end of the pipe is closed.
 """
 
 from __future__ import annotations
@@ -16,6 +20,12 @@ from qtide.clusters.slurm.hostlist import expand
 from qtide.clusters.slurm.queue import entries
 
 HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
+HOLD_BOTH = (
+    *("/bin/sh", "-c"),
+    'trap "" HUP; echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1" '
+    '&& cat; exec scancel "$SLURM_JOB_ID"',
+)
+REVOKED = re.compile(r"Job allocation (\d+) has been revoked")
 NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
@@ -37,28 +47,48 @@ class ControllerAway(SlurmRefused):
 class Companion:
     """One salloc, from the request to the end."""
 
-    def __init__(self, slurm: Slurm, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, slurm: Slurm, process: asyncio.subprocess.Process, sought: str = "nodes"
+    ) -> None:
         self._slurm = slurm
+        self._sought = sought
         self._process = process
         self._said: list[str] = []
         self._numbered = asyncio.Event()
         self._withdrawn = False
+        self._over = False
+        self._losses: dict[int | None, asyncio.Event] = {}
         self.job: int | None = None
+        self.qpu_job: int | None = None
+        """The part that holds a QPU, if it is heterogeneous."""
         self.nodes: list[str] = []
         self._listener = asyncio.create_task(self._listen())
         self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
         """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
 
     @staticmethod
-    async def ask(slurm: Slurm, words: list[str]) -> Companion:
-        """Stand in Slurm's queue."""
-        return Companion(slurm, await slurm.start(*words, *HOLD, stdin=asyncio.subprocess.PIPE))
+    async def ask(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
+        """Stand in Slurm's queue; with a colon among the words, for two parts together."""
+        hold = HOLD_BOTH if ":" in words else HOLD
+        process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
+        return Companion(slurm, process, sought)
 
     async def gone(self) -> str:
         """Wait until the companion has ended by itself, and say why."""
-        await self._process.wait()
-        await self._listener
+        await self._loss(self.job).wait()
         return self._said[-1].removeprefix("salloc: ") if self._said else "it did not say why"
+
+    async def qpu_gone(self) -> None:
+        """Wait until what holds a QPU has ended: a part of it, or all."""
+        await self._loss(self.qpu_job or self.job).wait()
+
+    async def end_qpu(self) -> None:
+        """Give the QPU back; nodes that were granted with it stay."""
+        if self.qpu_job is None:
+            await self.end()
+        elif not self._loss(self.qpu_job).is_set():
+            with suppress(SlurmFailed):  # it has just ended by itself
+                await self._slurm.ask("scancel", str(self.qpu_job))
 
     async def withdraw(self) -> bool:
         """Leave the queue; True if the nodes were granted all the same."""
@@ -97,6 +127,13 @@ class Companion:
         if not self.granted.cancelled():
             self.granted.exception()
 
+    def _loss(self, job: int | None) -> asyncio.Event:
+        """What is set when a job, or all of it, is over."""
+        event = self._losses.setdefault(job, asyncio.Event())
+        if self._over:
+            event.set()
+        return event
+
     async def _listen(self) -> None:
         assert self._process.stderr is not None
         while data := await self._process.stderr.readline():
@@ -105,20 +142,27 @@ class Companion:
             if found := NUMBERED.search(line):
                 self.job = int(found[1])
                 self._numbered.set()
+            if found := REVOKED.search(line):
+                self._loss(int(found[1])).set()
         self._numbered.set()
+        self._over = True
+        for event in self._losses.values():
+            event.set()
 
     async def _grant(self) -> bool:
         assert self._process.stdout is not None
         line = (await self._process.stdout.readline()).decode(errors="replace").split()
-        if len(line) == 2:
+        if len(line) >= 2:
             self.job, self.nodes = int(line[0]), expand(line[1])
+            self.qpu_job = int(line[2]) if len(line) == 3 else None
             return True
-        await self.gone()
+        await self._process.wait()
+        await self._listener
         if self._withdrawn:
             return False
         why = reason("\n".join(self._said))
         raise (ControllerAway if any(each in why for each in ABSENT) else SlurmRefused)(
-            f"Slurm refused the nodes: {why}"
+            f"Slurm refused the {self._sought}: {why}"
         )
 
     async def _force(self) -> None:

@@ -55,6 +55,11 @@ def job_name(job: Job) -> str:
     return f"{PREFIX}-{quote(job.name, safe='', errors='replace')[:LONGEST_NAME]}-{place}"
 
 
+def qpu_name(job: Job) -> str:
+    """The name of all jobs that hold a QPU for a run: nobody counts their node with the others."""
+    return f"{job_name(job)}-qpu"
+
+
 def _host() -> str:
     return quote(socket.gethostname(), safe="")
 

@@ -68,6 +68,7 @@ def parse_jobs(text: str) -> Iterator[Entry]:
     """The lines that are jobs; what a newline in a comment has torn off is passed over."""
     for line in text.splitlines():
         words = line.split("|", 7)
+        words[0] = words[0].partition("+")[0]  # a part of a heterogeneous job counts as the job
         if len(words) == 8 and words[0].isdecimal() and words[2].isdecimal():
             job, state, nodes, start, end, *texts = words
             times = (_time(start), _time(end))

@@ -10,33 +10,33 @@ from qtide.clusters.slurm.mark import Driver
 from qtide.clusters.slurm.queue import entries
 
 
-async def reap(slurm: Slurm, name: str | None = None) -> list[int]:
+async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
     """Cancel companions of drivers that are known to be dead; return their jobs.
 
-    With the name of a run's companions, those of every other driver go: a run's journal lets
+    With the names of a run's companions, those of every other driver go: a run's journal lets
     one driver live at a time, and that is us.
     """
-    terms = [f"--user={os.getuid()}", *([f"--name={name}"] if name else [])]
+    terms = [f"--user={os.getuid()}", *([f"--name={','.join(names)}"] if names else [])]
     own = Driver.own()
-    orphans = [
+    orphans = {
         each.job
         for each in await entries(slurm, *terms)
-        if (driver := Driver.read(each.comment)) and driver != own and (name or driver.dead)
-    ]
+        if (driver := Driver.read(each.comment)) and driver != own and (names or driver.dead)
+    }
     await cancel(slurm, orphans)
-    return orphans
+    return sorted(orphans)
 
 
-async def leftovers(slurm: Slurm, names: Collection[str]) -> list[int]:
+async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
     """Companions of these names and of this very process that Slurm still has."""
     if not names:
-        return []
+        return set()
     mine = Driver.own().comment()
     found = await entries(slurm, f"--user={os.getuid()}", f"--name={','.join(names)}")
-    return [each.job for each in found if each.comment == mine and each.state != "COMPLETING"]
+    return {each.job for each in found if each.comment == mine and each.state != "COMPLETING"}
 
 
-async def cancel(slurm: Slurm, jobs: list[int]) -> None:
+async def cancel(slurm: Slurm, jobs: Collection[int]) -> None:
     """End jobs."""
     if jobs:
         await slurm.ask("scancel", *map(str, jobs))
