@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -9,7 +11,10 @@ import typer
 
 from qtide.cli import options
 from qtide.cli.output import as_json, out
-from qtide.ledger.metrics import measure
+from qtide.errors import QtideError
+from qtide.ledger.ledger import Ledger
+from qtide.ledger.metrics import Metrics, measure
+from qtide.programs.job import Job
 from qtide.runs.folder import RunFolder
 
 
@@ -27,10 +32,12 @@ def show(
         as_json(found)
         return
     for name, value in found.items():
-        if name not in ("spec", "metrics"):
+        if name not in ("spec", "metrics", "slurm"):
             out.print(f"{name}: {value}", markup=False, highlight=False)
     held = found["metrics"]["nodes_held"]
     out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
+    for line in _account_lines(found.get("slurm", {})):
+        out.print(line, markup=False, highlight=False)
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
@@ -39,6 +46,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
     last = max((span.end for span in spans), default=0.0)
     state = run.state
     phases = [span for span in spans if span.what == "phase"]
+    metrics = measure(spans)
     now = [span.label for span in phases if state == "running" and span.end == last]
     waits = [span.label for span in spans if span.what == "wait" and span.end == last]
     return {
@@ -50,6 +58,31 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "now": now,
         "waits for": waits if state == "running" else [],
         "end": run.end,
-        "metrics": measure(spans).as_dict(),
+        "metrics": metrics.as_dict(),
         "spec": asdict(run.spec),
-    }
+    } | _slurm(run, metrics)
+
+
+def _slurm(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
+    """What Slurm charges for a run on it, beside what it held; if Slurm is away, that."""
+    if run.spec.cluster.partition(":")[0] != "slurm":
+        return {}
+    from qtide.clusters.slurm.account import accounts
+
+    job = Job(run.name, Ledger(run.name, time.time), run.values)
+    try:
+        found = asyncio.run(accounts(job, metrics, run.spec.time_scale, run.created))
+    except QtideError as error:
+        return {"slurm": {"error": str(error)}}
+    return {"slurm": {name: each.as_dict() for name, each in found.items()}}
+
+
+def _account_lines(slurm: dict[str, Any]) -> list[str]:
+    if "error" in slurm:
+        return [f"Slurm's own account cannot be had: {slurm['error']}"]
+    return [
+        f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
+        f"{each['charged']:,.0f} s ({each['source']}, {each['jobs']} jobs), "
+        f"difference {each['difference']:+,.1f} s"
+        for name, each in slurm.items()
+    ]

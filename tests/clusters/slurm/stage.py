@@ -73,7 +73,7 @@ class Stage:
     def idle(self, partition: str = "compute") -> int:
         """How many nodes are idle, and have nothing left to clean up, as Slurm sees it."""
         lines = self.slurm("sinfo", "-h", "-N", "-p", partition, "-o", "%T").split()
-        return lines.count("idle")
+        return sum(each in ("idle", "planned") for each in lines)  # planned: idle, for somebody
 
 
 def call(job: Job, function: Callable[..., Any], *args: Any) -> Work:

@@ -83,3 +83,8 @@ def test_records_as_sacct_prints_them() -> None:
         "6|RUNNING|7|3|3\n7|NODE_FAIL|2|1|1\n\nnot a record\n"
     )
     assert list(parse_records(text)) == [20.0, 5.0, 21.0, 2.0]
+
+
+def test_the_parts_of_a_heterogeneous_job_count_as_that_job() -> None:
+    text = "7+0|RUNNING|2|1|2|None|c[1-2]|\n7+1|RUNNING|1|1|2|None|q1|\n"
+    assert [(each.job, each.names) for each in parse_jobs(text)] == [(7, "c[1-2]"), (7, "q1")]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from qtide.clusters.slurm.cluster import SlurmCluster
+from qtide.clusters.slurm.mark import qpu_name
 from qtide.clusters.slurm.options import Options
-from qtide.ledger import check
+from qtide.ledger import Ledger, check
+from qtide.programs.job import Job
 from qtide.programs.load import located
 from qtide.programs.replay import Step
 from qtide.qpu.devices.annealer import Annealer
@@ -64,6 +66,27 @@ def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, j
     intervals = [span for each in runs for span in each.intervals()]
     assert {span.lane for span in intervals if span.what == "busy"} >= {"node/c1", "qpu/annealer"}
     assert check(intervals, nodes=3, slots=1, slack=SLACK) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: str) -> None:
+    wish = spec(stage.folder, strategy, "simulated")
+    expected = play(RunFolder.create(stage.folder, "simulated", wish), unheard)
+    runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(2)]
+
+    async def scene(cluster: SlurmCluster) -> list[Outcome]:
+        ground = Ground(cluster.world, cluster, Qpu(cluster.world, Annealer(), profile(wish.qpu)))
+        return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
+
+    outcomes = stage.play(scene, Options(qpu_by="gres"))
+    assert [(each.error, each.value) for each in outcomes] == [(None, expected.value)] * 2
+    intervals = [span for each in runs for span in each.intervals()]
+    assert check(intervals, nodes=3, slots=2, slack=SLACK) == []  # the box has two
+    asked = ("squeue", "-h", "--states=all", "--partition=quantum", "--format=%j")
+    names = [qpu_name(Job(each.name, Ledger(each.name, float), each.values)) for each in runs]
+    jobs = [name for name in stage.slurm(*asked).split() if name in names]
+    whole = strategy in ("static", "malleable")
+    assert len(jobs) == (2 if whole else 4)  # one for a run, or one for each quantum phase
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

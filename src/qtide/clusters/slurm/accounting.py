@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qtide.clusters.slurm.commands import Slurm, SlurmFailed
-from qtide.clusters.slurm.mark import job_name
+from qtide.clusters.slurm.mark import job_name, qpu_name
 from qtide.clusters.slurm.queue import entries
 from qtide.programs.job import Job
 
@@ -29,7 +29,15 @@ class Usage:
 
 async def usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
     """What a run's companions have held since a moment, those that run now included."""
-    name = job_name(job)
+    return await _usage(slurm, job_name(job), since)
+
+
+async def qpu_usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
+    """The same of the jobs that held a QPU for it, each one node of the quantum partition."""
+    return await _usage(slurm, qpu_name(job), since)
+
+
+async def _usage(slurm: Slurm, name: str, since: float | None) -> Usage:
     begin = time.localtime(time.time() - HISTORY if since is None else since)
     start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
     try:
