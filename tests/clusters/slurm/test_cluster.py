@@ -99,7 +99,7 @@ def test_a_request_that_needs_all_waits_for_all(stage: Stage) -> None:
         second = cluster.world.start(cluster.request(job, 3, least=3, patience=0.0))
         await cluster.world.sleep(1.5)
         assert not second.done()
-        assert cluster.expected_wait(3) > 1.0
+        assert 1.0 < cluster.expected_wait(3) < 60  # not until the time limit of the first
         await first.release()
         size = len((await second).nodes)
         assert cluster.expected_wait(3) > 0

@@ -101,9 +101,13 @@ class SlurmCluster(Cluster):
         return allocation
 
     def expected_wait(self, nodes: int) -> float:
-        """As long as those who wait now should, or as the last ones did."""
-        now = self.world.now()
-        standing = [max(now - ask.since, ask.expected) for ask in self._asks]
+        """As long as those who wait now should, or as the last ones did.
+
+        Slurm supposes that jobs last until their time limit, which companions never do. So while
+        we hold nodes ourselves, maybe those that are waited for, its word counts for nothing.
+        """
+        now, ours = self.world.now(), any(not each.released for each in self._live)
+        standing = [max(now - ask.since, 0.0 if ours else ask.expected) for ask in self._asks]
         return max([*standing, sum(self._waits) / max(1, len(self._waits))])
 
     def forget(self) -> None:

@@ -5,7 +5,8 @@ close the pipe or die. What salloc tells its command spares us asking for the no
 
 A heterogeneous companion holds nodes and a QPU, granted together. Cancelling its QPU's part counts
 for salloc as the end of all: it hangs up on its command, and gives nothing back any more. So the
-command does not listen to that, and cancels the job itself when our end of the pipe is closed.
+command does not listen to that, and cancels the job itself when our end of the pipe is closed. It
+ends salloc, too, which else may wait for ever for a command whose end coincides with the job's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
 HOLD_BOTH = (
     *("/bin/sh", "-c"),
     'trap "" HUP; echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1" '
-    '&& cat; exec scancel "$SLURM_JOB_ID"',
+    '&& cat; scancel "$SLURM_JOB_ID"; kill -KILL "$PPID"',
 )
 REVOKED = re.compile(r"Job allocation (\d+) has been revoked")
 NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
@@ -31,7 +32,9 @@ POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
 """Seconds in which Slurm has to take nodes back; its own KillWait is 30 by default."""
 POLITE = 5.0
-"""Seconds that salloc may take to end by itself."""
+"""Seconds that salloc may take to end by itself,"""
+GRACE = 0.5
+"""or when its job is over already."""
 ABSENT = ("contact slurm controller", "Socket timed out", "backup controller", "Zero Bytes")
 """What Slurm says while its controller is away, as it is during a restart."""
 
@@ -111,11 +114,8 @@ class Companion:
         self._withdrawn = True
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
-            # a salloc that still stands in the queue does not look at its pipe
-            async with asyncio.timeout(POLITE if self.nodes else 0):
-                await self._process.wait()
-        except TimeoutError:
+        # a salloc that still stands in the queue does not look at its pipe
+        if not await self._ends(POLITE if self.nodes else 0):
             await self._force()
         await self._until_given_back()
         await self._settle()
@@ -169,12 +169,16 @@ class Companion:
         """Cancel the job, whatever salloc does, and end salloc."""
         await self._until_numbered()
         await self._cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(POLITE):
-                await self._process.wait()
-        if self._process.returncode is None:
+        await self._until_given_back()
+        if not await self._ends(GRACE if self.job else POLITE):
             self._process.kill()
             await self._process.wait()
+
+    async def _ends(self, limit: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._process.wait()
+        return self._process.returncode is not None
 
     async def _until_numbered(self) -> None:
         with suppress(TimeoutError):
