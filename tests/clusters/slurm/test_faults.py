@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,21 +62,52 @@ def kill(folder: Path, name: str, word: str = "") -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_companion_that_somebody_else_cancels_is_replaced(stage: Stage) -> None:
+def rerun(stage: Stage, job: Job, disturb: Callable[[], object]) -> str:
+    """Where a task ends that is disturbed once it has begun."""
     marker = stage.folder / "begun"
 
     async def scene(cluster: SlurmCluster) -> list[Any]:
-        crew = await crew_of(cluster, stage.job(), 1)
+        crew = await crew_of(cluster, job, 1)
         work = cluster.world.start(crew.run(classical(task(once, str(marker))), "0"))
         while not marker.exists():
             await cluster.world.sleep(0.05)
-        stage.slurm("scancel", *map(str, stage.running()))
+        disturb()
         try:
             return await work
         finally:
             await crew.dismiss()
 
-    assert stage.play(scene) in (["c1"], ["c2"], ["c3"])
+    return str(stage.play(scene)[0])
+
+
+def held(job: Job) -> list[str]:
+    """The nodes that a job has held."""
+    return sorted(span.lane for span in job.ledger.intervals() if span.what == "held")
+
+
+def test_a_companion_that_somebody_else_cancels_is_replaced(stage: Stage) -> None:
+    def cancel() -> None:
+        stage.slurm("scancel", *map(str, stage.running()))
+
+    assert rerun(stage, stage.job(), cancel) in ("c1", "c2", "c3")
+
+
+@pytest.mark.parametrize("state", ["down", "drain"])
+def test_a_node_that_an_operator_takes_away_is_replaced(
+    empty: Path, tmp_path: Path, state: str
+) -> None:
+    """Down ends what runs there; a drained node only gets nothing new, so its job is ended too."""
+    box.up(empty, nodes=2)
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+    job = stage.job()
+
+    def take_away() -> None:
+        stage.slurm("scontrol", "update", "nodename=c1", f"state={state}", "reason=test")
+        if state == "drain":
+            stage.slurm("scancel", *map(str, stage.running()))
+
+    assert rerun(stage, job, take_away) == "c2"
+    assert held(job) == ["node/c1", "node/c2"]
 
 
 def test_who_waits_for_a_node_hears_of_its_loss(stage: Stage) -> None:
@@ -104,23 +136,9 @@ def test_a_task_whose_process_dies_is_a_lost_node(stage: Stage) -> None:
 def test_the_task_of_a_node_that_fails_runs_again_on_another(empty: Path, tmp_path: Path) -> None:
     box.up(empty, nodes=2, slurmd_timeout=2)
     stage = Stage(empty / "etc/slurm.conf", tmp_path)
-    marker = tmp_path / "begun"
     job = stage.job()
-
-    async def scene(cluster: SlurmCluster) -> list[Any]:
-        crew = await crew_of(cluster, job, 1)
-        work = cluster.world.start(crew.run(classical(task(once, str(marker))), "0"))
-        while not marker.exists():
-            await cluster.world.sleep(0.05)
-        kill(empty, "slurmd", "c1")
-        try:
-            return await work
-        finally:
-            await crew.dismiss()
-
-    assert stage.play(scene) == ["c2"]
-    lanes = [span.lane for span in job.ledger.intervals() if span.what == "held"]
-    assert sorted(lanes) == ["node/c1", "node/c2"]
+    assert rerun(stage, job, lambda: kill(empty, "slurmd", "c1")) == "c2"
+    assert held(job) == ["node/c1", "node/c2"]
 
 
 def test_a_controller_that_restarts_disturbs_nobody(empty: Path, tmp_path: Path) -> None:
