@@ -86,6 +86,6 @@ def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
         as_json({"folder": str(folder), "report": str(made.page), "cases": lines})
         return
     show_table(cases)
-    for note in notes(cases[0].runs[0].spec):
+    for note in notes(cases):
         out.print(note, markup=False, highlight=False)
     out.print(f"report: {made.page}", markup=False, highlight=False)

@@ -100,12 +100,14 @@ def report(folder: Path, cases: Sequence[Case]) -> Report:
     spec = cases[0].runs[0].spec
     title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
     made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
-    return write_report(folder, title, made, notes(spec))
+    return write_report(folder, title, made, notes(cases))
 
 
-def notes(spec: Spec) -> list[str]:
+def notes(cases: Sequence[Case]) -> list[str]:
     """What one has to know to read the figures."""
-    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu} as {spec.vqpus} virtual, seed {spec.seed}."]
+    spec = cases[0].runs[0].spec
+    shares = " or ".join(str(n) for n in sorted({case.runs[0].spec.vqpus for case in cases}))
+    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu} shared as {shares}, seed {spec.seed}."]
     if spec.cluster.startswith("simulated"):
         lines.append("Virtual time: nothing was waited for; the strategies' own code decided.")
     elif spec.time_scale != 1:
