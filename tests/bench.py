@@ -10,9 +10,9 @@ from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
 from qtide.ledger import Interval, Ledger
 from qtide.programs.job import Job
 from qtide.programs.values import Values
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.profile import Profile
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.profile import Profile
+from qtide.qpus.qpu import Qpu
 from qtide.strategies import Site
 from qtide.world.virtual import VirtualWorld
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide import classical, program, quantum, task
-from qtide.qpu.payload import Burst
+from qtide.qpus.payload import Burst
 
 
 def count(folder: str, number: int) -> int:

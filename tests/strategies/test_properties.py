@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
 from qtide.ledger import check
 from qtide.programs.journal import Journal
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.qpu import Qpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.site import Ground

@@ -12,7 +12,7 @@ from qtide.clusters.simulated import Delays
 from qtide.ledger import Metrics, check, measure
 from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
-from qtide.qpu.payload import Burst
+from qtide.qpus.payload import Burst
 from qtide.strategies import STRATEGIES, Site, Terms, strategy
 from tests.bench import Bench
 

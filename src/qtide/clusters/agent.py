@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO
 
-from qtide.clusters.wire import Header, frame, read
+from qtide.wire import Header, frame, read
 from qtide.errors import QtideError
 from qtide.programs.values import Packed, Unstorable, Values
 

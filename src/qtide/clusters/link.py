@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from qtide.clusters.cluster import Node, Work
-from qtide.clusters.wire import SIZES, Header, frame
+from qtide.wire import SIZES, Header, frame
 from qtide.errors import PhaseError
 from qtide.programs.values import Packed
 

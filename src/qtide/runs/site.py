@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.profile import profile
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.profile import profile
+from qtide.qpus.qpu import Qpu
 from qtide.runs.spec import Spec
 from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld

@@ -6,7 +6,7 @@ from asyncio import CancelledError
 from typing import Any
 
 from qtide.programs.phase import Classical, Quantum
-from qtide.qpu.qpu import Lease
+from qtide.qpus.qpu import Lease
 from qtide.strategies.strategy import Site, Strategy, Terms
 from qtide.world.world import Future
 

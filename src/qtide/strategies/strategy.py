@@ -12,7 +12,7 @@ from typing import Any
 from qtide.clusters.cluster import Allocation, Cluster
 from qtide.programs.job import Job
 from qtide.programs.phase import Classical, Quantum
-from qtide.qpu.qpu import Lease, Qpu, QpuFailed
+from qtide.qpus.qpu import Lease, Qpu, QpuFailed
 from qtide.strategies.crew import Crew
 from qtide.world.world import Future, World
 

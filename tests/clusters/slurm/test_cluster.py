@@ -10,9 +10,9 @@ from qtide.clusters.slurm.cluster import SlurmCluster
 from qtide.clusters.slurm.commands import SlurmFailed
 from qtide.clusters.slurm.line import QueuedTooLong
 from qtide.clusters.slurm.options import Options
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.profile import profile
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.profile import profile
+from qtide.qpus.qpu import Qpu
 from tests.clusters.slurm.stage import Stage, run
 
 

@@ -15,10 +15,10 @@ from qtide.clusters.slurm.mark import Driver, job_name, qpu_name
 from qtide.clusters.slurm.options import Options
 from qtide.clusters.slurm.reaper import reap
 from qtide.programs.job import Job
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.payload import Burst
-from qtide.qpu.profile import profile
-from qtide.qpu.qpu import Lease, Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.payload import Burst
+from qtide.qpus.profile import profile
+from qtide.qpus.qpu import Lease, Qpu
 from qtide.runs.site import Ground
 from tests.clusters.slurm.stage import Stage, run, until
 

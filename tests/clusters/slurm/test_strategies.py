@@ -11,9 +11,9 @@ from qtide.ledger import Ledger, check
 from qtide.programs.job import Job
 from qtide.programs.load import located
 from qtide.programs.replay import Step
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.profile import profile
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.profile import profile
+from qtide.qpus.qpu import Qpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play

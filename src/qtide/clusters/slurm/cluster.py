@@ -28,7 +28,7 @@ from qtide.clusters.slurm.reaper import cancel, leftovers, reap
 from qtide.clusters.slurm.signal import Signal
 from qtide.clusters.slurm.slots import SlurmSlots
 from qtide.programs.job import Job
-from qtide.qpu.qpu import Qpu
+from qtide.qpus.qpu import Qpu
 from qtide.world.real import RealWorld
 
 RECENT = 8

@@ -12,8 +12,8 @@ from qtide.clusters.slurm.line import Ask, Line
 from qtide.clusters.slurm.mark import Driver, qpu_name
 from qtide.clusters.slurm.options import Options
 from qtide.programs.job import Job
-from qtide.qpu.qpu import Lease, Qpu
-from qtide.qpu.slots import Slot, Slots
+from qtide.qpus.qpu import Lease, Qpu
+from qtide.qpus.slots import Slot, Slots
 from qtide.world.world import Future
 
 

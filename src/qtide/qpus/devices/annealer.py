@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qtide.qpu.payload import Burst, PayloadRefused
+from qtide.qpus.payload import Burst, PayloadRefused
 
 READS = 100
 """Reads really made; a profile's shots beyond it only take their time."""

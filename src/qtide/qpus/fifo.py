@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from qtide.programs.job import Job
-from qtide.qpu.slots import Slot, Slots
+from qtide.qpus.slots import Slot, Slots
 from qtide.world.world import Future, World
 
 

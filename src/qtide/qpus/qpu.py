@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from qtide.errors import PhaseError
 from qtide.programs.job import Job
-from qtide.qpu.devices.device import Device
-from qtide.qpu.fifo import FifoSlots
-from qtide.qpu.profile import Profile
-from qtide.qpu.slots import Slot, Slots
+from qtide.qpus.devices.device import Device
+from qtide.qpus.fifo import FifoSlots
+from qtide.qpus.profile import Profile
+from qtide.qpus.slots import Slot, Slots
 from qtide.world.world import Future, World
 
 

@@ -5,10 +5,10 @@ import dimod
 import pytest
 
 from qtide.errors import UsageError
-from qtide.qpu.devices.annealer import Annealer
-from qtide.qpu.payload import Burst, PayloadRefused
-from qtide.qpu.profile import profile, profiles
-from qtide.qpu.qpu import Outlook, QpuFailed
+from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.payload import Burst, PayloadRefused
+from qtide.qpus.profile import profile, profiles
+from qtide.qpus.qpu import Outlook, QpuFailed
 from tests.bench import Bench
 
 TRIANGLE = dimod.BinaryQuadraticModel({"a": -1, "b": -2, "c": -1}, {"ab": 3, "bc": 3}, 0, "BINARY")

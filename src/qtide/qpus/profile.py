@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from qtide.errors import UsageError
-from qtide.qpu.payload import Burst
+from qtide.qpus.payload import Burst
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Profile:
 @cache
 def profiles() -> dict[str, Profile]:
     """All profiles by name."""
-    table = tomllib.loads(files("qtide.qpu").joinpath("profiles.toml").read_text())
+    table = tomllib.loads(files("qtide.qpus").joinpath("profiles.toml").read_text())
     return {name: Profile(name, **entries) for name, entries in table.items()}
 
 
