@@ -15,9 +15,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO
 
-from qtide.wire import Header, frame, read
 from qtide.errors import QtideError
 from qtide.programs.values import Packed, Unstorable, Values
+from qtide.wire import Header, frame, read
 
 
 def main() -> None:

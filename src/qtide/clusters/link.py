@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from qtide.clusters.cluster import Node, Work
-from qtide.wire import SIZES, Header, frame
 from qtide.errors import PhaseError
 from qtide.programs.values import Packed
+from qtide.wire import SIZES, Header, frame
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
