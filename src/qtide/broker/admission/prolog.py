@@ -1,0 +1,207 @@
+"""The job's end of admission: proves to the service by munge whose job it is, prints its token.
+
+Slurm runs it on the nodes as the job's user (see prolog.sh). It is copied there alone, for any
+Python from 3.9 on, so it imports nothing but the standard library, and of that what loads quickly;
+the service's end imports from here what both have to agree on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import http.client
+import json
+import os
+import shlex
+import signal
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PATH = "/v1/admission"
+SETTINGS = "service.conf"
+LIMIT = 8.0
+"""Seconds that a task may be kept waiting: Slurm itself would wait for ever."""
+TTL = 60
+"""Seconds that a credential lives: on its way, and for clocks that differ."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` takes longer to load than anything is done with it here
+    from typing import Any
+
+    Answer = dict[str, Any]
+
+TTL_OPTION, SOCKET_OPTION = 4, 8  # of munge_ctx_set
+SUCCESS = 0
+
+
+class ProofFailed(Exception):  # noqa: N818 - what happened
+    """Libmunge refused; `code` is its own."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class AskedInVain(Exception):  # noqa: N818 - what happened
+    """The service gave no token; the text says why."""
+
+
+class Libmunge:
+    """Libmunge for one thread, bound to one munged; None is the system's own."""
+
+    def __init__(self, socket: str | None = None) -> None:
+        self.library = ctypes.CDLL("libmunge.so.2")
+        self.library.munge_ctx_create.restype = ctypes.c_void_p
+        self.library.munge_strerror.restype = ctypes.c_char_p
+        self.library.munge_ctx_strerror.restype = ctypes.c_char_p
+        self.context = ctypes.c_void_p(self.library.munge_ctx_create())
+        if socket is not None:
+            self.check(self.library.munge_ctx_set(self.context, SOCKET_OPTION, os.fsencode(socket)))
+
+    def encode(self, payload: bytes, ttl: int = TTL) -> str:
+        """A credential of whoever runs this process, good for one decoding."""
+        self.check(self.library.munge_ctx_set(self.context, TTL_OPTION, ctypes.c_int(ttl)))
+        made = ctypes.c_void_p()
+        length = ctypes.c_int(len(payload))
+        self.check(self.library.munge_encode(ctypes.byref(made), self.context, payload, length))
+        try:
+            return ctypes.string_at(made.value or 0).decode()
+        finally:
+            free(made)
+
+    def check(self, code: int) -> None:
+        """Raise what the last call met."""
+        if code != SUCCESS:
+            text = self.library.munge_ctx_strerror(self.context)
+            raise ProofFailed(code, (text or self.library.munge_strerror(code)).decode())
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.library.munge_ctx_destroy(self.context)
+
+
+def free(memory: ctypes.c_void_p) -> None:
+    """Give back what libmunge allocated."""
+    ctypes.CDLL(None).free(memory)
+
+
+def binding(method: str, path: str, body: bytes) -> bytes:
+    """What a credential holds, so that it is good for this request and no other."""
+    head = "\0".join(["qtide", method, path, ""])
+    return hashlib.sha256(head.encode() + body).hexdigest().encode()
+
+
+class Settings:
+    """Where the service is; the file is the operator's."""
+
+    def __init__(self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "") -> None:
+        self.url = url.rstrip("/")
+        self.ca = ca or None  # certificates by which the service is known, if not the system's
+        self.bundle = bundle or None  # certificates that jobs shall use for everything
+        self.munge_socket = munge_socket or None
+
+    @classmethod
+    def read(cls, file: Path) -> Settings:
+        """Lines of KEY=VALUE; other keys are for prolog.sh."""
+        lines = (line.partition("=") for line in file.read_text().splitlines())
+        found = {key: value for key, _, value in lines}
+        if not found.get("url"):
+            raise AskedInVain(f"{file} names no url of the service")
+        names = ("url", "ca", "bundle", "munge_socket")
+        return cls(**{name: found[name] for name in names if name in found})
+
+
+def admitted(settings: Settings, job: int) -> dict[str, str]:
+    """What the tasks of a job get into their environment."""
+    parts = urlsplit(settings.url)
+    path = parts.path + PATH
+    body = json.dumps({"job": job}).encode()
+    with closing(Libmunge(settings.munge_socket)) as munge:
+        proof = munge.encode(binding("POST", path, body))
+    headers = {"Authorization": f"Munge {proof}", "Content-Type": "application/json"}
+    with closing(_connection(settings)) as connection:
+        connection.request("POST", path, body, headers)
+        return variables(settings, job, _answer(connection.getresponse()))
+
+
+def variables(settings: Settings, job: int, answer: Answer) -> dict[str, str]:
+    """The names that qtide's, IQM's and QRMI's clients look for."""
+    url, token = settings.url, str(answer["token"])
+    found = {"QTIDE_URL": url, "QTIDE_TOKEN": token, "QTIDE_JOB": str(job)}
+    if settings.ca:
+        found["QTIDE_CA_FILE"] = settings.ca
+    if settings.bundle:
+        found["REQUESTS_CA_BUNDLE"] = settings.bundle
+    devices = [str(device) for device in answer.get("devices") or ()]
+    if devices:
+        found |= {"IQM_SERVER_URL": url, "IQM_TOKEN": token}
+        found["QRMI_JOB_QPU_RESOURCES"] = ",".join(devices)
+        found["QRMI_JOB_QPU_TYPES"] = ",".join(["iqm-server"] * len(devices))
+    for device in devices:
+        found[f"{device}_QRMI_IQM_ISA_ENDPOINT"] = url
+        found[f"{device}_QRMI_IQM_ISA_TOKEN"] = token
+    if not all(text.isprintable() for pair in found.items() for text in pair):
+        raise AskedInVain("its answer holds what no environment can hold")
+    return found
+
+
+def _connection(settings: Settings) -> http.client.HTTPConnection:
+    parts = urlsplit(settings.url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=settings.ca)
+        return http.client.HTTPSConnection(host, parts.port, timeout=LIMIT, context=context)
+    return http.client.HTTPConnection(host, parts.port, timeout=LIMIT)
+
+
+def _answer(response: http.client.HTTPResponse) -> Answer:
+    text = response.read()
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise AskedInVain(f"it answered {response.status} without a reason")
+    if response.status >= http.client.BAD_REQUEST or "token" not in answer:
+        said = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
+        raise AskedInVain(str(said))
+    return answer
+
+
+@contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    """A server that sends a byte now and then would pass any timeout of its socket."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def main() -> int:
+    """As Slurm's TaskProlog; with a job as argument, for a shell: eval "$(prolog.sh JOB)"."""
+    by_hand = sys.argv[1:]
+    job = by_hand[0] if by_hand else os.environ.get("SLURM_JOB_ID", "")
+    file = Path(os.environ.get("QTIDE_SERVICE_CONF") or Path(__file__).with_name(SETTINGS))
+    try:
+        with _limit(LIMIT):
+            found = admitted(Settings.read(file), int(job))
+    except (OSError, ValueError, AskedInVain, ProofFailed, http.client.HTTPException) as error:
+        print(f"qtide: job {job} got no token for the QPU service: {error}", file=sys.stderr)  # noqa: T201 - the task's own stderr
+        return 1 if by_hand else 0  # a job shall not fail for a service that does
+    for name, value in found.items():
+        print(f"export {name}={shlex.quote(value) if by_hand else value}")  # noqa: T201 - what Slurm reads
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

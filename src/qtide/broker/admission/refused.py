@@ -1,0 +1,17 @@
+"""Why somebody is not let in: three cases, since a door answers each of them differently."""
+
+from __future__ import annotations
+
+from qtide.errors import QtideError
+
+
+class Refused(QtideError):  # noqa: N818 - what happened
+    """The job has no right to a QPU (HTTP 403)."""
+
+
+class Unproven(Refused):
+    """The credential proves nothing: forged, replayed, expired, for another request (401)."""
+
+
+class Unreachable(QtideError):  # noqa: N818 - what happened
+    """Munge or Slurm gave no answer, so nobody is let in; to be tried again (503)."""
