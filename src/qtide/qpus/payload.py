@@ -1,6 +1,7 @@
 """Payloads: what a quantum phase hands to a QPU. Any type can be one; a device says what it takes.
 
-So far: a `dimod.BinaryQuadraticModel`, and a `Burst`, which stands for a payload by its length.
+So far: a `dimod.BinaryQuadraticModel`; circuits, one or a list of them, as `qiskit.QuantumCircuit`,
+as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, which stands for a payload by its length.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from qtide.errors import PhaseError
 
 class PayloadRefused(PhaseError):  # noqa: N818 - what happened
     """The device does not take this payload."""
+
+
+def circuits_in(payload: Any) -> int:
+    """How many circuits the payload makes the device run; other payloads count as one."""
+    batch = getattr(payload, "circuits", payload)
+    return len(batch) if isinstance(batch, list | tuple) else 1
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from importlib.resources import files
 from typing import Any
 
 from qtide.errors import UsageError
-from qtide.qpus.payload import Burst
+from qtide.qpus.payload import Burst, circuits_in
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A fixed time a payload and a time a shot, in seconds."""
+    """A fixed time a payload and a time a shot of each of its circuits, in seconds."""
 
     name: str
     payload_s: float
@@ -25,7 +25,8 @@ class Profile:
         """How long the device is occupied."""
         if isinstance(payload, Burst) and payload.seconds is not None:
             return payload.seconds
-        return self.payload_s + self.shot_s * (self.shots if shots is None else shots)
+        shots = self.shots if shots is None else shots
+        return self.payload_s + self.shot_s * shots * circuits_in(payload)
 
 
 @cache

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from qtide.qpus.payload import Burst, PayloadRefused
+from qtide.qpus.devices.device import Device
+from qtide.qpus.devices.models import best_first, check_model
 
 READS = 100
 """Reads really made; a profile's shots beyond it only take their time."""
 
+MOST_SHOTS = 1_000_000
+MOST_VARIABLES = 10_000
 
-class Annealer:
+
+class Annealer(Device):
     """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
 
     name = "annealer"
@@ -18,36 +22,18 @@ class Annealer:
     def __init__(self, sweeps: int = 200) -> None:
         self._sweeps = sweeps
 
-    def check(self, payload: Any) -> None:
-        """Bursts pass; anything else has to be a binary quadratic model with variables."""
-        if isinstance(payload, Burst):
-            return
-        import dimod
+    def properties(self) -> dict[str, Any]:
+        """Formats and limits."""
+        most = {"shots": MOST_SHOTS, "variables": MOST_VARIABLES}
+        return {"formats": ["bqm", "burst"], "most": most}
 
-        if not isinstance(payload, dimod.BinaryQuadraticModel):
-            raise PayloadRefused(
-                f"the annealer takes a dimod.BinaryQuadraticModel, not {type(payload).__name__}"
-            )
-        if payload.num_variables == 0:
-            raise PayloadRefused("the annealer was given a model without variables")
+    def _check(self, payload: Any) -> None:
+        check_model(payload, "annealer", MOST_VARIABLES)
 
-    def solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """Anneal."""
-        if isinstance(payload, Burst):
-            return payload.answer
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
         from dwave.samplers import SimulatedAnnealingSampler
 
         samples = SimulatedAnnealingSampler().sample(
             payload, num_reads=min(shots, READS), num_sweeps=self._sweeps, seed=seed % 2**31
         )
-        return _best_first(samples)
-
-
-def _best_first(samples: Any) -> Any:
-    """Equal samples counted together, in order of energy; timings are left out, as they vary."""
-    import dimod
-    import numpy as np
-
-    together = samples.aggregate()
-    order = np.argsort(together.record.energy, kind="stable")
-    return dimod.SampleSet(together.record[order], together.variables, {}, together.vartype)
+        return best_first(samples)

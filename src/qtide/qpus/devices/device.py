@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
+
+from qtide.errors import PhaseError
+from qtide.qpus.payload import Burst, PayloadRefused
 
 
-class Device(Protocol):
-    """Computes answers. How long that seems to take is for the timing profile to say."""
+class DeviceFailed(PhaseError):  # noqa: N818 - what happened
+    """The device could not give an answer to a payload that it takes."""
+
+
+class Device(ABC):
+    """Computes answers. How long that seems to take is for the timing profile to say.
+
+    Bursts are answered by every device, so that a workload known by its times alone runs anywhere.
+    """
 
     name: str
 
     def check(self, payload: Any) -> None:
         """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
+        if not isinstance(payload, Burst):
+            self._check(payload)
 
     def solve(self, payload: Any, shots: int, seed: int) -> Any:
         """The answer; the same for the same payload, shots and seed."""
+        if isinstance(payload, Burst):
+            return payload.answer
+        most = self.properties()["most"].get("shots", shots)
+        if not 0 < shots <= most:
+            raise PayloadRefused(f"the {self.name} takes 1 to {most} shots, not {shots}")
+        return self._solve(payload, shots, seed)
+
+    @abstractmethod
+    def properties(self) -> dict[str, Any]:
+        """What a client should know beforehand, as JSON; no SDK is imported to say so.
+
+        `formats` it takes, the `most` of shots, circuits and so on; of a gate device its `qubits`,
+        `connections` and `gates`.
+        """
+
+    @abstractmethod
+    def _check(self, payload: Any) -> None:
+        """`check` of anything but a burst."""
+
+    @abstractmethod
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        """`solve` of anything but a burst."""

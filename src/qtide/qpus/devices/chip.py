@@ -1,0 +1,56 @@
+"""A chip: its qubits by name, and which of them are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from qtide.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Qubits are known by name to IQM's circuits, by their place here to Qiskit's."""
+
+    qubits: tuple[str, ...]
+    connections: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, qubits: int, connections: Sequence[Sequence[int]] | None = None) -> Chip:
+        """QB1, QB2 and so on; each connected with all others, if nothing else is said."""
+        names = tuple(f"QB{number}" for number in range(1, qubits + 1))
+        if connections is None:
+            return cls(names, tuple(combinations(range(qubits), 2)))
+        return cls(names, tuple(_pair(pair, qubits) for pair in connections))
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """The number of each qubit."""
+        return {name: number for number, name in enumerate(self.qubits)}
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every qubit is connected with every other."""
+        return len(self._pairs) == len(self.qubits) * (len(self.qubits) - 1) // 2
+
+    def connects(self, qubits: Sequence[int]) -> bool:
+        """Whether a gate can act on these qubits together."""
+        return self.complete or len(qubits) < 2 or frozenset(qubits) in self._pairs
+
+    @cached_property
+    def _pairs(self) -> frozenset[frozenset[int]]:
+        return frozenset(frozenset(pair) for pair in self.connections)
+
+
+def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
+    if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= one < qubits for one in pair):
+        raise UsageError(
+            f"connections are pairs of two of the qubits 0 to {qubits - 1}, not {list(pair)}"
+        )
+    return pair[0], pair[1]
+
+
+STAR = Chip.of(5, [(0, 2), (1, 2), (2, 3), (2, 4)])
+"""Five qubits around the third, as IQM's Adonis has them."""

@@ -1,0 +1,105 @@
+"""Shots: what one circuit's runs measured, every single one, in few bytes.
+
+Bits are kept as Qiskit counts them: bit 0 is the lowest bit of the first register.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Shots:
+    """The registers, each with its width, and for each shot as many bytes as their bits need."""
+
+    registers: tuple[tuple[str, int], ...]
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if not self.registers or any(width < 1 for _, width in self.registers):
+            raise ValueError("there has to be a register, and each needs a bit at least")
+        if len(self.data) % self._size or self._stray_bits:
+            raise ValueError("the bytes do not fit the registers")
+
+    @classmethod
+    def of(cls, registers: Iterable[tuple[str, int]], values: Iterable[int]) -> Shots:
+        """Shots from one number each, of which bit 0 is the lowest bit of the first register."""
+        registers = tuple(registers)
+        size = _bytes_for(registers)
+        return cls(registers, b"".join([value.to_bytes(size, "little") for value in values]))
+
+    def __len__(self) -> int:
+        return len(self.data) // self._size
+
+    @property
+    def values(self) -> list[int]:
+        """One number a shot, as `of` takes them."""
+        return [int.from_bytes(chunk, "little") for chunk in self._chunks()]
+
+    def counts(self) -> dict[str, int]:
+        """How often each bit string was measured, written as Qiskit's `get_counts` does."""
+        often = Counter(self._chunks())
+        return {self._bit_string(int.from_bytes(key, "little")): n for key, n in often.items()}
+
+    def rows(self, register: str) -> list[list[int]]:
+        """The register's bits, lowest first, one row a shot."""
+        low, width = self._place(register)
+        rows: dict[bytes, list[int]] = {}
+        answer = []
+        for chunk in self._chunks():
+            if chunk not in rows:
+                value = int.from_bytes(chunk, "little") >> low
+                rows[chunk] = [value >> bit & 1 for bit in range(width)]
+            answer.append(rows[chunk].copy())
+        return answer
+
+    def to_json(self) -> dict[str, Any]:
+        """A form that JSON can carry."""
+        registers = [[name, width] for name, width in self.registers]
+        return {"registers": registers, "bits": b64encode(self.data).decode()}
+
+    @classmethod
+    def from_json(cls, form: dict[str, Any]) -> Shots:
+        """The shots again; raises ValueError, TypeError or KeyError if they are none."""
+        registers = tuple((str(name), int(width)) for name, width in form["registers"])
+        return cls(registers, b64decode(form["bits"], validate=True))
+
+    def _chunks(self) -> list[bytes]:
+        size = self._size
+        return [self.data[at : at + size] for at in range(0, len(self.data), size)]
+
+    def _place(self, register: str) -> tuple[int, int]:
+        low = 0
+        for name, width in self.registers:
+            if name == register:
+                return low, width
+            low += width
+        raise KeyError(register)
+
+    def _bit_string(self, value: int) -> str:
+        """The last register first, the highest bit of each first."""
+        parts = []
+        for _, width in self.registers:
+            parts.append(format(value & (1 << width) - 1, f"0{width}b"))
+            value >>= width
+        return " ".join(reversed(parts))
+
+    @cached_property
+    def _size(self) -> int:
+        return _bytes_for(self.registers)
+
+    @property
+    def _stray_bits(self) -> bool:
+        """Whether a shot's last byte says more than the registers hold."""
+        spare = self._size * 8 - sum(width for _, width in self.registers)
+        last = self.data[self._size - 1 :: self._size]
+        return bool(last) and max(last) >> (8 - spare) > 0
+
+
+def _bytes_for(registers: Iterable[tuple[str, int]]) -> int:
+    return (sum(width for _, width in registers) + 7) // 8
