@@ -1,4 +1,4 @@
-"""Frames between driver and agent: a JSON header and a body of bytes, over any pipe."""
+"""Frames between a process and those that work for it: a JSON header and a body of bytes, over any pipe."""
 
 from __future__ import annotations
 
@@ -26,5 +26,10 @@ def read(pipe: BinaryIO) -> tuple[Header, bytes] | None:
     data = pipe.read(head + body)
     if len(data) < head + body:
         return None
+    return decode(data, head)
+
+
+def decode(data: bytes, head: int) -> tuple[Header, bytes]:
+    """A message without its sizes: the first `head` bytes are the header."""
     header: Header = json.loads(data[:head])
     return header, data[head:]

@@ -39,6 +39,13 @@ def up(
     accounting: Annotated[
         bool, typer.Option("--accounting", help="With slurmdbd and a private MariaDB.")
     ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The vQPU service that lets its jobs in; a box that is up can be told so later.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Put up a box, and wait until its nodes take work.
@@ -46,7 +53,8 @@ def up(
     Example: qtide box up --nodes 4 --qpus 2 && eval "$(qtide box env)" && sinfo
     """
     place = _place(name, folder)
-    _show(boxes.up(place, nodes, qpus, accounting), _words(name, folder), json_wanted=json)
+    there = boxes.up(place, nodes, qpus, accounting, service=service)
+    _show(there, _words(name, folder), json_wanted=json)
 
 
 @box.command("down")

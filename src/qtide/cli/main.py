@@ -19,6 +19,7 @@ from qtide.cli.reap import reap
 from qtide.cli.report import report
 from qtide.cli.resume import resume
 from qtide.cli.run import run
+from qtide.cli.serve import serve
 from qtide.cli.show import show
 from qtide.cli.submit import submit
 from qtide.errors import QtideError, UsageError
@@ -44,6 +45,7 @@ app.command("show")(show)
 app.command("report")(report)
 app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
 app.command("reap")(reap)
+app.command("serve")(serve)
 app.add_typer(box, name="box")
 
 

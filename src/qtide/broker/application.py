@@ -1,0 +1,54 @@
+"""The service as a web application: the doors, and what stands before all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from qtide import __version__
+from qtide.broker.doors.access import BEARER, Access
+from qtide.broker.doors.errors import refused
+from qtide.broker.doors.limits import BodyLimit
+from qtide.broker.doors.native import native_door
+from qtide.broker.service import Broker
+from qtide.broker.tokens import Register
+from qtide.errors import PhaseError, QtideError
+
+
+def application(broker: Broker) -> FastAPI:
+    """The application for a broker, which it opens and closes."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await broker.open()
+        try:
+            yield
+        finally:
+            await broker.close()
+
+    app = FastAPI(title="qtide", version=__version__, lifespan=life, redoc_url=None)
+    settings = broker.configuration
+    access = Access(Register(broker.store, settings.operators), anonymous=settings.anonymous)
+    app.include_router(native_door(broker, access), dependencies=[Depends(BEARER)])
+    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refused)
+    app.add_middleware(BodyLimit, most=settings.most_bytes)
+    _open_to_all(app, broker)
+    return app
+
+
+def _open_to_all(app: FastAPI, broker: Broker) -> None:
+    @app.get("/health", tags=["operation"])
+    async def health() -> dict[str, str]:
+        """Whether the service answers, and the state of each device."""
+        return {name: machine.state for name, machine in broker.machines.items()}
+
+    @app.get("/metrics", tags=["operation"])
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        text = broker.metrics.text(broker.machines.values())
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,1 @@
+"""Doors: the ways in which clients speak to the service. Each only translates."""

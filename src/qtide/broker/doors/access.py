@@ -1,0 +1,49 @@
+"""Access: who a request comes from, by the token in its head."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.security import HTTPBearer
+
+from qtide.broker.doors.errors import Forbidden
+from qtide.broker.task import Caller
+from qtide.broker.tokens import NotAllowed, Register
+
+ANONYMOUS = Caller("anonymous", operator=True)
+"""Everybody, in a demonstration."""
+
+
+class Access:
+    """Turns a request into a caller."""
+
+    def __init__(self, register: Register, *, anonymous: bool) -> None:
+        self._register = register
+        self._anonymous = anonymous
+
+    async def caller(self, request: Request) -> Caller:
+        """The caller, or a refusal."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token.strip():
+            return self._known(token.strip())
+        if self._anonymous:
+            return ANONYMOUS
+        raise NotAllowed("a token is needed: send Authorization: Bearer TOKEN")
+
+    def _known(self, token: str) -> Caller:
+        try:
+            return self._register.caller(token)
+        except NotAllowed:
+            if self._anonymous:
+                return ANONYMOUS
+            raise
+
+
+def operator_of(caller: Caller) -> Caller:
+    """The caller, if they may operate the service."""
+    if not caller.operator:
+        raise Forbidden(f"{caller.user} is no operator of this service")
+    return caller
+
+
+BEARER = HTTPBearer(auto_error=False, description="A token of `qtide token`, or of a job.")
+"""Describes the scheme in OpenAPI; `Access` does the work."""

@@ -1,0 +1,85 @@
+"""Errors as answers: a status that programs understand and a sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from qtide.broker.process import WorkerLost
+from qtide.broker.quotas import QuotaExceeded
+from qtide.broker.service import CannotPromise, Conflict, NotFound
+from qtide.broker.store import StoreFailed
+from qtide.broker.tokens import NotAllowed
+from qtide.errors import PhaseError, QtideError
+from qtide.qpus.payload import PayloadRefused
+
+
+class Forbidden(QtideError):  # noqa: N818 - what happened
+    """The caller is known, but may not do this."""
+
+
+class Unavailable(QtideError):  # noqa: N818 - what happened
+    """What is needed for an answer does not answer."""
+
+
+STATUS: dict[type[Exception], tuple[int, str]] = {
+    NotAllowed: (401, "not_allowed"),
+    Forbidden: (403, "forbidden"),
+    NotFound: (404, "not_found"),
+    Conflict: (409, "conflict"),
+    CannotPromise: (409, "cannot_promise"),
+    PayloadRefused: (422, "payload_refused"),
+    QuotaExceeded: (429, "quota_exceeded"),
+    WorkerLost: (503, "device_down"),
+    StoreFailed: (503, "store_failed"),
+    Unavailable: (503, "unavailable"),
+}
+
+
+def status_of(error: Exception) -> tuple[int, str]:
+    """The status and the short name of an error; what is not foreseen is the caller's mistake."""
+    for kind in type(error).__mro__:
+        if kind in STATUS:
+            return STATUS[kind]
+    return 400, "refused"
+
+
+def describe(error: Exception) -> dict[str, Any]:
+    """An error in the words of the native door."""
+    said: dict[str, Any] = {"error": status_of(error)[1], "message": str(error)}
+    if isinstance(error, CannotPromise):
+        said |= {"reason": error.reason, "expected_start": error.start}
+    return said
+
+
+def mistake(error: RequestValidationError) -> str:
+    """What is wrong with a request, as a sentence; its contents are not repeated."""
+    first: Mapping[str, Any] = error.errors()[0]
+    where = ".".join(str(each) for each in first["loc"] if each != "body")
+    return f"the request is wrong at {where or 'its body'}: {first['msg']}"
+
+
+async def refused(request: Request, error: Exception) -> JSONResponse:
+    """Answer with what went wrong, in the words of the door that was used."""
+    status, said = _told(error)
+    if request.url.path.startswith("/api/"):
+        said = {"message": said["message"], "error_code": said["error"], "source": "qtide"}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status in (429, 503):
+        headers["Retry-After"] = "1"
+    return JSONResponse(said, status, headers)
+
+
+def _told(error: Exception) -> tuple[int, dict[str, Any]]:
+    if isinstance(error, QtideError | PhaseError):
+        return status_of(error)[0], describe(error)
+    if isinstance(error, RequestValidationError):
+        return 422, {"error": "malformed", "message": mistake(error)}
+    if isinstance(error, HTTPException):
+        return error.status_code, {"error": "http", "message": str(error.detail)}
+    raise error

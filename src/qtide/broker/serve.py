@@ -1,0 +1,117 @@
+"""Running the service: one process, one loop, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from qtide.broker import tokens
+from qtide.broker.application import application
+from qtide.broker.configuration import Configuration
+from qtide.broker.service import Broker
+from qtide.broker.task import Caller
+from qtide.errors import QtideError
+
+STOP_LIMIT = 10
+"""Seconds that open requests have to end in."""
+OPERATOR_TOKEN_LASTS = 365 * 86_400.0
+
+
+class JsonLines(logging.Formatter):
+    """A log that programs read: one object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's own words and what was added to them."""
+        known = set(vars(logging.makeLogRecord({})))
+        extra = {name: value for name, value in vars(record).items() if name not in known}
+        extra.pop("color_message", None)
+        words = {"time": round(record.created, 3), "level": record.levelname.lower()}
+        words |= {"event": record.getMessage()} | extra
+        if record.exc_info:
+            words["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(words, default=str)
+
+
+class Server(uvicorn.Server):
+    """Ends held answers as soon as it is told to stop, and says where it listens."""
+
+    def __init__(self, config: uvicorn.Config, broker: Broker) -> None:
+        super().__init__(config)
+        self._broker = broker
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """A signal came."""
+        self._broker.let_go()
+        super().handle_exit(sig, frame)
+
+
+def serve(configuration: Configuration) -> None:
+    """Serve until a signal comes."""
+    _log()
+    broker = Broker(configuration)
+    listener = _listen(configuration)
+    scheme = "https" if configuration.certificate else "http"
+    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
+    url = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    settings = uvicorn.Config(
+        application(broker),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_LIMIT,
+        ssl_certfile=configuration.certificate,
+        ssl_keyfile=configuration.key,
+    )
+    _write_access(configuration, broker, url)
+    logging.getLogger(__name__).info("serving", extra={"url": url})
+    asyncio.run(Server(settings, broker).serve([listener]))
+
+
+def _listen(configuration: Configuration) -> socket.socket:
+    """The socket, before anything is started: whoever comes early waits, and none comes twice."""
+    family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((configuration.host, configuration.port))
+    except OSError as error:
+        listener.close()
+        raise QtideError(f"cannot listen on {configuration.listen}: {error.strerror}") from None
+    listener.listen(1024)
+    return listener
+
+
+def _write_access(configuration: Configuration, broker: Broker, url: str) -> None:
+    """A file by which the commands of whoever started the service reach it as an operator."""
+    file = configuration.folder / "access.json"
+    with suppress(OSError, ValueError, KeyError):
+        known = json.loads(file.read_text())
+        if tokens.is_valid(broker.store, known["token"]):
+            _write_secret(file, known | {"url": url})
+            return
+    operator = Caller("operator", operator=True)
+    token, write = tokens.issue(operator, OPERATOR_TOKEN_LASTS, "of the service itself")
+    asyncio.run(broker.store.write(write))
+    _write_secret(file, {"url": url, "token": token})
+
+
+def _write_secret(file: Path, words: dict[str, Any]) -> None:
+    fresh = file.with_suffix(f".{time.time_ns()}")
+    fresh.touch(0o600)
+    fresh.write_text(json.dumps(words) + "\n")
+    fresh.rename(file)
+
+
+def _log() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,1 @@
+"""Clients of the vQPU service: plain Python, dimod and Qiskit."""

@@ -1,0 +1,49 @@
+"""Where the service is and who we are: from the job's environment, or from a file of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from qtide.errors import UsageError
+
+URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A service and the token for it."""
+
+    url: str
+    token: str | None = None
+    authority: str | None = None
+    """A file with the certificate of a private authority."""
+
+    def __repr__(self) -> str:
+        """Without the token: representations end up in logs."""
+        return f"Access({self.url!r})"
+
+
+def find_access(url: str | None = None, token: str | None = None) -> Access:
+    """What was given, else what the environment says, else the service started by this user."""
+    url, token = url or os.environ.get(URL), token or os.environ.get(TOKEN)
+    if url:
+        return Access(url.rstrip("/"), token, os.environ.get(AUTHORITY))
+    for file in access_files():
+        try:
+            known = json.loads(file.read_text())
+            return Access(known["url"], token or known["token"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    raise UsageError(
+        f"there is no vQPU service to speak to: set {URL} (and {TOKEN}), "
+        "or start one: qtide serve --demo"
+    )
+
+
+def access_files() -> list[Path]:
+    """Where a service that this user started says how to reach it."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "qtide"
+    return [state / name / "access.json" for name in ("service", "demo")]
