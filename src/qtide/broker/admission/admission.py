@@ -15,7 +15,7 @@ from pathlib import Path
 
 from qtide.broker.admission import slots
 from qtide.broker.admission.jobs import Holder, Jobs, SlurmJob
-from qtide.broker.admission.munge import Identity, Munge, Request
+from qtide.broker.admission.munge import Identity, Munge, Request, socket_of
 from qtide.broker.admission.refused import Refused, Unproven, Unreachable
 from qtide.clusters.slurm.commands import Slurm
 
@@ -53,7 +53,7 @@ class SlurmAdmission:
         names: Collection[str] = slots.NAMES,
     ) -> None:
         self._cluster = cluster
-        self._munge = Munge(munge_socket)
+        self._munge = Munge(munge_socket or socket_of(conf))
         self._jobs = Jobs(Slurm(conf), names)
 
     async def admit(self, credential: str, request: Request) -> Grant:

@@ -7,6 +7,7 @@ fields that Slurm alone writes, with a separator that nobody can guess.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 
 LIMIT = 5.0
 """Seconds that slurmctld may take."""
+
+AT_ONCE = 8
+"""Questions that slurmctld gets at the same time; it has other things to do."""
 
 FIELDS = ("%A", "%i", "%T", "%U", "%S", "%D", "%N", "%b", "%W", "%a")
 """Number, number for people, state, uid, start, nodes, their names, GRES, licences, account."""
@@ -68,15 +72,18 @@ class Jobs:
         self._slurm = slurm
         self._names = frozenset(names)
         self._limit = limit
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
 
     async def of(self, job: int) -> list[SlurmJob]:
-        """The job with that number first, then the other parts of it; none if there is none."""
-        found = await self._ask(f"--jobs={job}")
-        own = [each for each in found if each.job == job]
-        if own and own[0].leader != job:
-            found = await self._ask(f"--jobs={own[0].leader}")
-        parts = [each for each in found if own and each.leader == own[0].leader]
-        return own + [each for each in parts if each.job != job]
+        """The job with that number first, then the other parts of it; none if there is none.
+
+        All tasks of a step come at once: Slurm is asked once for them all.
+        """
+        if job not in self._asked:
+            self._asked[job] = asyncio.create_task(self._of(job))
+            self._asked[job].add_done_callback(lambda _: self._asked.pop(job))
+        return await asyncio.shield(self._asked[job])
 
     async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
         """Those that still have a slot, in one question however many they are."""
@@ -86,12 +93,21 @@ class Jobs:
         found = await self._ask("--states=RUNNING,SUSPENDED")
         return asked & {each.holder for each in found if each.holds}
 
+    async def _of(self, job: int) -> list[SlurmJob]:
+        found = await self._ask(f"--jobs={job}")
+        own = [each for each in found if each.job == job]
+        if own and own[0].leader != job:
+            found = await self._ask(f"--jobs={own[0].leader}")
+        parts = [each for each in found if own and each.leader == own[0].leader]
+        return own + [each for each in parts if each.job != job]
+
     async def _ask(self, *terms: str) -> list[SlurmJob]:
         mark = secrets.token_hex(8)
         form = "".join(mark + field for field in FIELDS)
         words = ("squeue", "--noheader", f"--format={form}", *terms)
         try:
-            text = await self._slurm.ask(*words, limit=self._limit)
+            async with self._turns:
+                text = await self._slurm.ask(*words, limit=self._limit)
         except SlurmFailed as error:
             if "Invalid job id" in str(error):
                 return []

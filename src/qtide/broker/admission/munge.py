@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import hmac
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ LONGEST = 4096
 
 FAULTS = {1, 5, 6, 7}
 """Libmunge's own codes for: internal error, no memory, no munged, no answer in time."""
+
+SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
 
 WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
 """What its codes mean that a user can act on; all others are forgeries to us."""
@@ -45,6 +48,14 @@ class Identity:
 
     uid: int
     gid: int
+
+
+def socket_of(conf: Path | None) -> Path | None:
+    """The socket that a slurm.conf names; None if it leaves that to munge."""
+    if conf is None:
+        return None
+    found = SOCKET.search(conf.read_text())
+    return Path(found[1]) if found else None
 
 
 class Munge:

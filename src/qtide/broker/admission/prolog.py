@@ -139,13 +139,21 @@ def variables(settings: Settings, job: int, answer: Answer) -> dict[str, str]:
     devices = [str(device) for device in answer.get("devices") or ()]
     if devices:
         found |= {"IQM_SERVER_URL": url, "IQM_TOKEN": token}
-        found["QRMI_JOB_QPU_RESOURCES"] = ",".join(devices)
-        found["QRMI_JOB_QPU_TYPES"] = ",".join(["iqm-server"] * len(devices))
+    found |= _qrmi(url, token, [device for device in devices if device.isidentifier()])
+    if not all(text.isprintable() for pair in found.items() for text in pair):
+        raise AskedInVain("its answer holds what no environment can hold")
+    return found
+
+
+def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
+    """Its variables begin with the device's name, so that has to be one that shells let pass."""
+    if not devices:
+        return {}
+    types = ",".join(["iqm-server"] * len(devices))
+    found = {"QRMI_JOB_QPU_RESOURCES": ",".join(devices), "QRMI_JOB_QPU_TYPES": types}
     for device in devices:
         found[f"{device}_QRMI_IQM_ISA_ENDPOINT"] = url
         found[f"{device}_QRMI_IQM_ISA_TOKEN"] = token
-    if not all(text.isprintable() for pair in found.items() for text in pair):
-        raise AskedInVain("its answer holds what no environment can hold")
     return found
 
 
@@ -196,10 +204,19 @@ def main() -> int:
         with _limit(LIMIT):
             found = admitted(Settings.read(file), int(job))
     except (OSError, ValueError, AskedInVain, ProofFailed, http.client.HTTPException) as error:
-        print(f"qtide: job {job} got no token for the QPU service: {error}", file=sys.stderr)  # noqa: T201 - the task's own stderr
-        return 1 if by_hand else 0  # a job shall not fail for a service that does
+        why = f"job {job} got no token for the QPU service: {error}"
+        return _complain(" ".join(why.split()), by_hand=bool(by_hand))
     for name, value in found.items():
-        print(f"export {name}={shlex.quote(value) if by_hand else value}")  # noqa: T201 - what Slurm reads
+        print(f"export {name}={shlex.quote(value) if by_hand else value}")  # noqa: T201 - for Slurm
+    return 0
+
+
+def _complain(why: str, *, by_hand: bool) -> int:
+    """A job shall not fail for a service; its stderr is out of reach, its stdout sacred."""
+    if by_hand:
+        print(f"qtide: {why}", file=sys.stderr)  # noqa: T201 - for people
+        return 1
+    print(f"unset QTIDE_TOKEN\nexport QTIDE_REFUSED={why}")  # noqa: T201 - for Slurm
     return 0
 
 

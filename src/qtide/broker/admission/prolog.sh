@@ -19,6 +19,7 @@ if [ $# -eq 0 ]; then
         case $told in *"$word"*) wanted=yes ;; esac
     done
     [ -n "$wanted" ] || exit 0
+    exec </dev/null 2>/dev/null  # Slurm starts this without either
 fi
 
 "$python" -I -S "$here/prolog.py" "$@"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from qtide.broker.admission.deployment import announce
 from qtide.clusters.slurm.box.daemons import free_ports, node_states, prepare, start
 from qtide.clusters.slurm.box.layout import Layout, Plan
 from qtide.clusters.slurm.box.packages import require
@@ -47,9 +48,13 @@ def up(
     qpus: int = 1,
     accounting: bool = False,
     *,
+    service: str | None = None,
     slurmd_timeout: int = SLURMD_TIMEOUT,
 ) -> Status:
-    """Put up a box; one that is up already stays, what is left of a dead one is removed."""
+    """Put up a box; one that is up already stays, what is left of a dead one is removed.
+
+    Its jobs get tokens of the vQPU service at the URL `service`, also if it was up already.
+    """
     if nodes < 1 or qpus < 1:
         raise UsageError(f"a box has at least one node and one QPU, not {nodes} and {qpus}")
     require(accounting=accounting)
@@ -57,7 +62,10 @@ def up(
     layout = Layout(folder)
     layout.check()
     with _alone(layout):
-        return _standing(layout, plan) or _put_up(layout, plan)
+        there = _standing(layout, plan) or _put_up(layout, plan)
+        if service is not None:
+            announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
+        return there
 
 
 def down(folder: Path) -> None:

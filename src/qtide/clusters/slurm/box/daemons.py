@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from qtide.broker.admission.deployment import deploy
 from qtide.clusters.slurm.box.configuration import LOOPBACK, gres_conf, slurm_conf, slurmdbd_conf
 from qtide.clusters.slurm.box.layout import Layout, Plan
 from qtide.clusters.slurm.box.packages import program
@@ -44,6 +45,7 @@ def prepare(layout: Layout, plan: Plan) -> None:
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
     _write_secret(layout.key, secrets.token_bytes(128))
+    deploy(layout.conf.parent)
     layout.conf.write_text(slurm_conf(layout, plan))
     (layout.conf.parent / "gres.conf").write_text(gres_conf(plan))
     if plan.accounting:

@@ -1,0 +1,45 @@
+"""Putting the prolog where the nodes of a cluster find it: a folder with three files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from qtide.errors import UsageError
+
+OURS = Path(__file__).parent
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+PLAIN = re.compile(r"[\w./:@%+~\[\]-]*")
+"""What needs no quotes: a shell reads the file as well."""
+
+
+def deploy(folder: Path) -> Path:
+    """Copy the prolog into a folder; gives the program that slurm.conf names as TaskProlog."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, mode in (("prolog.py", 0o644), ("prolog.sh", 0o755)):
+        shutil.copyfile(OURS / name, folder / name)
+        (folder / name).chmod(mode)
+    return folder / "prolog.sh"
+
+
+def announce(folder: Path, url: str, *, ca: str = "", munge_socket: str = "") -> None:
+    """Tell the prolog in `folder` where the service is; jobs that start from now on hear of it."""
+    if not re.match(r"https?://[^/]", url):
+        raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
+    entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "python": _interpreter()}
+    for key, value in entries.items():
+        if not PLAIN.fullmatch(value):
+            raise UsageError(f"{key} cannot be written down for a shell without quotes: {value!r}")
+    file = folder / "service.conf"
+    new = file.with_suffix(f".{os.getpid()}")
+    new.write_text("".join(f"{key}={value}\n" for key, value in entries.items() if value))
+    new.chmod(0o644)
+    new.replace(file)  # at once: a task may start at any moment
+
+
+def _interpreter() -> str:
+    """One that every user of the node may run; ours may lie in somebody's home."""
+    return str(SYSTEM_PYTHON if SYSTEM_PYTHON.exists() else sys.executable)
