@@ -79,7 +79,8 @@ def serve(configuration: Configuration) -> None:
 def _listen(configuration: Configuration) -> socket.socket:
     """The socket, before anything is started: whoever comes early waits, and none comes twice."""
     family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
-    listener = socket.socket(family)
+    # only a socket that says it is TCP is spared the wait for full packets
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((configuration.host, configuration.port))

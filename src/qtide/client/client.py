@@ -31,7 +31,9 @@ OVER = ("done", "failed", "cancelled")
 class ServiceFailed(QtideError):  # noqa: N818 - what happened
     """The service refused a request, or did not answer."""
 
-    def __init__(self, message: str, status: int = 0, said: Mapping[str, Any] | None = None):
+    def __init__(
+        self, message: str, status: int = 0, said: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.said = dict(said or {})

@@ -70,8 +70,10 @@ class Contender(Protocol):
     claim: float
     """What counts against it: the least goes first."""
     credit: float
-    head: Task | None
-    """The task it wants to have served next."""
+
+    @property
+    def head(self) -> Task | None:
+        """The task it wants to have served next."""
 
     def serve(self) -> Task:
         """Give up the head, and be charged for it."""
