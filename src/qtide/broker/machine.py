@@ -264,7 +264,7 @@ class Machine:
         """Note how a task ended, then let everybody know."""
         ending = Ending(state, time.time(), used, error)
         if await self._surely(records.finish(task, ending, answer)):
-            task.end(ending)
+            task.end(ending, answer)
             self.on_ended(task)
 
     async def _take_back(self) -> None:

@@ -10,7 +10,11 @@ from typing import Any
 from qtide.broker.task import Caller, Ending, State, Task
 from qtide.qpus.formats import Parcel
 
-LIVE = (State.QUEUED, State.RUNNING)
+COLUMNS = (
+    "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
+    " max_wait, submitted, state, attempts, started, ended, used, error"
+)
+"""All of a task but what may be large."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def purge(before: float) -> Any:
 def live(store: sqlite3.Connection) -> list[Task]:
     """All tasks that are not over, in the order of their arrival."""
     rows = store.execute(
-        "SELECT * FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
+        f"SELECT {COLUMNS} FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
     )
     return [task_of(row) for row in rows]
 
@@ -126,7 +130,7 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
     """The task of an id, or None."""
 
     def action(store: sqlite3.Connection) -> Task | None:
-        row = store.execute("SELECT * FROM tasks WHERE id = ?", (id,)).fetchone()
+        row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
         return task_of(row) if row else None
 
     return action
@@ -154,7 +158,9 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
         values += states
     if before is not None:
         terms, values = [*terms, "sequence < ?"], [*values, before]
-    words = f"SELECT * FROM tasks WHERE {' AND '.join(terms)} ORDER BY sequence DESC LIMIT ?"
+    words = (
+        f"SELECT {COLUMNS} FROM tasks WHERE {' AND '.join(terms)} ORDER BY sequence DESC LIMIT ?"
+    )
 
     def action(store: sqlite3.Connection) -> list[tuple[int, Task]]:
         rows = store.execute(words, (*values, limit))

@@ -26,14 +26,16 @@ STOP_LIMIT = 10
 OPERATOR_TOKEN_LASTS = 365 * 86_400.0
 
 
+KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
+"""What every record has; the rest was added by whoever logged it."""
+
+
 class JsonLines(logging.Formatter):
     """A log that programs read: one object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's own words and what was added to them."""
-        known = set(vars(logging.makeLogRecord({})))
-        extra = {name: value for name, value in vars(record).items() if name not in known}
-        extra.pop("color_message", None)
+        extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
         words = {"time": round(record.created, 3), "level": record.levelname.lower()}
         words |= {"event": record.getMessage()} | extra
         if record.exc_info:
@@ -73,7 +75,8 @@ def serve(configuration: Configuration) -> None:
     )
     _write_access(configuration, broker, url)
     logging.getLogger(__name__).info("serving", extra={"url": url})
-    asyncio.run(Server(settings, broker).serve([listener]))
+    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+        runner.run(Server(settings, broker).serve([listener]))
 
 
 def _listen(configuration: Configuration) -> socket.socket:

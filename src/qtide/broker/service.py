@@ -165,15 +165,23 @@ class Broker:
         found = self.store.read(records.of_user(user, list(states), limit, before))
         return [(number, self._tasks.get(task.id, task)) for number, task in found]
 
-    def blob(self, caller: Caller, id: str, column: str) -> Any:  # noqa: A002 - as above
-        """The payload, the request or the answer of one's own task."""
-        task = self.task(caller, id)
-        if task.caller.user != caller.user:
-            raise NotFound(f"the task {id!r} is somebody else's; operators see no payloads")
-        row = self.store.read(records.find_blob(id, column))
-        if row["answer_format"] == "purged":
-            raise NotFound(f"payload and answer of the task {id!r} were purged after a while")
-        return row
+    def answer(self, caller: Caller, task: Task) -> Parcel:
+        """The answer to one's own task that is done."""
+        if task.answer is not None and task.caller.user == caller.user:
+            return task.answer
+        row = self._row(caller, task, "answer")
+        return Parcel(row["answer_format"], row["answer"])
+
+    def payload(self, caller: Caller, task: Task) -> Parcel:
+        """What one's own task was made of, as it is stored."""
+        return Parcel(task.format, self._row(caller, task, "payload")["payload"])
+
+    def request(self, caller: Caller, task: Task) -> bytes:
+        """The request of one's own task, in the words of the door it came by."""
+        request: bytes | None = self._row(caller, task, "request")["request"]
+        if request is None:
+            raise NotFound(f"the task {task.id!r} came by another door")
+        return request
 
     async def wait(self, task: Task, seconds: float) -> None:
         """Return when a task is over, or when the time is."""
@@ -236,6 +244,14 @@ class Broker:
         if row["digest"] != wish.digest:
             raise Conflict(f"the key {wish.key!r} was used before, for another task; choose a new")
         return self.task(caller, row["id"])
+
+    def _row(self, caller: Caller, task: Task, column: str) -> Any:
+        if task.caller.user != caller.user:
+            raise NotFound(f"the task {task.id!r} is somebody else's; operators see no payloads")
+        row = self.store.read(records.find_blob(task.id, column))
+        if row["answer_format"] == "purged":
+            raise NotFound(f"payload and answer of the task {task.id!r} were purged after a while")
+        return row
 
     async def _accept(self, machine: Machine, task: Task, draft: Draft) -> Task:
         if task.max_wait is None:

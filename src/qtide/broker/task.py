@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from qtide.qpus.formats import Parcel
+
 
 class State(StrEnum):
     """Where a task stands."""
@@ -70,10 +72,13 @@ class Task:
     used: float = 0.0
     """How long it did occupy the device, by which it is charged."""
     error: str | None = None
+    answer: Parcel | None = field(default=None, repr=False)
+    """Kept for those who wait for it; everybody else reads it from the store."""
     over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: Ending, answer: Parcel | None) -> None:
         """Be over, for everybody to see."""
+        self.answer = answer
         self.state, self.ended, self.used = ending.state, ending.at, ending.used
         self.error = ending.error
         self.over.set()

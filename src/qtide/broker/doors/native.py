@@ -94,8 +94,8 @@ def _tasks(door: APIRouter, broker: Broker, caller_of: Any) -> None:
     @door.get("/tasks/{id}/payload", tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """What was handed in, as it was stored."""
-        found = broker.blob(caller, id, "payload")
-        return Response(found["payload"], media_type="application/octet-stream")
+        found = broker.payload(caller, broker.task(caller, id))
+        return Response(found.data, media_type="application/octet-stream")
 
     @door.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
@@ -220,9 +220,9 @@ def _with_answer(broker: Broker, caller: Caller, task: Task, status: int) -> Res
     """A task with its answer, which is JSON already and put in as it is."""
     words = json.dumps(described(broker, task))
     if task.state is State.DONE and task.caller.user == caller.user:
-        found = broker.blob(caller, task.id, "answer")
-        head = f'{words[:-1]}, "answer_format": {json.dumps(found["answer_format"])}, "answer": '
-        body = head.encode() + found["answer"] + b"}"
+        found = broker.answer(caller, task)
+        head = f'{words[:-1]}, "answer_format": {json.dumps(found.format)}, "answer": '
+        body = head.encode() + found.data + b"}"
         return Response(body, status, media_type="application/json")
     return Response(words, status, media_type="application/json")
 
