@@ -50,8 +50,23 @@ def die_once(marker: str) -> str:
     return "never"
 
 
+def die_before_a_child() -> None:
+    """End the agent while a process that it forked lives on, with all its pipes."""
+    if os.fork():
+        os._exit(3)
+    time.sleep(600)
+
+
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
+
+
+def hold_lock(seconds: int) -> int:
+    """Let no other thread of Python run for a while, as some compiled code does."""
+    import ctypes
+
+    ctypes.PyDLL(None).sleep(seconds)
+    return seconds
 
 
 def eat(megabytes: int) -> int:

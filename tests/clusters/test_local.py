@@ -14,7 +14,7 @@ import pytest
 
 from qtide import classical, task
 from qtide.clusters.cluster import Allocation, NodeLost, Work
-from qtide.clusters.link import TaskFailed
+from qtide.clusters.link import SILENCE, TaskFailed
 from qtide.clusters.local import Limits, LocalCluster
 from qtide.ledger import Ledger
 from qtide.programs.job import Job
@@ -41,9 +41,9 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(folder: Path, nodes: int, limits: Limits) -> AsyncIterator[Lab]:
+async def lab(folder: Path, nodes: int, limits: Limits, silence: float) -> AsyncIterator[Lab]:
     world = RealWorld()
-    cluster = LocalCluster(world, nodes, limits, folder / "agents.log")
+    cluster = LocalCluster(world, nodes, limits, folder / "agents.log", silence)
     made = Lab(folder, cluster, world)
     made.allocation = await cluster.request(made.job, nodes)
     try:
@@ -57,9 +57,10 @@ def play(
     main: Callable[[Lab], Coroutine[Any, Any, Any]],
     nodes: int = 1,
     limits: Limits = NO_LIMITS,
+    silence: float = SILENCE,
 ) -> Any:
     async def whole() -> Any:
-        async with lab(folder, nodes, limits) as made:
+        async with lab(folder, nodes, limits, silence) as made:
             return await main(made)
 
     return asyncio.run(asyncio.wait_for(whole(), 60))
@@ -155,6 +156,33 @@ def test_a_killed_agent_is_a_lost_node(tmp_path: Path) -> None:
 
     with pytest.raises(NodeLost, match="killed by signal 9"):
         play(tmp_path, main)
+
+
+def test_an_agent_that_dies_before_its_children_is_a_lost_node(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.die_before_a_child))
+
+    with pytest.raises(NodeLost, match="exit code 3"):
+        play(tmp_path, main)
+
+
+def test_a_task_that_holds_pythons_lock_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> int:
+        return int(await lab.run(task(remote.hold_lock, 10)))
+
+    assert play(tmp_path, main, silence=4.0) == 10
+
+
+def test_an_agent_that_says_nothing_is_a_lost_node(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> float:
+        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
+        await asyncio.sleep(0.2)
+        os.killpg(lab.cluster.pids()["n1"], signal.SIGSTOP)
+        with pytest.raises(NodeLost, match=r"did not answer for 2 s"):
+            await work
+        return await _fresh(lab)
+
+    assert play(tmp_path, main, silence=2.0) == 3
 
 
 def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None:

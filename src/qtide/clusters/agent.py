@@ -1,7 +1,7 @@
-"""The agent: the process that works on a node. It speaks over its own stdin and stdout.
+"""The agent: the process that works on a node.
 
-It imports almost nothing until a task needs it, answers each task with the ticket it came with,
-and ends, with everything it started, as soon as its driver is gone.
+It imports almost nothing until a task needs it, and answers each task with the ticket it came
+with. A warden beside it ends it, with everything it started, as soon as its driver is gone.
 """
 
 from __future__ import annotations
@@ -10,27 +10,23 @@ import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
-from queue import SimpleQueue
-from typing import BinaryIO
 
+from qtide.clusters.warden import guarded
 from qtide.errors import QtideError
 from qtide.programs.values import Packed, Unstorable, Values
 from qtide.wire import Header, frame, read
 
 
 def main() -> None:
-    """Serve tasks until the driver is gone. The first argument holds the node's limits as JSON."""
-    _limit(**json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}"))
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a task prints must not end up among the answers
-    tasks: SimpleQueue[tuple[Header, bytes]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks), daemon=True).start()
+    """Serve tasks until the driver is gone. The first argument holds the node's terms as JSON."""
+    terms = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
+    tasks, answers = guarded(**terms.get("warden", {}))
+    _limit(**terms.get("limits", {}))
     answers.write(frame({"hello": os.getpid()}))
     _die_with_parent()
-    while True:
-        answers.write(_perform(*tasks.get()))
+    while (message := read(tasks)) is not None:
+        answers.write(_perform(*message))
 
 
 def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
@@ -42,15 +38,8 @@ def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _listen(pipe: BinaryIO, tasks: SimpleQueue[tuple[Header, bytes]]) -> None:
-    """Read in a thread of its own: the end of the pipe ends the agent even while it works."""
-    while (message := read(pipe)) is not None:
-        tasks.put(message)
-    os.killpg(0, signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(0)
-
-
 def _die_with_parent() -> None:
-    """Ask Linux for a kill when the parent dies: a task that holds Python's lock stops as well."""
+    """Ask Linux for a kill when the warden dies: a task that holds Python's lock stops as well."""
     import ctypes
 
     PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's own name

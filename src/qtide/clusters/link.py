@@ -8,8 +8,10 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
@@ -18,25 +20,40 @@ from qtide.wire import SIZES, Header, frame
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
+SILENCE = 60.0
+"""Seconds without a word after which a node counts as lost. The network may stumble: a packet that
+was lost is sent again after as long as it took to miss it, so half of this is ridden out."""
+BEATS = 12
+"""How many signs of life are missed by then."""
 
 
 class TaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task raised something that cannot be brought back; the text is what there is."""
 
 
+def warden_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, Any]:
+    """What the other end of a link has to know of it."""
+    return {"beat": silence / BEATS, "farewell": list(farewell)}
+
+
 class Link:
     """The process of one node, and the pipe to it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, silence: float = SILENCE) -> None:
         self._process = process
+        self._silence = silence
+        self._missed = 0
         self.pid = process.pid
         self.node: Node | None = None
         self._works: dict[int, Work] = {}
 
     async def greet(self) -> None:
         """Wait for its first word, then listen."""
-        await asyncio.wait_for(self._message(), START_LIMIT)
+        async with asyncio.timeout(START_LIMIT):
+            while not (await self._message())[0]:
+                continue
         self._listener = asyncio.create_task(self._listen())
+        self._pulse = asyncio.create_task(self._beat())
 
     def send(self, ticket: int, work: Work) -> None:
         """Hand over a task."""
@@ -51,9 +68,7 @@ class Link:
             "buffers": packed.buffers,
         }
         self._works[ticket] = work
-        assert self._process.stdin is not None
-        with suppress(ConnectionError):  # the listener hears of its end as well
-            self._process.stdin.write(frame(header, packed.data))
+        self._say(frame(header, packed.data))
 
     @property
     def alive(self) -> bool:
@@ -69,10 +84,32 @@ class Link:
     async def _listen(self) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                self._answer(*await self._message())
+                header, body = await self._message()
+                self._missed = 0
+                if header:
+                    self._answer(header, body)
+        self._pulse.cancel()
         code = await self._process.wait()
         if self.node is not None:
             self.node.lose(f"lost its agent ({_ending(code)})")
+
+    async def _beat(self) -> None:
+        """Say that we are there, and notice when the other side no longer does.
+
+        Beats are counted, not timed: a driver that was suspended has missed none of them.
+        """
+        while True:
+            await asyncio.sleep(self._silence / BEATS)
+            self._say(frame({}))
+            self._missed += 1
+            if self._missed > BEATS and self.node is not None:
+                self.node.dirty = True  # whatever it is doing
+                self.node.lose(f"did not answer for {self._silence:g} s")
+
+    def _say(self, words: bytes) -> None:
+        assert self._process.stdin is not None
+        with suppress(ConnectionError):  # the listener hears of its end as well
+            self._process.stdin.write(words)
 
     async def _message(self) -> tuple[Header, bytes]:
         assert self._process.stdout is not None

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
-from qtide.clusters.link import Link
+from qtide.clusters.link import SILENCE, Link, warden_terms
 from qtide.clusters.pretend import SCALE
 from qtide.errors import QtideError
 from qtide.world.real import RealWorld
@@ -36,9 +36,11 @@ class LocalCluster(FifoCluster):
         nodes: int,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         log: Path | None = None,
+        silence: float = SILENCE,
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
         self._limits = limits
+        self._silence = silence
         self._log: IO[bytes] | None = log.open("ab") if log else None
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}
@@ -77,14 +79,14 @@ class LocalCluster(FifoCluster):
 
     async def _start(self, name: str) -> Link:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "qtide.clusters.agent", self._limits_of(name)),
+            *(sys.executable, "-m", "qtide.clusters.agent", self._terms_of(name)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._log,
             env=self._environment,
             start_new_session=True,
         )
-        agent = Link(process)
+        agent = Link(process, self._silence)
         try:
             await agent.greet()
         except (TimeoutError, asyncio.IncompleteReadError) as error:
@@ -96,11 +98,11 @@ class LocalCluster(FifoCluster):
             raise
         return agent
 
-    def _limits_of(self, name: str) -> str:
-        """The limits as the agent takes them; the nodes go round this machine's cores."""
+    def _terms_of(self, name: str) -> str:
+        """Limits, and how to stay in touch. The nodes go round this machine's cores."""
         wish, cores = self._limits, sorted(os.sched_getaffinity(0))
         limits: dict[str, Any] = {} if wish.memory is None else {"memory": wish.memory}
         if wish.cores is not None:
             first = (int(name[1:]) - 1) * wish.cores
             limits["cores"] = [cores[(first + n) % len(cores)] for n in range(wish.cores)]
-        return json.dumps(limits)
+        return json.dumps({"limits": limits, "warden": warden_terms(self._silence)})

@@ -13,6 +13,7 @@ import pytest
 
 from qtide.clusters.slurm import box
 from qtide.clusters.slurm.box.packages import require
+from tests.clusters.slurm.network import refusal
 from tests.clusters.slurm.stage import Stage
 
 PACKAGES = [
@@ -20,13 +21,24 @@ PACKAGES = [
     *("slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server"),
 ]
 
+ON_WIRES = ["test_network.py", "test_power.py"]
+"""What is left out where no network can be made; test_wires.py says so, and why."""
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if collection_path.name not in ON_WIRES:
+        return None
+    if os.geteuid() == 0 and shutil.which("ip") is None:
+        _install("the tests on cut wires need the package iproute2", ["iproute2"])
+    return True if refusal() else None
+
 
 @pytest.fixture(scope="session")
 def packages() -> None:
     try:
         require(accounting=True)
     except box.PackagesMissing as missing:
-        _install(str(missing))
+        _install(str(missing), PACKAGES)
 
 
 @pytest.fixture
@@ -61,13 +73,13 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _install(missing: str) -> None:
+def _install(missing: str, packages: list[str]) -> None:
     apt = shutil.which("apt-get")
     if os.geteuid() != 0 or apt is None:
         pytest.fail(missing, pytrace=False)
     wait = ("-o", "DPkg::Lock::Timeout=120")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for words in (("update",), ("install", "-y", "--no-install-recommends", *PACKAGES)):
+    for words in (("update",), ("install", "-y", "--no-install-recommends", *packages)):
         done = subprocess.run(
             [apt, "-qq", *wait, *words], env=env, capture_output=True, text=True, check=False
         )

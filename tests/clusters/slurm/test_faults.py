@@ -28,6 +28,7 @@ from tests.clusters.slurm.stage import Stage, run, until
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
+from qtide.clusters.slurm.options import Options
 from tests.clusters.slurm.stage import Stage
 
 async def scene(cluster):
@@ -36,8 +37,10 @@ async def scene(cluster):
     await asyncio.sleep(600)
 
 stage = Stage(Path(sys.argv[1]), Path(sys.argv[2]))
-stage.play(scene)
+stage.play(scene, Options(silence=float(sys.argv[3])))
 """
+SHORT = 1.2
+"""Seconds of silence after which a driver in a test gives a node up; its nodes wait for 6 s."""
 
 
 def once(marker: str) -> str:
@@ -169,7 +172,7 @@ def test_a_controller_that_restarts_disturbs_nobody(empty: Path, tmp_path: Path)
 @pytest.fixture
 def driver(stage: Stage) -> subprocess.Popen[str]:
     """Another driver, which holds two nodes."""
-    words = [sys.executable, "-c", DRIVER, str(stage.conf), str(stage.folder)]
+    words = [sys.executable, "-c", DRIVER, str(stage.conf), str(stage.folder), str(SHORT)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process
@@ -182,6 +185,17 @@ def test_nodes_do_not_outlive_a_driver_that_is_killed(
     driver.kill()
     driver.communicate()
     assert until(lambda: stage.idle() == 3)
+
+
+def test_nodes_give_themselves_back_when_their_driver_is_silent(
+    stage: Stage, driver: subprocess.Popen[str]
+) -> None:
+    driver.send_signal(signal.SIGSTOP)
+    try:
+        assert until(lambda: stage.idle() == 3)
+    finally:
+        driver.kill()
+        driver.communicate()
 
 
 def test_a_driver_that_is_told_to_end_gives_everything_back_first(

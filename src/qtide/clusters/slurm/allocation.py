@@ -25,12 +25,13 @@ class AgentFailed(NotEnoughNodes):
 class SlurmAllocation(Allocation):
     """A companion, or nothing at all where a request could do without."""
 
-    def __init__(self, world: World, job: Job, companion: Companion | None) -> None:
+    def __init__(self, world: World, job: Job, companion: Companion | None, silence: float) -> None:
         names = companion.nodes if companion else []
         nodes = [Node(name, world, self._send) for name in names]
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
+        self._silence = silence
         self._links: dict[str, Link] = {}
         self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
         self._released: Future[None] | None = None
@@ -63,7 +64,7 @@ class SlurmAllocation(Allocation):
 
     async def _start(self, node: Node, start: Start) -> None:
         assert self._companion is not None
-        link = Link(await start(self._companion, node.name))
+        link = Link(await start(self._companion, node.name), self._silence)
         self._links[node.name] = link
         try:
             await link.greet()

@@ -172,7 +172,7 @@ class SlurmCluster(Cluster):
             pause = min(2 * pause, BACKOFF_MOST)
 
     def _allocation(self, ask: Ask, companion: Companion | None) -> SlurmAllocation:
-        allocation = SlurmAllocation(self.world, ask.job, companion)
+        allocation = SlurmAllocation(self.world, ask.job, companion, self._options.silence)
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from qtide.clusters.link import SILENCE, warden_terms
 
 ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
 """What a job asks for that holds one virtual QPU."""
@@ -33,6 +37,8 @@ class Options:
     """How Slurm admits to the QPU: `gres` or `licence`; None if that is not for Slurm to say."""
     qpu_partition: str = "quantum"
     """Where jobs stand that hold a QPU."""
+    silence: float = SILENCE
+    """Seconds without a word of a node after which it counts as lost."""
     python: str = sys.executable
     """The interpreter that runs agents; the same path has to work on the nodes."""
 
@@ -66,8 +72,12 @@ class Options:
             "--mpi=none",
             "--cpu-bind=none",
             "--unbuffered",
-            *(self.python, "-c", AGENT),
+            *(self.python, "-c", AGENT, json.dumps({"warden": self._warden(job)})),
         ]
+
+    def _warden(self, job: int) -> dict[str, Any]:
+        """A node whose driver is lost ends its companion, which nobody else may do for long."""
+        return warden_terms(self.silence, ["scancel", str(job)])
 
     def _of_any_job(self, name: str, comment: str) -> list[str]:
         own = [f"--job-name={name}", f"--comment={comment}", f"--time={self.time_limit}"]
