@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Depends, FastAPI, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from qtide import __version__
 from qtide.broker.doors.access import BEARER, Access
+from qtide.broker.doors.admission import Gate, admission_door
 from qtide.broker.doors.errors import refused
 from qtide.broker.doors.limits import BodyLimit
 from qtide.broker.doors.native import native_door
@@ -21,24 +24,38 @@ from qtide.errors import PhaseError, QtideError
 
 def application(broker: Broker) -> FastAPI:
     """The application for a broker, which it opens and closes."""
-
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        await broker.open()
-        try:
-            yield
-        finally:
-            await broker.close()
-
-    app = FastAPI(title="qtide", version=__version__, lifespan=life, redoc_url=None)
     settings = broker.configuration
-    access = Access(Register(broker.store, settings.operators), anonymous=settings.anonymous)
+    register = Register(broker.store, settings.operators)
+    gate = Gate(broker, register, settings.slurm) if settings.slurm else None
+    app = FastAPI(title="qtide", version=__version__, lifespan=_life(broker, gate), redoc_url=None)
+    access = Access(register, anonymous=settings.anonymous)
     app.include_router(native_door(broker, access), dependencies=[Depends(BEARER)])
+    if gate:
+        broker.drains.withhold = gate.withhold
+        app.include_router(admission_door(gate))
     for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refused)
     app.add_middleware(BodyLimit, most=settings.most_bytes)
     _open_to_all(app, broker)
     return app
+
+
+def _life(broker: Broker, gate: Gate | None) -> Any:
+    """From the first to the last request."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await broker.open()
+        watch = asyncio.create_task(gate.watch()) if gate else None
+        try:
+            yield
+        finally:
+            if gate and watch:
+                watch.cancel()
+                gate.close()
+            await broker.close()
+
+    return life
 
 
 def _open_to_all(app: FastAPI, broker: Broker) -> None:

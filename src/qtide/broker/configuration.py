@@ -95,6 +95,7 @@ class Fair(Part):
 class Slurm(Part):
     """Admission by Slurm."""
 
+    cluster: str = "slurm"
     conf: Path | None = None
     munge_socket: Path | None = None
     licence: str = "qpu"

@@ -15,17 +15,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.broker import records
+from qtide.broker import records, tokens
 from qtide.broker.configuration import Configuration
+from qtide.broker.drains import Drains
 from qtide.broker.machine import Machine
 from qtide.broker.metrics import Metrics
 from qtide.broker.policies import Shares
 from qtide.broker.policies.fair import Owner
 from qtide.broker.quotas import Meter
 from qtide.broker.records import Draft
+from qtide.broker.refusals import CannotPromise, Conflict, NotFound
 from qtide.broker.store import Store
 from qtide.broker.task import Caller, State, Task
-from qtide.errors import QtideError
 from qtide.qpus.formats import Parcel
 
 log = logging.getLogger(__name__)
@@ -34,23 +35,6 @@ GRACE = 5.0
 """Seconds that tasks on a device have to end in when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of looking at quotas."""
-
-
-class NotFound(QtideError):  # noqa: N818 - what happened
-    """There is no such thing, or it is somebody else's."""
-
-
-class Conflict(QtideError):  # noqa: N818 - what happened
-    """The request contradicts an earlier one."""
-
-
-class CannotPromise(QtideError):  # noqa: N818 - what happened
-    """The task would wait longer than it may."""
-
-    def __init__(self, reason: str, start: float | None, sentence: str) -> None:
-        super().__init__(sentence)
-        self.reason = reason
-        self.start = start
 
 
 @dataclass(frozen=True)
@@ -91,10 +75,12 @@ class Broker:
             name: Machine(name, setup, self.store, self._shares, folder / "log")
             for name, setup in configuration.devices.items()
         }
+        self.drains = Drains(self.store, self.machines)
 
     async def open(self) -> None:
         """Take up what an earlier service left, and start the devices."""
         self._remember()
+        self.drains.restore()
         for machine in self.machines.values():
             machine.on_begun, machine.on_ended = self.metrics.began, self._ended
         await self._take_up(self.store.read(records.live))
@@ -149,6 +135,14 @@ class Broker:
         except KeyError:
             known = ", ".join(sorted(self.machines))
             raise NotFound(f"there is no device {name!r}; there are: {known}") from None
+
+    def names_with_door(self, door: str) -> list[str]:
+        """The devices that are shown at a door and take its circuits."""
+        return [
+            name
+            for name, machine in self.machines.items()
+            if door in machine.setup.doors and door in machine.properties.get("formats", ())
+        ]
 
     def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
         """A task of the caller's; operators see all, but never payloads or answers."""
@@ -219,20 +213,6 @@ class Broker:
         position, start, end = machine.outlook(task)
         words = {"position": position, "expected_start": start, "expected_end": end}
         return words | {"reason": None if task.state is State.RUNNING else machine.why_waiting()}
-
-    async def drain(self, name: str, reason: str) -> None:
-        """Begin no new task on a device; what comes is queued."""
-        words = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?)"
-        machine = self.machine(name)
-        await self.store.write(lambda db: db.execute(words, (name, reason, time.time())))
-        machine.drain(reason)
-
-    async def resume(self, name: str) -> None:
-        """Go on with a device."""
-        machine = self.machine(name)
-        words = "DELETE FROM drains WHERE device = ?"
-        await self.store.write(lambda db: db.execute(words, (name,)))
-        machine.drain(None)
 
     def _known(self, caller: Caller, wish: Wish) -> Task | None:
         """The task that was handed in before under the same key."""
@@ -319,7 +299,7 @@ class Broker:
                 self.machine(task.device).add(task)
 
     def _remember(self) -> None:
-        """What was used lately, and which devices are drained."""
+        """What was used lately."""
         now = time.time()
         since = now - 10 * self.configuration.fair.half_life
         words = "SELECT user, account, used, ended FROM tasks WHERE ended > ? ORDER BY ended"
@@ -328,9 +308,6 @@ class Broker:
             self._shares.charge(Owner.of(caller), row["used"], row["ended"])
             if row["ended"] >= self._meter.next_day(now) - 86_400:
                 self._meter.note(caller, row["used"], now)
-        for row in self.store.read(lambda db: db.execute("SELECT * FROM drains").fetchall()):
-            if row["device"] in self.machines:
-                self.machines[row["device"]].drain(row["reason"])
 
     async def _take_up(self, tasks: list[Task]) -> None:
         for task in tasks:
@@ -356,6 +333,7 @@ class Broker:
             purged = await self.store.write(records.purge(before))
             if purged:
                 log.info("purged", extra={"tasks": purged})
+            await self.store.write(tokens.sweep)
             await asyncio.sleep(HOUSEKEEPING)
 
 

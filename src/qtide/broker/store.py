@@ -42,9 +42,12 @@ CREATE INDEX tasks_by_user ON tasks (user, sequence);
 CREATE INDEX tasks_by_end ON tasks (ended);
 CREATE TABLE tokens (
   digest TEXT PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
-  operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL
+  operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL,
+  holder INTEGER, holder_start INTEGER
 );
-CREATE TABLE drains (device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL);
+CREATE TABLE drains (
+  device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL, licences INTEGER NOT NULL
+);
 """
 
 

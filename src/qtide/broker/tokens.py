@@ -8,10 +8,12 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from qtide.broker.admission.jobs import Holder
 from qtide.broker.store import Store
 from qtide.broker.task import Caller
 from qtide.errors import QtideError
@@ -34,15 +36,20 @@ class Token:
     created: float
     expires: float
     name: str
+    holder: Holder | None = None
+    """The job in Slurm, or the part of one, that it lives as long as."""
 
 
-def issue(caller: Caller, lasts: float, name: str = "") -> tuple[str, Any]:
+def issue(
+    caller: Caller, lasts: float, name: str = "", holder: Holder | None = None
+) -> tuple[str, Any]:
     """A new token, and the write that makes it valid."""
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
     values = (digest(token), caller.user, caller.account, caller.job, caller.operator)
-    row = (*values, now, now + lasts, name)
-    words = "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    slot = (holder.job, holder.start) if holder else (None, None)
+    row = (*values, now, now + lasts, name, *slot)
+    words = f"INSERT INTO tokens VALUES ({', '.join('?' * len(row))})"
     return token, lambda store: store.execute(words, row)
 
 
@@ -52,10 +59,16 @@ def revoke(digest_start: str) -> Any:
     return lambda store: store.execute(words, (len(digest_start), digest_start)).rowcount
 
 
-def end_jobs(jobs: list[int]) -> Any:
-    """End the tokens of jobs."""
-    words = "DELETE FROM tokens WHERE job = ?"
-    return lambda store: store.executemany(words, [(job,) for job in jobs])
+def end_with(holders: Iterable[Holder]) -> Any:
+    """End the tokens of jobs that are over."""
+    words = "DELETE FROM tokens WHERE holder = ? AND holder_start = ?"
+    rows = [(each.job, each.start) for each in holders]
+    return lambda store: store.executemany(words, rows)
+
+
+def sweep(store: sqlite3.Connection) -> Any:
+    """Forget tokens that have expired."""
+    return store.execute("DELETE FROM tokens WHERE expires < ?", (time.time(),))
 
 
 def valid(store: sqlite3.Connection) -> list[Token]:
@@ -64,9 +77,9 @@ def valid(store: sqlite3.Connection) -> list[Token]:
     return [_token(row) for row in rows]
 
 
-def live_jobs(store: sqlite3.Connection) -> set[int]:
-    """The jobs that hold a token."""
-    return {token.caller.job for token in valid(store) if token.caller.job is not None}
+def holders(store: sqlite3.Connection) -> set[Holder]:
+    """The jobs that tokens live as long as."""
+    return {token.holder for token in valid(store) if token.holder is not None}
 
 
 def digest(token: str) -> str:
@@ -119,4 +132,5 @@ def _find(store: sqlite3.Connection, key: str) -> Token | None:
 
 def _token(row: sqlite3.Row) -> Token:
     caller = Caller(row["user"], row["account"], row["job"], bool(row["operator"]))
-    return Token(row["digest"], caller, row["created"], row["expires"], row["name"])
+    holder = Holder(row["holder"], row["holder_start"]) if row["holder"] is not None else None
+    return Token(row["digest"], caller, row["created"], row["expires"], row["name"], holder)

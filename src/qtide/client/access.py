@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qtide.errors import UsageError
 
-URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA"
+URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from qtide.broker.admission.refused import Refused, Unproven, Unreachable
 from qtide.broker.process import WorkerLost
 from qtide.broker.quotas import QuotaExceeded
-from qtide.broker.service import CannotPromise, Conflict, NotFound
+from qtide.broker.refusals import CannotPromise, Conflict, NotFound
 from qtide.broker.store import StoreFailed
 from qtide.broker.tokens import NotAllowed
 from qtide.errors import PhaseError, QtideError
@@ -21,10 +22,6 @@ from qtide.qpus.payload import PayloadRefused
 
 class Forbidden(QtideError):  # noqa: N818 - what happened
     """The caller is known, but may not do this."""
-
-
-class Unavailable(QtideError):  # noqa: N818 - what happened
-    """What is needed for an answer does not answer."""
 
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
@@ -37,7 +34,9 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     QuotaExceeded: (429, "quota_exceeded"),
     WorkerLost: (503, "device_down"),
     StoreFailed: (503, "store_failed"),
-    Unavailable: (503, "unavailable"),
+    Unproven: (401, "unproven"),
+    Refused: (403, "not_admitted"),
+    Unreachable: (503, "unreachable"),
 }
 
 

@@ -91,6 +91,8 @@ class DrainForm(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Text = "maintenance"
+    licences: bool = False
+    """Let Slurm hand out as many licences fewer as the device has slots."""
 
 
 class UsageForm(BaseModel):
@@ -114,3 +116,9 @@ class ErrorForm(BaseModel):
     message: str
     reason: Reason | None = None
     expected_start: float | None = None
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a route may refuse, for its description."""
+    known = statuses or (400, 401, 403, 404, 409, 413, 422, 429, 503)
+    return {status: {"model": ErrorForm} for status in known}

@@ -14,11 +14,11 @@ from qtide.broker.doors.access import Access, operator_of
 from qtide.broker.doors.forms import (
     DeviceForm,
     DrainForm,
-    ErrorForm,
     Submission,
     TaskForm,
     TaskList,
     UsageForm,
+    refusals,
 )
 from qtide.broker.machine import Machine
 from qtide.broker.service import Broker, Wish
@@ -46,14 +46,11 @@ Key = Annotated[
 Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only tasks older than this.")]
 By = Literal["user", "account", "job", "device"]
 Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since 1970.")]
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorForm} for status in (400, 401, 403, 404, 409, 413, 422, 429, 503)
-}
 
 
 def native_door(broker: Broker, access: Access) -> APIRouter:
     """The routes."""
-    door = APIRouter(prefix="/v1", responses=ERRORS)
+    door = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(door, broker, caller_of)
     _devices(door, broker, caller_of)
@@ -118,15 +115,17 @@ def _devices(door: APIRouter, broker: Broker, caller_of: Any) -> None:
     async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
         """Begin no new task; what comes is queued. For operators."""
         operator_of(caller)
-        await broker.drain(name, form.reason)
-        return _json(device_described(broker.machine(name)))
+        machine = broker.machine(name)
+        await broker.drains.drain(machine, form.reason, licences=form.licences)
+        return _json(device_described(machine))
 
     @door.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
     async def resume(name: Name, caller: Caller = caller_of) -> Response:
         """Go on with the tasks. For operators."""
         operator_of(caller)
-        await broker.resume(name)
-        return _json(device_described(broker.machine(name)))
+        machine = broker.machine(name)
+        await broker.drains.resume(machine)
+        return _json(device_described(machine))
 
 
 def _accounts(door: APIRouter, broker: Broker, caller_of: Any) -> None:
