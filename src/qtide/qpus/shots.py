@@ -23,6 +23,8 @@ class Shots:
     def __post_init__(self) -> None:
         if not self.registers or any(width < 1 for _, width in self.registers):
             raise ValueError("there has to be a register, and each needs a bit at least")
+        if len(dict(self.registers)) < len(self.registers):
+            raise ValueError("two registers have the same name")
         if len(self.data) % self._size or self._stray_bits:
             raise ValueError("the bytes do not fit the registers")
 

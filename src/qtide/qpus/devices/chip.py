@@ -45,11 +45,10 @@ class Chip:
 
 
 def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
-    if len(pair) != 2 or pair[0] == pair[1] or not all(0 <= one < qubits for one in pair):
-        raise UsageError(
-            f"connections are pairs of two of the qubits 0 to {qubits - 1}, not {list(pair)}"
-        )
-    return pair[0], pair[1]
+    match pair:
+        case [int(first), int(second)] if first != second and {first, second} <= {*range(qubits)}:
+            return first, second
+    raise UsageError(f"a connection is a pair of the qubits 0 to {qubits - 1}, not {pair!r}")
 
 
 STAR = Chip.of(5, [(0, 2), (1, 2), (2, 3), (2, 4)])

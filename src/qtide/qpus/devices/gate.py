@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from qtide.errors import UsageError
 from qtide.qpus.devices import circuits, native
 from qtide.qpus.devices.chip import STAR, Chip
 from qtide.qpus.devices.device import Device, DeviceFailed
@@ -134,6 +135,10 @@ def gate(
     threads: int = 1,
 ) -> GateDevice:
     """A chip with Qiskit's standard gates; those on three qubits if it is ideal and complete."""
+    most = MOST_NOISY_QUBITS if noisy else MOST_QUBITS
+    if not 1 <= qubits <= most:
+        kind = "a noisy" if noisy else "an ideal"
+        raise UsageError(f"{kind} gate device has 1 to {most} qubits, not {qubits}")
     chip = Chip.of(qubits, connections)
     gates = ONE | TWO | (THREE if chip.complete and not noisy else {})
     return GateDevice("gate", chip, gates, noisy, threads)

@@ -85,11 +85,12 @@ def _parts(term: Any, size: int, where: str) -> list[Any]:
 
 
 def _check_variable(variable: Any, where: str) -> None:
-    """Strings and integers alone: other labels would not survive JSON."""
-    if isinstance(variable, int) and not isinstance(variable, bool):
+    """Strings and integers alone: other labels would not survive JSON, longer integers dimod."""
+    if isinstance(variable, str):
         return
-    if not isinstance(variable, str):
-        document.refuse(where, f"a variable is a string or integer, not {document.brief(variable)}")
+    if not isinstance(variable, int) or isinstance(variable, bool) or abs(variable) >= 2**63:
+        kinds = "a string or an integer of 64 bits"
+        document.refuse(where, f"a variable is {kinds}, not {document.brief(variable)}")
 
 
 def _bias(bias: Any, where: str) -> float:
