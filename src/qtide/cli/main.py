@@ -14,7 +14,10 @@ from qtide import __version__
 from qtide.cli.box import box
 from qtide.cli.cancel import cancel
 from qtide.cli.compare import compare
+from qtide.cli.devices import devices
+from qtide.cli.drain import drain
 from qtide.cli.list import list_runs
+from qtide.cli.queue import queue
 from qtide.cli.reap import reap
 from qtide.cli.report import report
 from qtide.cli.resume import resume
@@ -22,6 +25,8 @@ from qtide.cli.run import run
 from qtide.cli.serve import serve
 from qtide.cli.show import show
 from qtide.cli.submit import submit
+from qtide.cli.token import token
+from qtide.cli.usage import usage
 from qtide.errors import QtideError, UsageError
 
 CONFIG = Path("qtide.toml")
@@ -46,6 +51,11 @@ app.command("report")(report)
 app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
 app.command("reap")(reap)
 app.command("serve")(serve)
+app.command("queue")(queue)
+app.command("devices")(devices)
+app.command("usage")(usage)
+app.command("drain")(drain)
+app.add_typer(token, name="token")
 app.add_typer(box, name="box")
 
 

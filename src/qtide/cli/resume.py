@@ -1,4 +1,4 @@
-"""qtide resume: go on with a run where its journal ends."""
+"""qtide resume: go on with a run where its journal ends, or with a device that was drained."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
+from qtide.cli.drain import resume_device
 from qtide.cli.output import err, play_one
+from qtide.cli.service import Url
+from qtide.errors import UsageError
 from qtide.runs.folder import RunFolder
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")],
+    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")] = "",
+    device: Annotated[
+        str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
+    ] = "",
+    url: Url = None,
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
@@ -20,6 +27,11 @@ def resume(
 
     Example: qtide resume last
     """
+    if bool(run) == bool(device):
+        raise UsageError("name a run, or a device with --device: one of the two")
+    if device:
+        resume_device(device, url, json_wanted=json)
+        return
     folder = RunFolder.find(runs, run)
     if folder.state == "done":
         err.print(f"{folder.name} is done already; its result is taken from the journal")

@@ -1,0 +1,37 @@
+"""qtide devices: the devices of the vQPU service and their states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.cli import options
+from qtide.cli.output import as_json
+from qtide.cli.service import Url, client, show_rows
+
+
+def devices(url: Url = None, json: options.Json = False) -> None:
+    """Show the devices: state, policy, how many tasks wait.
+
+    Example: qtide devices --json
+    """
+    found = client(url).devices()
+    if json:
+        as_json(found)
+        return
+    show_rows([_row(device) for device in found], "the service has no device")
+
+
+def _row(device: dict[str, Any]) -> dict[str, Any]:
+    most = device["properties"].get("most", {})
+    return {
+        "device": device["name"],
+        "kind": device["kind"],
+        "state": device["state"],
+        "why": device["reason"],
+        "policy": device["policy"],
+        "slots": device["slots"],
+        "waits": device["waiting"],
+        "runs": device["running"],
+        "takes": " ".join(device["properties"].get("formats", ())),
+        "size": most.get("qubits") or most.get("variables"),
+    }

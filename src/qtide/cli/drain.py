@@ -1,0 +1,42 @@
+"""qtide drain: let a device of the vQPU service begin no new task."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.output import as_json, out
+from qtide.cli.service import Url, client
+
+
+def drain(
+    device: Annotated[str, typer.Argument(help="The device's name.")],
+    reason: Annotated[str, typer.Option(help="What users are told.")] = "maintenance",
+    licences: Annotated[
+        bool, typer.Option("--licences", help="Let Slurm hand out fewer licences meanwhile.")
+    ] = False,
+    url: Url = None,
+    json: options.Json = False,
+) -> None:
+    """Begin no new task on a device: what runs ends, what comes is queued. For operators.
+
+    Example: qtide drain star --reason "cooling, back at 14:00"; then: qtide resume --device star
+    """
+    path = f"/v1/devices/{quote(device, safe='')}/drain"
+    said = client(url).ask("POST", path, form={"reason": reason, "licences": licences})
+    if json:
+        as_json(said)
+    else:
+        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)
+
+
+def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
+    """Go on with a device that was drained."""
+    said = client(url).ask("POST", f"/v1/devices/{quote(device, safe='')}/resume")
+    if json_wanted:
+        as_json(said)
+    else:
+        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)

@@ -1,0 +1,57 @@
+"""What the commands that speak to the vQPU service share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from qtide.cli.output import out
+
+if TYPE_CHECKING:
+    from qtide.client.client import Client
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="The service. [default: QTIDE_URL, or the one that you started]"),
+]
+Everybody = Annotated[
+    bool, typer.Option("--everybody", help="All users' and not only yours; for operators.")
+]
+LONG = ("why", "takes", "name")
+"""Columns that may take several lines."""
+PATIENCE = 2.0
+"""Seconds that a command waits for a service that is away."""
+
+
+def client(url: str | None) -> Client:
+    """The service, with the token that the environment or the access file holds."""
+    from qtide.client.client import Client
+
+    return Client(url, patience=PATIENCE)
+
+
+def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
+    """Rows as a table, or a sentence if there are none."""
+    if not rows:
+        out.print(nothing, markup=False)
+        return
+    titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title not in LONG)
+    for row in rows:
+        table.add_row(*("–" if row[title] is None else str(row[title]) for title in titles))
+    out.print(table)
+
+
+def clock(moment: float | None) -> str | None:
+    """A moment for people: the time of today, the date else."""
+    if moment is None:
+        return None
+    form = "%H:%M:%S" if abs(time.time() - moment) < 43_200 else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(moment))

@@ -1,0 +1,109 @@
+"""qtide token: tokens for users outside Slurm, made on the host of the vQPU service."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Annotated
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.output import as_json, out
+from qtide.cli.service import clock, show_rows
+from qtide.errors import UsageError
+
+DAY = 86_400.0
+
+token = typer.Typer(
+    no_args_is_help=True, help="Tokens for users outside Slurm, on the host of the service."
+)
+State = Annotated[
+    Path, typer.Option(help="The service's folder, as its configuration has it under `state`.")
+]
+HOME = Path("~/.local/state/qtide/service")
+
+
+@token.command("new")
+def new(
+    user: Annotated[str, typer.Argument(help="Whose token it is. [default: yours]")] = "",
+    account: Annotated[str, typer.Option(help="The account that pays.")] = "",
+    days: Annotated[float, typer.Option(help="How long it is good for.", min=0.0)] = 7.0,
+    operator: Annotated[bool, typer.Option("--operator", help="For an operator.")] = False,
+    name: Annotated[str, typer.Option(help="What it is for, to find it again.")] = "",
+    state: State = HOME,
+    json: options.Json = False,
+) -> None:
+    """Make a token and print it: the only time that it can be seen.
+
+    Example: qtide token new alice --account physics --days 30 > token; export QTIDE_TOKEN
+    """
+    from qtide.broker.task import Caller
+    from qtide.broker.tokens import issue
+
+    caller = Caller(user or getpass.getuser(), account, operator=operator)
+    made, write = issue(caller, DAY * days, name)
+    with _store(state) as store:
+        write(store)
+    if json:
+        as_json({"token": made, "user": caller.user, "account": account, "days": days})
+    else:
+        typer.echo(made)
+
+
+@token.command("list")
+def list_tokens(state: State = HOME, json: options.Json = False) -> None:
+    """List the tokens that are valid; they are known by the beginning of their digest.
+
+    Example: qtide token list
+    """
+    from qtide.broker.tokens import valid
+
+    with _store(state) as store:
+        rows = [
+            {
+                "token": each.digest[:12],
+                "user": each.caller.user,
+                "account": each.caller.account or None,
+                "job": each.caller.job,
+                "operator": each.caller.operator,
+                "expires": each.expires if json else clock(each.expires),
+                "name": each.name,
+            }
+            for each in valid(store)
+        ]
+    as_json(rows) if json else show_rows(rows, "there is no valid token")
+
+
+@token.command("revoke")
+def revoke(
+    digest: Annotated[str, typer.Argument(help="The beginning of its digest, as in the list.")],
+    state: State = HOME,
+) -> None:
+    """End a token at once.
+
+    Example: qtide token revoke 1f3b5c7d9e0a
+    """
+    from qtide.broker.tokens import revoke as end
+
+    if len(digest) < 8:
+        raise UsageError("give at least 8 characters of the digest; see them: qtide token list")
+    with _store(state) as store:
+        ended = end(digest)(store)
+    if not ended:
+        raise UsageError(f"no token's digest begins with {digest}; see them: qtide token list")
+    out.print("revoked; the service forgets it within 2 s", markup=False)
+
+
+@contextmanager
+def _store(state: Path) -> Iterator[Connection]:
+    from qtide.broker.store import connect
+
+    file = state.expanduser() / "store.sqlite"
+    if not file.is_file():
+        raise UsageError(f"there is no service's state in {file.parent}; name it with --state")
+    with closing(connect(file)) as store:
+        yield store

@@ -1,0 +1,84 @@
+"""qtide usage: seconds of the QPUs, by whom and when."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from qtide.cli import options
+from qtide.cli.output import as_json
+from qtide.cli.service import Everybody, Url, client, clock, show_rows
+from qtide.errors import UsageError
+
+DAY = 86_400.0
+
+
+class By(StrEnum):
+    """What usage is summed up by."""
+
+    USER = "user"
+    ACCOUNT = "account"
+    JOB = "job"
+    DEVICE = "device"
+
+
+def usage(
+    by: Annotated[list[By] | None, typer.Option(help="What to sum up by; may be repeated.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From a date as 2026-03-01, or so many days ago as 7d.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to a date, or so many days ago.")] = None,
+    everybody: Everybody = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
+    url: Url = None,
+    json: options.Json = False,
+) -> None:
+    """Account for seconds of the QPUs; tasks that run are counted in. `job` is Slurm's number.
+
+    Example: qtide usage --by account --by user --since 30d --csv
+    """
+    keys = [each.value for each in by or [By.USER]]
+    terms = {"by": keys, "since": moment(since), "until": moment(until), "everybody": everybody}
+    rows = client(url).ask("GET", "/v1/usage", terms)
+    if json:
+        as_json(rows)
+    elif as_csv:
+        _write_csv(keys, rows)
+    else:
+        show_rows([_row(keys, row) for row in rows], "nothing was used in that time")
+
+
+def moment(text: str | None) -> float | None:
+    """A point in time from a date, or from a number of days before now."""
+    if text is None:
+        return None
+    if text.endswith("d") and text[:-1].replace(".", "", 1).isdecimal():
+        return time.time() - DAY * float(text[:-1])
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        raise UsageError(f"{text!r} is no date as 2026-03-01 and no number of days as 7d") from None
+
+
+def _row(keys: list[str], row: dict[str, Any]) -> dict[str, Any]:
+    times = {"first": clock(row["first"]), "last": clock(row["last"])}
+    numbers = {"tasks": row["tasks"], "running": row["running"]}
+    return (
+        {key: row[key] for key in keys}
+        | numbers
+        | {"qpu seconds": f"{row['qpu_seconds']:.3f}"}
+        | times
+    )
+
+
+def _write_csv(keys: list[str], rows: list[dict[str, Any]]) -> None:
+    columns = [*keys, "tasks", "running", "qpu_seconds", "first", "last"]
+    writer = csv.DictWriter(sys.stdout, columns)
+    writer.writeheader()
+    writer.writerows(rows)
