@@ -22,7 +22,7 @@ from qtide.clusters.slurm.commands import Slurm
 __all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
 
 LIMIT = 5.0
-"""Seconds in which the name of a user has to be found."""
+"""Seconds in which munged, slurmctld and the names of users have to answer, each."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,12 @@ class SlurmAdmission:
         conf: Path | None = None,
         munge_socket: Path | None = None,
         names: Collection[str] = slots.NAMES,
+        limit: float = LIMIT,
     ) -> None:
         self._cluster = cluster
-        self._munge = Munge(munge_socket or socket_of(conf))
-        self._jobs = Jobs(Slurm(conf), names)
+        self._limit = limit
+        self._munge = Munge(munge_socket or socket_of(conf), limit)
+        self._jobs = Jobs(Slurm(conf), names, limit)
 
     async def admit(self, credential: str, request: Request) -> Grant:
         """Let the sender of a request in; `Refused` says why not, `Unreachable` to come again."""
@@ -67,7 +69,7 @@ class SlurmAdmission:
                 f"job {job} holds no slot of a QPU; ask for one when you submit it: "
                 "--licenses=qpu:1 or --gres=qpu:1, as your site has it"
             )
-        return self._grant(own, holder, await _user(identity))
+        return self._grant(own, holder, await self._user(identity))
 
     async def running(self, holders: Iterable[Holder]) -> set[Holder]:
         """Those of the grants' holders that still run and have their slot."""
@@ -90,6 +92,16 @@ class SlurmAdmission:
             holder=holder.holder,
         )
 
+    async def _user(self, identity: Identity) -> str:
+        """In a thread, since a directory service may stand behind it."""
+        entry = asyncio.to_thread(pwd.getpwuid, identity.uid)
+        try:
+            return (await asyncio.wait_for(entry, self._limit)).pw_name
+        except KeyError:
+            raise Refused(f"nobody here has the uid {identity.uid}; tell the operator") from None
+        except TimeoutError:
+            raise Unreachable(f"users' names are not to be had within {self._limit:g} s") from None
+
 
 def _job_of(request: Request) -> int:
     """The body is {"job": NUMBER}."""
@@ -108,14 +120,3 @@ def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob
     if not own or own[0].job != job or own[0].state != "RUNNING":
         raise Refused(f"job {job} is no running job of yours")
     return own
-
-
-async def _user(identity: Identity) -> str:
-    """In a thread, since a directory service may stand behind it."""
-    try:
-        entry = await asyncio.wait_for(asyncio.to_thread(pwd.getpwuid, identity.uid), LIMIT)
-    except KeyError:
-        raise Refused(f"nobody here has the uid {identity.uid}; tell the operator") from None
-    except TimeoutError:
-        raise Unreachable(f"the names of users are not to be had within {LIMIT:g} s") from None
-    return entry.pw_name

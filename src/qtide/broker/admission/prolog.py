@@ -91,8 +91,8 @@ def free(memory: ctypes.c_void_p) -> None:
 
 def binding(method: str, path: str, body: bytes) -> bytes:
     """What a credential holds, so that it is good for this request and no other."""
-    head = "\0".join(["qtide", method, path, ""])
-    return hashlib.sha256(head.encode() + body).hexdigest().encode()
+    whole = json.dumps(["qtide", method, path, hashlib.sha256(body).hexdigest()])
+    return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
 class Settings:

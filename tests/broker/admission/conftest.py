@@ -1,0 +1,50 @@
+"""A real munged, and a real Slurm with real users, for the tests of admission."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qtide.clusters.slurm import box
+from tests.broker.admission.munged import Munged
+from tests.broker.admission.site import Site
+from tests.clusters.slurm.conftest import packages
+
+__all__ = ["packages"]
+
+
+@pytest.fixture(scope="session")
+def munged(packages: None) -> Iterator[Munged]:
+    """A munge daemon with a key of its own."""
+    with Munged.started() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def other_munged(packages: None) -> Iterator[Munged]:
+    """One that does not share the key, and that a test may stop."""
+    with Munged.started() as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def whole_site(packages: None) -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
+    folder.chmod(0o755)  # jobs of other users look into it
+    try:
+        box.up(folder, nodes=1, qpus=2)
+        yield Site(folder)
+    finally:
+        box.down(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def site(whole_site: Site) -> Iterator[Site]:
+    """A box that the tests share; every test leaves its queue empty."""
+    yield whole_site
+    whole_site.clear()
