@@ -15,6 +15,7 @@ from qtide import __version__
 from qtide.broker.doors.access import BEARER, Access
 from qtide.broker.doors.admission import Gate, admission_door
 from qtide.broker.doors.errors import refused
+from qtide.broker.doors.iqm import iqm_door
 from qtide.broker.doors.limits import BodyLimit
 from qtide.broker.doors.native import native_door
 from qtide.broker.service import Broker
@@ -30,6 +31,7 @@ def application(broker: Broker) -> FastAPI:
     app = FastAPI(title="qtide", version=__version__, lifespan=_life(broker, gate), redoc_url=None)
     access = Access(register, anonymous=settings.anonymous)
     app.include_router(native_door(broker, access), dependencies=[Depends(BEARER)])
+    app.include_router(iqm_door(broker, access), dependencies=[Depends(BEARER)])
     if gate:
         broker.drains.withhold = gate.withhold
         app.include_router(admission_door(gate))
