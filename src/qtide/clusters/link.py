@@ -21,8 +21,8 @@ from qtide.wire import SIZES, Header, frame
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
 SILENCE = 60.0
-"""Seconds without a word after which a node counts as lost. The network may stumble: a packet that
-was lost is sent again after as long as it took to miss it, so half of this is ridden out."""
+"""Seconds without a word after which a node counts as lost. The network may stumble: what was lost
+is sent again after as long as it took to miss it, so half of this is ridden out."""
 BEATS = 12
 """How many signs of life are missed by then."""
 

@@ -33,7 +33,10 @@ class Stage:
         self.log = folder / "agents.log"
 
     def play(
-        self, scene: Callable[[SlurmCluster], Awaitable[T]], options: Options | None = None
+        self,
+        scene: Callable[[SlurmCluster], Awaitable[T]],
+        options: Options | None = None,
+        limit: float = LIMIT,
     ) -> T:
         """Run a scene with a cluster that is closed afterwards."""
 
@@ -44,7 +47,7 @@ class Stage:
             finally:
                 await cluster.close()
 
-        return self.world.run(self.world.timeout(LIMIT, whole()))
+        return self.world.run(self.world.timeout(limit, whole()))
 
     async def connect(self, options: Options | None = None) -> SlurmCluster:
         return await SlurmCluster.connect(

@@ -26,7 +26,7 @@ HOLD_BOTH = (
     'trap "" HUP; echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1" '
     '&& cat; scancel "$SLURM_JOB_ID"; kill -KILL "$PPID"',
 )
-REVOKED = re.compile(r"Job allocation (\d+) has been revoked")
+REVOKED = re.compile(r"Job (?:allocation )?(\d+) has (?:been revoked|exceeded its time limit)")
 NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
