@@ -15,10 +15,9 @@ import pytest
 from qtide import classical, task
 from qtide.clusters.cluster import NodeLost
 from qtide.clusters.slurm import box
-from qtide.clusters.slurm.box.packages import program
 from qtide.clusters.slurm.box.processes import daemons
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import Slurm, environment
+from qtide.clusters.slurm.commands import Slurm
 from qtide.clusters.slurm.mark import Driver, job_name
 from qtide.clusters.slurm.reaper import reap
 from qtide.programs.job import Job
@@ -143,30 +142,6 @@ def test_the_task_of_a_node_that_fails_runs_again_on_another(empty: Path, tmp_pa
     job = stage.job()
     assert rerun(stage, job, lambda: kill(empty, "slurmd", "c1")) == "c2"
     assert held(job) == ["node/c1", "node/c2"]
-
-
-def test_a_controller_that_restarts_disturbs_nobody(empty: Path, tmp_path: Path) -> None:
-    box.up(empty, nodes=2)
-    stage = Stage(empty / "etc/slurm.conf", tmp_path)
-
-    async def scene(cluster: SlurmCluster) -> list[str]:
-        world, job = cluster.world, stage.job()
-        first = await cluster.request(job, 1)
-        kill(empty, "slurmctld")
-        while "slurmctld" in daemons(empty).values():
-            await world.sleep(0.05)
-        second = world.start(cluster.request(job, 1))
-        assert await run(first.nodes[0], job, abs, -1) == 1
-        release = world.start(first.release())
-        await world.sleep(6.0)  # longer than salloc is waited for
-        subprocess.run(
-            [program("slurmctld"), "-f", stage.conf], env=environment(stage.conf), check=True
-        )
-        await world.settled([release])
-        return [node.name for node in (await second).nodes]
-
-    assert stage.play(scene) in (["c1"], ["c2"])
-    assert stage.slurm("squeue", "-h") == ""
 
 
 @pytest.fixture
