@@ -57,10 +57,37 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "phases": len(phases),
         "now": now,
         "waits for": waits if state == "running" else [],
-        "end": run.end,
+        "end": run.end or _interruption(run, state),
         "metrics": metrics.as_dict(),
         "spec": asdict(run.spec),
     } | _slurm(run, metrics)
+
+
+def _interruption(run: RunFolder, state: str) -> dict[str, str] | None:
+    """What became of a driver that left no word, as far as can be told from here."""
+    driver = run.presence.driver
+    if state != "interrupted" or driver is None:
+        return None
+    job = driver["slurm_job"]
+    where = f"process {driver['pid']} on {driver['host']}" + (f", job {job}" if job else "")
+    return {
+        "interrupted": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
+        f"machine{_word_of_slurm(job)}; what was done is kept, go on with: qtide resume {run.name}"
+    }
+
+
+def _word_of_slurm(job: str | None) -> str:
+    """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
+    if job is None:
+        return ""
+    from qtide.clusters.slurm.commands import Slurm
+    from qtide.clusters.slurm.queue import entries
+
+    try:
+        found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
+    except QtideError:
+        return ""
+    return f" (Slurm has its job as {found[0].state})" if found else ""
 
 
 def _slurm(run: RunFolder, metrics: Metrics) -> dict[str, Any]:

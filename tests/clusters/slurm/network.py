@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qtide.clusters.slurm import box
@@ -60,6 +60,13 @@ class Network:
 
     def mend(self, node: str) -> None:
         _ip("link", "set", self._wire(node), "up")
+
+    def lose_power(self, node: str) -> None:
+        """Cut the wire, then end everything on the node: nothing it says any more gets out."""
+        self.cut(node)
+        while pids := _ip("netns", "pids", self._space(node)).split():
+            for pid in pids:
+                _kill(int(pid))
 
     def _join(self, node: str) -> None:
         space, wire = self._space(node), self._wire(node)
@@ -139,7 +146,7 @@ def _end_slurm(folder: Path) -> None:
         return [pid for pid, name in found if name in ("slurmctld", "slurmd")]
 
     for pid in running():
-        os.kill(pid, signal.SIGKILL)
+        _kill(pid)
     assert until(lambda: not running())
 
 
@@ -149,8 +156,14 @@ def _unused_subnet() -> str:
     return next(each for each in subnets if f"{each}." not in used.stdout)
 
 
-def _ip(*words: str, check: bool = True) -> None:
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _ip(*words: str, check: bool = True) -> str:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False, timeout=30)
     if check and done.returncode:
         why = done.stderr.strip().splitlines()[-1]
         raise NoNamespaces(f"this machine lets us make no network: ip {' '.join(words)}: {why}")
+    return done.stdout
