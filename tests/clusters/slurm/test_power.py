@@ -15,18 +15,8 @@ from tests.clusters.slurm.stage import Stage, until
 
 ROUNDS = 60
 EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]
-RUN = (
-    "--rounds",
-    ROUNDS,
-    "--name",
-    "it",
-    "--cluster",
-    "slurm",
-    "--strategy",
-    "static",
-    "--nodes",
-    2,
-)
+STATIC = ("--strategy", "static", "--nodes", 2)
+RUN = ("--rounds", ROUNDS, "--name", "it", "--cluster", "slurm", *STATIC)
 DRIVER = ("--driver", "slurm", "--driver-option=--nodelist=c1", "--driver-option=--no-requeue")
 
 
