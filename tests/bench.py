@@ -11,8 +11,8 @@ from qtide.ledger import Interval, Ledger
 from qtide.programs.job import Job
 from qtide.programs.values import Values
 from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.profile import Profile
-from qtide.qpus.qpu import Qpu
 from qtide.strategies import Site
 from qtide.world.virtual import VirtualWorld
 
@@ -37,7 +37,7 @@ class Bench:
         self.folder = folder
         self.world = VirtualWorld(seed)
         self.cluster = SimulatedCluster(self.world, nodes, delays, losses)
-        self.qpu = Qpu(self.world, Annealer(), profile, slots, fails)
+        self.qpu = EmulatedQpu(self.world, Annealer(), profile, slots, fails)
         self.jobs: list[Job] = []
 
     def job(self, name: str = "job") -> Job:

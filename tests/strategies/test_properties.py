@@ -17,7 +17,7 @@ from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
 from qtide.ledger import check
 from qtide.programs.journal import Journal
 from qtide.qpus.devices.annealer import Annealer
-from qtide.qpus.qpu import Qpu
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.site import Ground
@@ -109,7 +109,7 @@ def play(
     """Let the jobs run at once; TimeoutError if their driver is to die at `until`."""
     world = VirtualWorld(case.seed)
     cluster = SimulatedCluster(world, case.nodes, faults.delays, faults.losses)
-    qpu = Qpu(world, Annealer(), INSTANT, case.slots, faults.failing.__contains__)
+    qpu = EmulatedQpu(world, Annealer(), INSTANT, case.slots, faults.failing.__contains__)
     ground = Ground(world, cluster, qpu)
     GRAVEYARD.append(world)
 

@@ -31,7 +31,8 @@ HELP = {
     "cluster": "local or simulated (virtual time), with a size as in local:4; or slurm, with a "
     "partition as in slurm:compute.",
     "nodes": "The most nodes a job may hold. [default: all]",
-    "qpu": "Timing: superconducting, neutral-atom, annealer, trapped-ion or photonic.",
+    "qpu": "Timing: superconducting, neutral-atom, annealer, trapped-ion or photonic; or a device "
+    "of a vQPU service, as http://HOST:PORT/DEVICE.",
     "vqpus": "How many virtual QPUs the device is shared as.",
     "time_scale": "How many seconds one second of the run's clock takes.",
     "seed": "The seed of everything random.",

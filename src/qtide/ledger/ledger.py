@@ -79,6 +79,13 @@ class Ledger:
         self.write(event | {"label": label} if label else event)
         return Span(self, identity)
 
+    def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
+        """Enter a span that is over: somebody else has measured it."""
+        identity = next(self._identities)
+        event = {"t": start, "id": identity, "job": self.job, "what": what, "lane": lane}
+        self.write(event | {"label": label} if label else event)
+        self.write({"t": max(start, end), "end": identity})
+
     def write(self, event: Event) -> None:
         """Append one event; a ledger in a file keeps nothing in memory.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
 from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.profile import profile
 from qtide.qpus.qpu import Qpu
 from qtide.runs.spec import Spec
@@ -65,7 +66,7 @@ def check_site(spec: Spec) -> None:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     if spec.cores is not None and spec.cores < 1:
         raise UsageError(f"--cores has to be at least 1, not {spec.cores}")
-    profile(spec.qpu)
+    _check_qpu(spec, kind)
 
 
 def world_for(spec: Spec) -> World:
@@ -86,7 +87,11 @@ async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIter
 
 def qpu_for(spec: Spec, world: World) -> Qpu:
     """The QPU that the options name."""
-    return Qpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
+    if _is_url(spec.qpu) and isinstance(world, RealWorld):
+        from qtide.qpus.remote import RemoteQpu
+
+        return RemoteQpu.at(world, spec.qpu, spec.vqpus)
+    return EmulatedQpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
 
 
 def _cluster_kind(spec: Spec) -> tuple[str, int]:
@@ -109,6 +114,18 @@ def _check_admission(spec: Spec, kind: str) -> None:
         raise UsageError(f"--qpu-by is {', '.join(ADMISSIONS)}; not {spec.qpu_by!r}")
     if spec.qpu_by != "none" and kind != "slurm":
         raise UsageError(f"--qpu-by {spec.qpu_by} is for --cluster slurm, not for {kind}")
+
+
+def _check_qpu(spec: Spec, kind: str) -> None:
+    if not _is_url(spec.qpu):
+        profile(spec.qpu)
+    elif kind == "simulated":
+        raise UsageError("a service runs in real time: --qpu URL needs --cluster local or slurm")
+
+
+def _is_url(qpu: str) -> bool:
+    """Whether the QPU is a device of the vQPU service."""
+    return qpu.startswith(("http://", "https://"))
 
 
 def _check_slurm(spec: Spec) -> None:

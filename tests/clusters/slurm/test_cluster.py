@@ -11,8 +11,8 @@ from qtide.clusters.slurm.commands import SlurmFailed
 from qtide.clusters.slurm.line import QueuedTooLong
 from qtide.clusters.slurm.options import Options
 from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.profile import profile
-from qtide.qpus.qpu import Qpu
 from tests.clusters.slurm.stage import Stage, run
 
 
@@ -182,7 +182,7 @@ def test_an_agent_that_cannot_start_is_reported_and_the_nodes_go_back(stage: Sta
 def test_nodes_and_a_lease_are_granted_together_or_not_at_all(stage: Stage) -> None:
     async def scene(cluster: SlurmCluster) -> None:
         world = cluster.world
-        qpu = Qpu(world, Annealer(), profile("superconducting"), slots=1)
+        qpu = EmulatedQpu(world, Annealer(), profile("superconducting"), slots=1)
         taken = qpu.take(stage.job("other"))
         assert taken is not None
         job = stage.job()

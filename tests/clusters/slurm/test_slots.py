@@ -16,6 +16,7 @@ from qtide.clusters.slurm.options import Options
 from qtide.clusters.slurm.reaper import reap
 from qtide.programs.job import Job
 from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.payload import Burst
 from qtide.qpus.profile import profile
 from qtide.qpus.qpu import Lease, Qpu
@@ -47,7 +48,7 @@ stage.play(scene, BY_GRES)
 
 def admitted(cluster: SlurmCluster) -> Qpu:
     """A QPU of which Slurm gives the leases: the box has two."""
-    qpu = Qpu(cluster.world, Annealer(), profile("superconducting"))
+    qpu = EmulatedQpu(cluster.world, Annealer(), profile("superconducting"))
     return Ground(cluster.world, cluster, qpu).qpu
 
 

@@ -12,8 +12,8 @@ from qtide.programs.job import Job
 from qtide.programs.load import located
 from qtide.programs.replay import Step
 from qtide.qpus.devices.annealer import Annealer
+from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.profile import profile
-from qtide.qpus.qpu import Qpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play
@@ -56,7 +56,7 @@ def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, j
     runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(jobs)]
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
-        qpu = Qpu(cluster.world, Annealer(), profile(wish.qpu), slots=1)
+        qpu = EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu), slots=1)
         ground = Ground(cluster.world, cluster, qpu)
         return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
 
@@ -75,7 +75,9 @@ def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: st
     runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(2)]
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
-        ground = Ground(cluster.world, cluster, Qpu(cluster.world, Annealer(), profile(wish.qpu)))
+        ground = Ground(
+            cluster.world, cluster, EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu))
+        )
         return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
 
     outcomes = stage.play(scene, Options(qpu_by="gres"))
@@ -94,7 +96,7 @@ def test_nodes_that_slurm_refuses_end_the_run_with_its_reason(stage: Stage, stra
     run = RunFolder.create(stage.folder, "job", spec(stage.folder, strategy, "simulated"))
 
     async def scene(cluster: SlurmCluster) -> Outcome:
-        qpu = Qpu(cluster.world, Annealer(), profile(run.spec.qpu), slots=1)
+        qpu = EmulatedQpu(cluster.world, Annealer(), profile(run.spec.qpu), slots=1)
         return await drive(run, Ground(cluster.world, cluster, qpu), unheard)
 
     assert "Slurm refused the nodes" in str(stage.play(scene, IMPOSSIBLE).error)
