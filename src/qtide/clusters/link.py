@@ -75,6 +75,11 @@ class Link:
         """Whether the process runs."""
         return self._process.returncode is None
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was heard of it for too long."""
+        return self._missed > BEATS
+
     async def kill(self) -> None:
         """End it, with everything it started."""
         with suppress(ProcessLookupError):
@@ -102,7 +107,7 @@ class Link:
             await asyncio.sleep(self._silence / BEATS)
             self._say(frame({}))
             self._missed += 1
-            if self._missed > BEATS and self.node is not None:
+            if self.silent and self.node is not None:
                 self.node.dirty = True  # whatever it is doing
                 self.node.lose(f"did not answer for {self._silence:g} s")
 

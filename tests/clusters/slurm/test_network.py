@@ -66,3 +66,22 @@ def test_a_node_that_is_cut_off_is_replaced_and_its_late_answer_refused(
     assert (node.lost.result(), node.refused) == (f"did not answer for {SILENCE:g} s", 1)
     assert until(lambda: stage.idle() == 2)
     assert stage.slurm("squeue", "-h") == ""
+
+
+def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
+    empty: Path, tmp_path: Path, network: Network
+) -> None:
+    """Slurm itself waits for it: its end is the end of a job that only holds this node."""
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+
+    async def scene(cluster: SlurmCluster) -> None:
+        allocation = await cluster.request(stage.job(), 1)
+        node = allocation.nodes[0]
+        network.cut(node.name)
+        await node.lost
+        await allocation.release()
+        assert f"{node.name} COMPLETING" in stage.slurm("squeue", "-ho", "%N %T")
+        network.mend(node.name)
+
+    stage.play(scene, Options(silence=SILENCE))
+    assert until(lambda: stage.slurm("squeue", "-h") == "", limit=SLURMD_TIMEOUT)

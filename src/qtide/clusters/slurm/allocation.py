@@ -91,6 +91,7 @@ class SlurmAllocation(Allocation):
             node.lose("was given back")
         try:
             if self._companion is not None:
+                self._companion.silent = {n for n, link in self._links.items() if link.silent}
                 await self._companion.end()
         finally:
             for span in self._held.values():

@@ -65,6 +65,8 @@ class Companion:
         self.qpu_job: int | None = None
         """The part that holds a QPU, if it is heterogeneous."""
         self.nodes: list[str] = []
+        self.silent: set[str] = set()
+        """Nodes that nobody reaches: Slurm itself may have to wait for long before it has them."""
         self._listener = asyncio.create_task(self._listen())
         self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
         """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
@@ -210,4 +212,4 @@ class Companion:
         if any(each.state in ("RUNNING", "PENDING") for each in found):
             await self._cancel()
             return True
-        return any(each.holds for each in found)
+        return any(each.holds and not self.silent.issuperset(expand(each.names)) for each in found)
