@@ -49,7 +49,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
     metrics = measure(spans)
     now = [span.label for span in phases if state == "running" and span.end == last]
     waits = [span.label for span in spans if span.what == "wait" and span.end == last]
-    return {
+    found = {
         "run": run.name,
         "folder": str(run.path),
         "state": state,
@@ -57,21 +57,22 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "phases": len(phases),
         "now": now,
         "waits for": waits if state == "running" else [],
-        "end": run.end or _interruption(run, state),
+        "end": run.end,
         "metrics": metrics.as_dict(),
         "spec": asdict(run.spec),
-    } | _slurm(run, metrics)
+    }
+    return found | _interruption(run, state) | _slurm(run, metrics)
 
 
-def _interruption(run: RunFolder, state: str) -> dict[str, str] | None:
+def _interruption(run: RunFolder, state: str) -> dict[str, str]:
     """What became of a driver that left no word, as far as can be told from here."""
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
-        return None
+        return {}
     job = driver["slurm_job"]
     where = f"process {driver['pid']} on {driver['host']}" + (f", job {job}" if job else "")
     return {
-        "interrupted": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
+        "interruption": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
         f"machine{_word_of_slurm(job)}; what was done is kept, go on with: qtide resume {run.name}"
     }
 
