@@ -4,14 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qtide.client.handle import qpu
     from qtide.clusters.pretend import pretend
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.program import program
 
-__all__ = ["classical", "pretend", "program", "quantum", "task", "together"]
+__all__ = ["classical", "pretend", "program", "qpu", "quantum", "task", "together"]
 __version__ = "0.1.0"
 
-_HOMES = {"pretend": "qtide.clusters.pretend", "program": "qtide.programs.program"}
+_HOMES = {
+    "pretend": "qtide.clusters.pretend",
+    "program": "qtide.programs.program",
+    "qpu": "qtide.client.handle",
+}
 
 
 def __getattr__(name: str) -> Any:

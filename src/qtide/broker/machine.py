@@ -210,7 +210,7 @@ class Machine:
         for task in tasks:
             task.state = State.RUNNING
             task.attempts += 1
-        payloads = await self._surely(records.hand_over(tasks))
+        payloads = await self._surely(records.hand_over(tasks, time.time()))
         for task, payload in zip(tasks, payloads, strict=True):
             if self._process is not None and task.id in self.roster.handed:
                 self._process.send(_order(task), payload)

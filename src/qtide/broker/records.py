@@ -60,13 +60,13 @@ def insert(task: Task, draft: Draft) -> Any:
     return lambda store: store.execute(f"INSERT INTO tasks ({names}) VALUES ({marks})", row)
 
 
-def hand_over(tasks: Sequence[Task]) -> Any:
+def hand_over(tasks: Sequence[Task], now: float) -> Any:
     """Note that tasks go to the device, and give their payloads."""
 
     def action(store: sqlite3.Connection) -> list[bytes]:
         store.executemany(
-            "UPDATE tasks SET state = 'running', attempts = ? WHERE id = ?",
-            [(task.attempts, task.id) for task in tasks],
+            "UPDATE tasks SET state = 'running', attempts = ?, started = ? WHERE id = ?",
+            [(task.attempts, now, task.id) for task in tasks],
         )
         find = "SELECT payload FROM tasks WHERE id = ?"
         return [store.execute(find, (task.id,)).fetchone()["payload"] for task in tasks]
@@ -76,8 +76,9 @@ def hand_over(tasks: Sequence[Task]) -> Any:
 
 def hand_back(tasks: Iterable[Task]) -> Any:
     """Note that tasks wait again."""
+    words = "UPDATE tasks SET state = 'queued', started = NULL WHERE id = ?"
     ids = [(task.id,) for task in tasks]
-    return lambda store: store.executemany("UPDATE tasks SET state = 'queued' WHERE id = ?", ids)
+    return lambda store: store.executemany(words, ids)
 
 
 def finish(task: Task, ending: Ending, answer: Parcel | None = None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 import sys
 import time
@@ -75,6 +76,8 @@ def serve(configuration: Configuration) -> None:
     )
     _write_access(configuration, broker, url)
     logging.getLogger(__name__).info("serving", extra={"url": url})
+    for number in (signal.SIGINT, signal.SIGTERM):  # what uvicorn repeats once it has stopped
+        signal.signal(number, lambda *_: sys.exit(0))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, broker).serve([listener]))
 

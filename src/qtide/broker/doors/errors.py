@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request
@@ -69,6 +70,7 @@ async def refused(request: Request, error: Exception) -> JSONResponse:
     if request.url.path.startswith("/api/"):
         said = {"message": said["message"], "error_code": said["error"], "source": "qtide"}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    headers |= dict(getattr(error, "headers", None) or {})
     if status in (429, 503):
         headers["Retry-After"] = "1"
     return JSONResponse(said, status, headers)
@@ -80,5 +82,6 @@ def _told(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, RequestValidationError):
         return 422, {"error": "malformed", "message": mistake(error)}
     if isinstance(error, HTTPException):
-        return error.status_code, {"error": "http", "message": str(error.detail)}
+        name = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+        return error.status_code, {"error": name, "message": str(error.detail)}
     raise error
