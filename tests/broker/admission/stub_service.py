@@ -33,6 +33,7 @@ class Service:
     ) -> None:
         self.grants: dict[str, Grant] = {}
         self.questions = 0
+        self.busy = 0
         self.url = ""
         self._admission = admission
         self._devices = list(devices)
@@ -40,6 +41,8 @@ class Service:
 
     def answer(self, credential: str, request: Request) -> tuple[int, dict[str, Any]]:
         self.questions += 1
+        if self.questions <= self.busy:
+            return 503, {"message": "Slurm cannot be asked about jobs"}
         try:
             admitted = self._admission.admit(credential, request)
             grant = asyncio.run_coroutine_threadsafe(admitted, self._loop).result(timeout=30)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from qtide.broker.admission.admission import (
     Unreachable,
 )
 from qtide.clusters.slurm.box.processes import daemons
+from qtide.clusters.slurm.commands import SlurmFailed
 from tests.broker.admission.site import Site, ask_for
 from tests.broker.admission.users import User
 from tests.clusters.slurm.stage import until
@@ -158,3 +160,8 @@ def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> N
                 await admission.running([Holder(7, 1)])
 
     asyncio.run(scene())
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SlurmFailed, match="which is not there"):
+        SlurmAdmission("test", tmp_path / "slurm.conf")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from qtide.broker.admission.munge import Identity, Munge, Request, socket_of
 from qtide.broker.admission.prolog import Libmunge, ProofFailed, binding
 from qtide.broker.admission.refused import Refused, Unproven, Unreachable
+from qtide.clusters.slurm.commands import Slurm
 from tests.broker.admission.munged import Munged
 from tests.broker.admission.users import User
 
@@ -168,8 +169,12 @@ def test_without_munge_no_credential_is_made(tmp_path: Path) -> None:
     ],
 )
 def test_the_munged_is_the_one_that_slurm_uses(
-    tmp_path: Path, text: str, socket: Path | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, socket: Path | None
 ) -> None:
-    (tmp_path / "slurm.conf").write_text(text)
-    assert socket_of(tmp_path / "slurm.conf") == socket
-    assert socket_of(None) is None
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(text)
+    assert socket_of(Slurm(conf)) == socket
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    assert socket_of(Slurm()) is None
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    assert socket_of(Slurm()) == socket

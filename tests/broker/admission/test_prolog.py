@@ -119,6 +119,19 @@ def test_who_is_refused_hears_why_and_runs_on(site: Site, service: Service) -> N
     assert set(found) == {"QTIDE_REFUSED"} and service.grants == {}
 
 
+def test_a_service_that_asks_for_patience_is_asked_again(site: Site, service: Service) -> None:
+    service.busy = 2
+    shown = site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", "echo $QTIDE_TOKEN")
+    assert shown.strip() in service.grants and service.questions == 3
+
+
+def test_patience_ends(site: Site, service: Service) -> None:
+    service.busy = 100
+    shown = site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", SHOW)
+    assert "Slurm cannot be asked about jobs" in shown
+    assert service.questions == prolog.ATTEMPTS
+
+
 def test_a_service_that_is_not_there_fails_no_job(site: Site, service: Service) -> None:
     tell(site, "http://127.0.0.1:1")
     shown = site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", f"{SHOW}; echo on")

@@ -55,8 +55,10 @@ class SlurmAdmission:
     ) -> None:
         self._cluster = cluster
         self._limit = limit
-        self._munge = Munge(munge_socket or socket_of(conf), limit)
-        self._jobs = Jobs(Slurm(conf), names, limit)
+        slurm = Slurm(conf)
+        slurm.check()
+        self._munge = Munge(munge_socket or socket_of(slurm), limit)
+        self._jobs = Jobs(slurm, names, limit)
 
     async def admit(self, credential: str, request: Request) -> Grant:
         """Let the sender of a request in; `Refused` says why not, `Unreachable` to come again."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from qtide.broker.admission.prolog import Libmunge, ProofFailed, binding, free
 from qtide.broker.admission.refused import Unproven, Unreachable
+from qtide.clusters.slurm.commands import Slurm
 
 LIMIT = 5.0
 """Seconds that munged may take."""
@@ -50,11 +51,10 @@ class Identity:
     gid: int
 
 
-def socket_of(conf: Path | None) -> Path | None:
-    """The socket that a slurm.conf names; None if it leaves that to munge."""
-    if conf is None:
-        return None
-    found = SOCKET.search(conf.read_text())
+def socket_of(slurm: Slurm) -> Path | None:
+    """The socket of the munged that Slurm itself uses; None if it leaves that to munge."""
+    conf = slurm.environment.get("SLURM_CONF")
+    found = SOCKET.search(Path(conf).read_text()) if conf else None
     return Path(found[1]) if found else None
 
 

@@ -16,6 +16,7 @@ import shlex
 import signal
 import ssl
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ PATH = "/v1/admission"
 SETTINGS = "service.conf"
 LIMIT = 8.0
 """Seconds that a task may be kept waiting: Slurm itself would wait for ever."""
+ATTEMPTS, PAUSE = 5, 1.0
+"""How often, and after how many seconds again, a service is asked that asks for patience."""
 TTL = 60
 """Seconds that a credential lives: on its way, and for clocks that differ."""
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:  # `typing` takes longer to load than anything is done with it
 
 TTL_OPTION, SOCKET_OPTION = 4, 8  # of munge_ctx_set
 SUCCESS = 0
+BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
 class ProofFailed(Exception):  # noqa: N818 - what happened
@@ -48,6 +52,10 @@ class ProofFailed(Exception):  # noqa: N818 - what happened
 
 class AskedInVain(Exception):  # noqa: N818 - what happened
     """The service gave no token; the text says why."""
+
+
+class Busy(AskedInVain):
+    """It may give one in a moment."""
 
 
 class Libmunge:
@@ -117,6 +125,15 @@ class Settings:
 
 def admitted(settings: Settings, job: int) -> dict[str, str]:
     """What the tasks of a job get into their environment."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _attempt(settings, job)
+        except Busy:
+            time.sleep(PAUSE)
+    return _attempt(settings, job)
+
+
+def _attempt(settings: Settings, job: int) -> dict[str, str]:
     parts = urlsplit(settings.url)
     path = parts.path + PATH
     body = json.dumps({"job": job}).encode()
@@ -176,7 +193,7 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
         raise AskedInVain(f"it answered {response.status} without a reason")
     if response.status >= http.client.BAD_REQUEST or "token" not in answer:
         said = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
-        raise AskedInVain(str(said))
+        raise (Busy if response.status in BUSY else AskedInVain)(str(said))
     return answer
 
 
