@@ -5,7 +5,6 @@ import pytest
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Gate, Parameter, Qubit
 
-from qtide.qpus.devices import gate as limits
 from qtide.qpus.devices.gate import GateDevice, gate, star
 from qtide.qpus.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.qpus.payload import PayloadRefused
@@ -231,7 +230,7 @@ def test_the_star_takes_what_iqm_makes_its_own_gates_of() -> None:
 
 def test_shots_have_a_limit() -> None:
     with pytest.raises(PayloadRefused, match="the star takes 1 to 100000 shots, not 100001"):
-        star().solve(ghz(), limits.MOST_SHOTS + 1, seed=0)
+        star().solve(ghz(), 100_001, seed=0)
 
 
 @pytest.mark.parametrize("name", gate(5).properties()["gates"])

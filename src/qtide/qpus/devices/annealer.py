@@ -10,7 +10,6 @@ from qtide.qpus.devices.models import best_first, check_model
 READS = 100
 """Reads really made; a profile's shots beyond it only take their time."""
 
-MOST_SHOTS = 1_000_000
 MOST_VARIABLES = 10_000
 
 
@@ -18,14 +17,19 @@ class Annealer(Device):
     """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
 
     name = "annealer"
+    most_shots = 1_000_000
 
     def __init__(self, sweeps: int = 200) -> None:
         self._sweeps = sweeps
 
     def properties(self) -> dict[str, Any]:
         """Formats and limits."""
-        most = {"shots": MOST_SHOTS, "variables": MOST_VARIABLES}
+        most = {"shots": self.most_shots, "variables": MOST_VARIABLES}
         return {"formats": ["bqm", "burst"], "most": most}
+
+    def warm_up(self) -> None:
+        """Import the sampler."""
+        import dwave.samplers  # noqa: F401 - for the import alone
 
     def _check(self, payload: Any) -> None:
         check_model(payload, "annealer", MOST_VARIABLES)

@@ -20,6 +20,7 @@ class Device(ABC):
     """
 
     name: str
+    most_shots: int = 100_000
 
     def check(self, payload: Any) -> None:
         """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
@@ -30,10 +31,12 @@ class Device(ABC):
         """The answer; the same for the same payload, shots and seed."""
         if isinstance(payload, Burst):
             return payload.answer
-        most = self.properties()["most"].get("shots", shots)
-        if not 0 < shots <= most:
-            raise PayloadRefused(f"the {self.name} takes 1 to {most} shots, not {shots}")
+        if not 0 < shots <= self.most_shots:
+            raise PayloadRefused(f"the {self.name} takes 1 to {self.most_shots} shots, not {shots}")
         return self._solve(payload, shots, seed)
+
+    def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
+        """Do beforehand what the first payload would else wait for, such as imports."""
 
     @abstractmethod
     def properties(self) -> dict[str, Any]:

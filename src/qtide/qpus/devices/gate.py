@@ -14,11 +14,10 @@ from qtide.qpus.devices import circuits, native
 from qtide.qpus.devices.chip import STAR, Chip
 from qtide.qpus.devices.device import Device, DeviceFailed
 from qtide.qpus.devices.gates import NATIVE, ONE, OPERATIONS, THREE, TWO
-from qtide.qpus.formats.iqm import IqmBatch
+from qtide.qpus.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.qpus.payload import PayloadRefused
 from qtide.qpus.shots import Shots
 
-MOST_SHOTS = 100_000
 MOST_CIRCUITS = 1_000
 MOST_INSTRUCTIONS = 10_000
 MOST_QUBITS = 24
@@ -51,12 +50,17 @@ class GateDevice(Device):
             "operations": list(OPERATIONS),
             "noisy": self._noisy,
             "most": {
-                "shots": MOST_SHOTS,
+                "shots": self.most_shots,
                 "circuits": MOST_CIRCUITS,
                 "instructions": MOST_INSTRUCTIONS,
                 "qubits": len(names),
             },
         }
+
+    def warm_up(self) -> None:
+        """Import Qiskit and make the emulator ready."""
+        measure = Operation("measure", self.chip.qubits[:1], {"key": "m"})
+        self._solve(IqmBatch((IqmCircuit("warm up", (measure,)),)), shots=1, seed=0)
 
     def _check(self, payload: Any) -> None:
         if isinstance(payload, IqmBatch):
