@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import Depends, FastAPI, Response
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from qtide import __version__
@@ -66,8 +67,8 @@ def _open_to_all(app: FastAPI, broker: Broker) -> None:
         """Whether the service answers, and the state of each device."""
         return {name: machine.state for name, machine in broker.machines.items()}
 
-    @app.get("/metrics", tags=["operation"])
-    async def metrics() -> Response:
+    @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
         """Figures for Prometheus."""
         text = broker.metrics.text(broker.machines.values())
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(text)

@@ -27,6 +27,7 @@ from qtide.broker.usage import usage
 from qtide.qpus.formats import Parcel
 from qtide.qpus.payload import PayloadRefused
 
+BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 LONGEST_HOLD = 60.0
 """Seconds that an answer may be held back until a task is over."""
 
@@ -88,7 +89,7 @@ def _tasks(door: APIRouter, broker: Broker, caller_of: Any) -> None:
         await broker.wait(task, wait)
         return _with_answer(broker, caller, task, 200)
 
-    @door.get("/tasks/{id}/payload", tags=["tasks"])
+    @door.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """What was handed in, as it was stored."""
         found = broker.payload(caller, broker.task(caller, id))
