@@ -17,6 +17,7 @@ from qtide.cli.compare import compare
 from qtide.cli.devices import devices
 from qtide.cli.drain import drain
 from qtide.cli.list import list_runs
+from qtide.cli.prolog import prolog
 from qtide.cli.queue import queue
 from qtide.cli.reap import reap
 from qtide.cli.report import report
@@ -51,6 +52,7 @@ app.command("report")(report)
 app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
 app.command("reap")(reap)
 app.command("serve")(serve)
+app.command("prolog")(prolog)
 app.command("queue")(queue)
 app.command("devices")(devices)
 app.command("usage")(usage)

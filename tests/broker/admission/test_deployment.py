@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from qtide.broker.admission.deployment import announce, deploy
 from qtide.broker.admission.prolog import Settings
 from qtide.cli.box import box as commands
+from qtide.cli.main import app
 from qtide.errors import UsageError
 from tests.broker.admission.site import Site
 
@@ -33,6 +34,24 @@ def test_what_a_shell_would_misread_is_not_written(tmp_path: Path, url: str, ca:
     with pytest.raises(UsageError):
         announce(deploy(tmp_path).parent, url, ca=ca)
     assert not (tmp_path / "service.conf").exists()
+
+
+def test_what_an_operator_has_added_stays(tmp_path: Path) -> None:
+    file = deploy(tmp_path).with_name("service.conf")
+    file.write_text('# ours\nslots="qpu gpu"\nurl=http://old\nbundle=/etc/all.pem\n')
+    announce(tmp_path, "http://new")
+    found = Settings.read(file)
+    assert (found.url, found.bundle) == ("http://new", "/etc/all.pem")
+    assert 'slots="qpu gpu"' in file.read_text() and "# ours" in file.read_text()
+
+
+def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
+    place = tmp_path / "qtide"
+    words = ["prolog", str(place), "--service", "https://qpu.example", "--ca", "/etc/ca.pem"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0 and f"TaskProlog={place}/prolog.sh\n" in told.output
+    found = Settings.read(place / "service.conf")
+    assert (found.url, found.ca) == ("https://qpu.example", "/etc/ca.pem")
 
 
 def test_a_box_that_is_up_can_be_told_of_a_service(site: Site) -> None:

@@ -154,6 +154,15 @@ def test_who_still_holds_a_slot(site: Site) -> None:
     assert holding(site, set()) == set()
 
 
+def test_a_job_that_is_suspended_keeps_its_slot(site: Site) -> None:
+    job = site.start(User("nobody"), "--licenses=qpu:1")
+    holder = jobs_of(site, job)[0].holder
+    site.say("scontrol", "suspend", str(job))
+    assert site.state(job) == "SUSPENDED" and holding(site, {holder}) == {holder}
+    site.say("scontrol", "resume", str(job))
+    assert site.state(job) == "RUNNING" and holding(site, {holder}) == {holder}
+
+
 def test_a_slot_that_was_given_back_is_held_no_more(site: Site) -> None:
     user = User("nobody")
     job = site.start(user, "--licenses=qpu:1")

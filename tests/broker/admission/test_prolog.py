@@ -106,6 +106,13 @@ def test_jobs_without_a_slot_ask_nobody(site: Site, service: Service) -> None:
     assert service.questions == 0
 
 
+def test_an_operator_says_which_words_tell_of_a_slot(site: Site, service: Service) -> None:
+    file = site.folder / "etc/service.conf"
+    file.write_text(file.read_text() + "slots=all\n")
+    words = ("srun", "--partition=compute", "--licenses=qpu:1", "sh", "-c", "echo $QTIDE_TOKEN")
+    assert site.run(User("nobody"), *words).strip() in service.grants
+
+
 def test_a_token_of_another_job_is_not_kept(site: Site, service: Service) -> None:
     words = ("srun", *ON_Q1, "sh", "-c", "echo $QTIDE_TOKEN")
     shown = site.run(User("nobody"), *words, QTIDE_TOKEN="stale", QTIDE_JOB="1")

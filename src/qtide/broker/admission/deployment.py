@@ -26,7 +26,10 @@ def deploy(folder: Path) -> Path:
 
 
 def announce(folder: Path, url: str, *, ca: str = "", munge_socket: str = "") -> None:
-    """Tell the prolog in `folder` where the service is; jobs that start from now on hear of it."""
+    """Tell the prolog in `folder` where the service is; jobs that start from now on hear of it.
+
+    What an operator has added to the file stays.
+    """
     if not re.match(r"https?://[^/]", url):
         raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
     entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "python": _interpreter()}
@@ -34,8 +37,11 @@ def announce(folder: Path, url: str, *, ca: str = "", munge_socket: str = "") ->
         if not PLAIN.fullmatch(value):
             raise UsageError(f"{key} cannot be written down for a shell without quotes: {value!r}")
     file = folder / "service.conf"
+    old = file.read_text().splitlines() if file.exists() else []
+    lines = [f"{key}={value}" for key, value in entries.items() if value]
+    lines += [line for line in old if line.partition("=")[0] not in entries]
     new = file.with_suffix(f".{os.getpid()}")
-    new.write_text("".join(f"{key}={value}\n" for key, value in entries.items() if value))
+    new.write_text("\n".join(lines) + "\n")
     new.chmod(0o644)
     new.replace(file)  # at once: a task may start at any moment
 

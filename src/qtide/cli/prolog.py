@@ -1,0 +1,36 @@
+"""qtide prolog: what a cluster needs so that its jobs find a token of the vQPU service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qtide.broker.admission.deployment import announce, deploy
+from qtide.cli import options
+from qtide.cli.output import as_json
+
+
+def prolog(
+    folder: Annotated[Path, typer.Argument(help="Where all nodes of the cluster find it.")],
+    service: Annotated[str, typer.Option(metavar="URL", help="The vQPU service.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="Certificates that it is known by, if not the system's.")
+    ] = None,
+    munge_socket: Annotated[
+        Path | None, typer.Option(help="The nodes' munged, if not the system's.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Write the prolog that gives jobs their tokens, and say how Slurm is told of it.
+
+    Example: qtide prolog /etc/slurm/qtide --service https://qpu.example:8037
+    """
+    program = deploy(folder.absolute())
+    announce(program.parent, service, ca=str(ca or ""), munge_socket=str(munge_socket or ""))
+    line = f"TaskProlog={program}"
+    if json:
+        as_json({"folder": str(program.parent), "slurm.conf": line})
+    else:
+        typer.echo(f"add to slurm.conf, then run `scontrol reconfigure`:\n{line}")
