@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.broker.serving import Service
+from qtide.broker.local import LocalService
+from tests.broker.serving import Serve
 
 SHARED = """
 [devices.dev]
@@ -29,22 +30,22 @@ tasks = 3
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
     """One service for all tests that harm no other; each has users of its own."""
-    served = Service(tmp_path_factory.mktemp("service"), SHARED, 'operators = ["root"]').start()
-    yield served
-    served.stop()
+    folder = tmp_path_factory.mktemp("service")
+    with LocalService(folder, SHARED, 'operators = ["root"]') as served:
+        yield served
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+def serving(tmp_path: Path) -> Iterator[Serve]:
     """Services that a test may kill."""
-    made: list[Service] = []
+    made: list[LocalService] = []
 
-    def make(configuration: str, head: str = "") -> Service:
+    def make(configuration: str, head: str = "") -> LocalService:
         folder = tmp_path / f"service-{len(made)}"
         folder.mkdir()
-        made.append(Service(folder, configuration, head))
+        made.append(LocalService(folder, configuration, head))
         return made[-1].start()
 
     yield make

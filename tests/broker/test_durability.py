@@ -7,21 +7,25 @@ import random
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from qtide.broker.local import LocalService
 from qtide.broker.store import connect
 from qtide.client.client import Client, TaskFailed
 from qtide.qpus.payload import Burst
-from tests.broker.serving import BURSTS, Service, is_alive, wait_until
+from tests.broker.serving import BURSTS, Serve, is_alive, wait_until
 
 HARDY = BURSTS + "retries = 1000\n"
 
 
-def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(serving):
-    service: Service = serving(HARDY)
+def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(
+    serving: Serve,
+) -> None:
+    service = serving(HARDY)
     clients = [service.client(f"user {n}") for n in range(4)]
-    answers: dict[str, list[int]] = {}
+    answers: dict[str, list[list[int]]] = {}
     stop = threading.Event()
 
     def work(client: Client, number: int) -> None:
@@ -52,16 +56,16 @@ def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(s
     assert all(row["used"] < 1.0 for row in ran_again), "a repeated task was charged twice"
 
 
-def test_the_workers_end_with_a_service_that_is_killed(serving):
-    service: Service = serving(BURSTS)
+def test_the_workers_end_with_a_service_that_is_killed(serving: Serve) -> None:
+    service = serving(BURSTS)
     workers = service.workers()
     assert workers
     service.kill()
     wait_until(lambda: not any(is_alive(pid) for pid in workers), 10.0)
 
 
-def test_a_task_whose_worker_is_killed_runs_again_and_is_charged_once(serving):
-    service: Service = serving(BURSTS)
+def test_a_task_whose_worker_is_killed_runs_again_and_is_charged_once(serving: Serve) -> None:
+    service = serving(BURSTS)
     task = service.client().submit(Burst(1.0, "in the end"), "dev")
     wait_until(lambda: task.refresh().state == "running")
     os.kill(service.workers()[0], signal.SIGKILL)
@@ -70,8 +74,8 @@ def test_a_task_whose_worker_is_killed_runs_again_and_is_charged_once(serving):
     assert task.said["qpu_seconds"] == pytest.approx(1.0, abs=0.5)
 
 
-def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(serving):
-    service: Service = serving(BURSTS + "retries = 1\n")
+def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(serving: Serve) -> None:
+    service = serving(BURSTS + "retries = 1\n")
     client = service.client()
     deadly = client.submit(Burst(60.0), "dev")
     harmless = client.submit(Burst(0.0, "fine"), "dev")
@@ -85,8 +89,8 @@ def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(servin
     assert deadly.said["qpu_seconds"] == 0.0
 
 
-def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving):
-    service: Service = serving(BURSTS + "limit = 0.3\n")
+def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving: Serve) -> None:
+    service = serving(BURSTS + "limit = 0.3\n")
     client = service.client()
     endless = client.submit(Burst(600.0), "dev")
     following = client.submit(Burst(0.0, "fine"), "dev")
@@ -95,8 +99,8 @@ def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving):
     assert following.result(30) == "fine"
 
 
-def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving):
-    service: Service = serving(BURSTS)
+def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving: Serve) -> None:
+    service = serving(BURSTS)
     client = service.client()
     running = client.submit(Burst(0.5, "finished"), "dev")
     waiting = client.submit(Burst(0.0, "kept"), "dev")
@@ -111,8 +115,8 @@ def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving):
     assert waiting.result(10) == "kept"
 
 
-def test_a_held_answer_does_not_keep_a_service_from_stopping(serving):
-    service: Service = serving(BURSTS)
+def test_a_held_answer_does_not_keep_a_service_from_stopping(serving: Serve) -> None:
+    service = serving(BURSTS)
     client = service.client()
     task = client.submit(Burst(600.0), "dev")
     holder = threading.Thread(target=lambda: task.refresh(30.0))
@@ -126,9 +130,9 @@ def test_a_held_answer_does_not_keep_a_service_from_stopping(serving):
     assert task.refresh().state in ("queued", "running")
 
 
-def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving):
+def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving: Serve) -> None:
     broken = '[devices.broken]\nkind = "burst"\npython = "/nowhere/python"\n'
-    service: Service = serving(BURSTS + broken)
+    service = serving(BURSTS + broken)
     client = service.client()
     device = client.device("broken")
     assert device["state"] == "error"
@@ -138,7 +142,7 @@ def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving):
     assert task.refresh().said["reason"] == "down"
 
 
-def _rows(service: Service) -> list[dict[str, object]]:
+def _rows(service: LocalService) -> list[dict[str, Any]]:
     store = connect(service.state / "store.sqlite")
     try:
         return [dict(row) for row in store.execute("SELECT state, attempts, used FROM tasks")]

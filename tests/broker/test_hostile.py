@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from qtide.broker.local import LocalService
 from qtide.qpus.payload import Burst
 
 GATE = {"name": "prx", "locus": ["QB1"], "args": {"angle": 1.0, "phase": 0.0}}
@@ -40,7 +41,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_payload_is_refused_with_a_sentence(service, what):
+def test_a_hostile_payload_is_refused_with_a_sentence(service: LocalService, what: str) -> None:
     kind, payload = HOSTILE[what]
     status, said = send(service, {"device": "star", "format": kind, "payload": payload})
     assert status in (400, 422), said
@@ -63,20 +64,22 @@ def test_a_hostile_payload_is_refused_with_a_sentence(service, what):
         {"device": "star", "format": "burst", "payload": {}, "unknown": 1},
     ],
 )
-def test_a_malformed_request_is_refused_with_a_sentence(service, form):
+def test_a_malformed_request_is_refused_with_a_sentence(
+    service: LocalService, form: dict[str, Any]
+) -> None:
     status, said = send(service, form)
     assert 400 <= status < 500
     assert said["message"]
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"", b"null"])
-def test_deep_or_broken_json_is_refused(service, body):
+def test_deep_or_broken_json_is_refused(service: LocalService, body: bytes) -> None:
     status, _ = send_bytes(service, body)
     assert 400 <= status < 500
     assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"
 
 
-def test_a_huge_body_is_turned_away_before_it_is_there(service):
+def test_a_huge_body_is_turned_away_before_it_is_there(service: LocalService) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     connection.putrequest("POST", "/v1/tasks")
     connection.putheader("Authorization", f"Bearer {service.token('mallory')}")
@@ -85,7 +88,7 @@ def test_a_huge_body_is_turned_away_before_it_is_there(service):
     assert connection.getresponse().status == 413
 
 
-def test_a_huge_body_without_a_length_is_cut_off(service):
+def test_a_huge_body_without_a_length_is_cut_off(service: LocalService) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(64):
             yield b" " * 2**20
@@ -101,7 +104,7 @@ def test_a_huge_body_without_a_length_is_cut_off(service):
     assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"
 
 
-def test_a_half_request_holds_up_nobody(service):
+def test_a_half_request_holds_up_nobody(service: LocalService) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as half:
         half.sendall(b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"

@@ -19,8 +19,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from qtide.broker.local import LocalService
 from qtide.qpus.payload import Burst
-from tests.broker.serving import BURSTS, Service
+from tests.broker.serving import BURSTS
 
 CHECKS = [
     not_a_server_error,
@@ -33,15 +34,15 @@ PLACES = {"device": "dev", "name": "dev", "computer": "star", "calibration": "de
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    service = Service(tmp_path_factory.mktemp("openapi"), BURSTS + STAR).start()
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    service = LocalService(tmp_path_factory.mktemp("openapi"), BURSTS + STAR).start()
     yield service
     assert [line for line in service.log() if line["level"] == "error"] == []
     service.stop()
 
 
 @pytest.fixture(scope="module")
-def things(served: Service) -> dict[str, Any]:
+def things(served: LocalService) -> dict[str, Any]:
     """What the made-up requests shall find: a user with a task that is done."""
     client = served.client("fuzz")
     done = client.submit(Burst(0.0, 1), "dev", wait=10)
@@ -49,7 +50,7 @@ def things(served: Service) -> dict[str, Any]:
 
 
 def test_nothing_that_is_sent_makes_the_service_fail(
-    served: Service, things: dict[str, Any]
+    served: LocalService, things: dict[str, Any]
 ) -> None:
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]

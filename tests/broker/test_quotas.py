@@ -14,7 +14,7 @@ from tests.broker.test_roster import task
 ADA = Caller("ada", "physics")
 
 
-def test_no_more_tasks_than_a_user_may_have():
+def test_no_more_tasks_than_a_user_may_have() -> None:
     meter = Meter(Quotas(user=Quota(tasks=2)))
     meter.accept(ADA)
     meter.accept(ADA)
@@ -25,7 +25,7 @@ def test_no_more_tasks_than_a_user_may_have():
     meter.accept(ADA)
 
 
-def test_an_account_is_limited_whoever_uses_it():
+def test_an_account_is_limited_whoever_uses_it() -> None:
     meter = Meter(Quotas(accounts={"physics": Quota(tasks=1)}))
     meter.accept(ADA)
     with pytest.raises(QuotaExceeded, match="the account physics"):
@@ -33,7 +33,7 @@ def test_an_account_is_limited_whoever_uses_it():
     meter.accept(Caller("bob", "maths"))
 
 
-def test_seconds_are_held_and_what_was_not_used_is_given_back():
+def test_seconds_are_held_and_what_was_not_used_is_given_back() -> None:
     meter = Meter(Quotas(users={"ada": Quota(qpu_seconds=10.0)}))
     long = task("long", seconds=8.0)
     meter.hold(long, 0.0)
@@ -44,14 +44,14 @@ def test_seconds_are_held_and_what_was_not_used_is_given_back():
     assert not meter.fits(Caller("ada"), 9.5, 0.0)
 
 
-def test_a_task_longer_than_a_day_allows_runs_on_a_day_of_its_own():
+def test_a_task_longer_than_a_day_allows_runs_on_a_day_of_its_own() -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
     assert meter.fits(ADA, 100.0, 0.0)
     meter.note(ADA, 1.0, 0.0)
     assert not meter.fits(ADA, 100.0, 0.0)
 
 
-def test_a_new_day_begins_with_what_is_still_held():
+def test_a_new_day_begins_with_what_is_still_held() -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
     meter.note(ADA, 9.0, 10.0)
     meter.hold(task("one", seconds=4.0), 10.0)
@@ -61,7 +61,7 @@ def test_a_new_day_begins_with_what_is_still_held():
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 100.0), st.floats(0.0, 200.0)), max_size=30))
-def test_in_the_end_what_counts_is_what_was_used(pairs):
+def test_in_the_end_what_counts_is_what_was_used(pairs: list[tuple[float, float]]) -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=1e9)))
     tasks = [task(str(n), seconds=seconds) for n, (seconds, _) in enumerate(pairs)]
     for each in tasks:

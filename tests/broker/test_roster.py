@@ -68,7 +68,7 @@ class Device:
 
 
 @st.composite
-def arrivals(draw):
+def arrivals(draw: st.DrawFn) -> list[Task]:
     """Tasks of several users, some urgent, some with a longest wait, in order of arrival."""
     tasks, at = [], 0.0
     for number in range(draw(st.integers(1, 40))):
@@ -88,7 +88,9 @@ def arrivals(draw):
 
 
 @given(PolicyName, arrivals())
-def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(policy, tasks):
+def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
+    policy: str, tasks: list[Task]
+) -> None:
     roster = new_roster(policy)
     device = Device(roster)
     accepted = []
@@ -111,7 +113,7 @@ def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(policy,
 
 
 @given(PolicyName, arrivals())
-def test_the_outlook_comes_true_if_nothing_else_comes(policy, tasks):
+def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[Task]) -> None:
     roster = new_roster(policy)
     for each in tasks:
         each.submitted, each.max_wait = 0.0, None
@@ -130,7 +132,7 @@ def test_the_outlook_comes_true_if_nothing_else_comes(policy, tasks):
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_a_task_is_not_starved_by_others_that_keep_coming(policy):
+def test_a_task_is_not_starved_by_others_that_keep_coming(policy: str) -> None:
     roster = new_roster(policy)
     device = Device(roster)
     roster.add(task("patient", 0.0, 5.0, "bob", priority=-3))
@@ -146,7 +148,7 @@ def test_a_task_is_not_starved_by_others_that_keep_coming(policy):
     assert waited <= bound[policy]
 
 
-def test_a_thousand_tasks_of_one_user_delay_another_by_two_bursts_at_most():
+def test_a_thousand_tasks_of_one_user_delay_another_by_two_bursts_at_most() -> None:
     roster = new_roster("fair")
     device = Device(roster)
     for number in range(1000):
@@ -160,7 +162,7 @@ def test_a_thousand_tasks_of_one_user_delay_another_by_two_bursts_at_most():
         assert device.started[f"bob {number}"] - submitted <= 2.0
 
 
-def test_accounts_share_by_their_weights():
+def test_accounts_share_by_their_weights() -> None:
     roster = new_roster("fair", physics=3.0)
     device = Device(roster)
     for number in range(400):
@@ -172,7 +174,7 @@ def test_accounts_share_by_their_weights():
     assert 70 <= of_physics <= 80
 
 
-def test_users_of_one_account_share_what_it_gets():
+def test_users_of_one_account_share_what_it_gets() -> None:
     roster = new_roster("fair")
     device = Device(roster)
     for number in range(100):
@@ -185,7 +187,7 @@ def test_users_of_one_account_share_what_it_gets():
     assert counts == [20, 20, 40]
 
 
-def test_an_outlook_far_behind_is_an_estimate():
+def test_an_outlook_far_behind_is_an_estimate() -> None:
     roster = new_roster("fifo")
     tasks = [task(f"{number}", float(number)) for number in range(FORESIGHT + 500)]
     for each in tasks:
@@ -195,7 +197,7 @@ def test_an_outlook_far_behind_is_an_estimate():
     assert start == pytest.approx(FORESIGHT + 500, rel=0.01)
 
 
-def test_what_is_on_the_device_says_when_it_ends():
+def test_what_is_on_the_device_says_when_it_ends() -> None:
     roster = new_roster("fifo")
     first, second = task("first", 0.0, 4.0), task("second", 0.0, 2.0)
     roster.add(first)
@@ -208,7 +210,7 @@ def test_what_is_on_the_device_says_when_it_ends():
     assert roster.load(20.0) == 0.0
 
 
-def test_a_task_that_left_the_device_early_is_charged_for_what_it_used():
+def test_a_task_that_left_the_device_early_is_charged_for_what_it_used() -> None:
     shares = Shares()
     roster = Roster(POLICIES["fair"](shares), shares)
     roster.add(task("one", 0.0, 100.0, "ada"))

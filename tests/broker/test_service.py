@@ -12,26 +12,27 @@ import dimod
 import pytest
 
 import qtide
+from qtide.broker.local import LocalService
 from qtide.client.client import Client, ServiceFailed, TaskFailed
 from qtide.qpus.payload import Burst
-from tests.broker.serving import BURSTS, Service, wait_until
+from tests.broker.serving import BURSTS, Serve, wait_until
 
 MODEL = dimod.BinaryQuadraticModel({"a": -1.0, "b": -1.0}, {("a", "b"): 2.0}, 0.0, "BINARY")
 
 
-def test_a_payload_comes_back_with_its_answer(service):
+def test_a_payload_comes_back_with_its_answer(service: LocalService) -> None:
     client = service.client("ada")
     assert client.run(Burst(0.01, {"x": [1, 2]}), "dev") == {"x": [1, 2]}
     assert client.run(MODEL, "annealer", shots=10).first.energy == -1.0
 
 
-def test_the_same_seed_gives_the_same_answer(service):
+def test_the_same_seed_gives_the_same_answer(service: LocalService) -> None:
     client = service.client("ada")
     first, second = (client.run(MODEL, "annealer", shots=20, seed=7) for _ in range(2))
     assert first == second
 
 
-def test_an_answer_can_be_fetched_from_another_process(service):
+def test_an_answer_can_be_fetched_from_another_process(service: LocalService) -> None:
     client = service.client("bob")
     task = client.submit(Burst(0.05, "from afar"), "dev")
     code = (
@@ -49,7 +50,7 @@ def test_an_answer_can_be_fetched_from_another_process(service):
     assert done.stdout.strip() == "from afar"
 
 
-def test_what_waits_says_where_it_stands_and_why(service):
+def test_what_waits_says_where_it_stands_and_why(service: LocalService) -> None:
     client = service.client("cyd")
     first = client.submit(Burst(5.0), "dev")
     second = client.submit(Burst(1.0), "dev")
@@ -65,7 +66,7 @@ def test_what_waits_says_where_it_stands_and_why(service):
     assert 0 < first.said["qpu_seconds"] < 5.0
 
 
-def test_the_same_key_is_the_same_task(service):
+def test_the_same_key_is_the_same_task(service: LocalService) -> None:
     client = service.client("dan")
     key = str(uuid.uuid4())
     with ThreadPoolExecutor(8) as threads:
@@ -78,7 +79,7 @@ def test_the_same_key_is_the_same_task(service):
     assert other.id != tasks[0].id
 
 
-def test_nobody_sees_fetches_or_cancels_anothers_task(service):
+def test_nobody_sees_fetches_or_cancels_anothers_task(service: LocalService) -> None:
     task = service.client("fay").submit(Burst(0.2, "secret"), "dev")
     stranger = service.client("mallory")
     for method, path in (
@@ -96,7 +97,7 @@ def test_nobody_sees_fetches_or_cancels_anothers_task(service):
     assert task.result(10) == "secret"
 
 
-def test_operators_see_what_there_is_but_no_payload_and_no_answer(service):
+def test_operators_see_what_there_is_but_no_payload_and_no_answer(service: LocalService) -> None:
     task = service.client("gus", "physics").submit(Burst(0.01, "private"), "dev")
     task.result(10)
     operator = service.operator()
@@ -108,7 +109,7 @@ def test_operators_see_what_there_is_but_no_payload_and_no_answer(service):
     assert task.id in [each.id for each in operator.tasks(everybody=True)]
 
 
-def test_tokens_that_are_wrong_expired_or_revoked_are_refused(service):
+def test_tokens_that_are_wrong_expired_or_revoked_are_refused(service: LocalService) -> None:
     good = service.token("hal")
     for bad in ("", "qtide_nonsense", good[:-1], service.token("hal", days=-1.0)):
         with pytest.raises(ServiceFailed) as refused:
@@ -121,7 +122,7 @@ def test_tokens_that_are_wrong_expired_or_revoked_are_refused(service):
     assert Client(service.url, good).devices()
 
 
-def test_tasks_are_listed_page_by_page_newest_first(service):
+def test_tasks_are_listed_page_by_page_newest_first(service: LocalService) -> None:
     client = service.client("ida")
     with ThreadPoolExecutor(8) as threads:
         made = set(threads.map(lambda n: client.submit(Burst(0.0, n), "dev").id, range(120)))
@@ -132,7 +133,7 @@ def test_tasks_are_listed_page_by_page_newest_first(service):
     assert moments == sorted(moments, reverse=True)
 
 
-def test_one_user_with_many_tasks_does_not_hold_up_another(service):
+def test_one_user_with_many_tasks_does_not_hold_up_another(service: LocalService) -> None:
     greedy, modest = service.client("jon"), service.client("kim")
     with ThreadPoolExecutor(16) as threads:
         tasks = list(threads.map(lambda _: greedy.submit(Burst(0.02), "dev"), range(200)))
@@ -143,7 +144,7 @@ def test_one_user_with_many_tasks_does_not_hold_up_another(service):
         task.cancel()
 
 
-def test_a_quota_of_tasks_is_kept(service):
+def test_a_quota_of_tasks_is_kept(service: LocalService) -> None:
     client = service.client("eve")
     tasks = [client.submit(Burst(30.0), "dev") for _ in range(3)]
     with pytest.raises(ServiceFailed, match="as many as it may have") as refused:
@@ -155,7 +156,7 @@ def test_a_quota_of_tasks_is_kept(service):
         task.cancel()
 
 
-def test_a_longest_wait_is_promised_or_refused_at_once(service):
+def test_a_longest_wait_is_promised_or_refused_at_once(service: LocalService) -> None:
     client, other = service.client("leo"), service.client("mia")
     other.submit(Burst(0.3), "dev")
     promised = client.submit(Burst(0.0), "dev", max_wait=20.0)
@@ -170,7 +171,7 @@ def test_a_longest_wait_is_promised_or_refused_at_once(service):
     blocking.cancel()
 
 
-def test_a_drained_device_keeps_new_work_until_it_goes_on(service):
+def test_a_drained_device_keeps_new_work_until_it_goes_on(service: LocalService) -> None:
     operator, client = service.operator(), service.client("ned")
     operator.ask("POST", "/v1/devices/drained/drain", form={"reason": "cooling"})
     task = client.submit(Burst(0.0, "later"), "drained")
@@ -185,7 +186,7 @@ def test_a_drained_device_keeps_new_work_until_it_goes_on(service):
     assert task.result(10) == "later"
 
 
-def test_usage_counts_what_was_used_by_user_account_job_and_device(service):
+def test_usage_counts_what_was_used_by_user_account_job_and_device(service: LocalService) -> None:
     token = service.token("oda", "physics", job=4711)
     client = Client(service.url, token)
     for _ in range(3):
@@ -203,7 +204,9 @@ def test_usage_counts_what_was_used_by_user_account_job_and_device(service):
     running.cancel()
 
 
-def test_metrics_tell_of_devices_and_accounts_never_of_people_or_jobs(service):
+def test_metrics_tell_of_devices_and_accounts_never_of_people_or_jobs(
+    service: LocalService,
+) -> None:
     service.client("pat", "maths").run(Burst(0.01), "dev")
     import urllib3
 
@@ -215,7 +218,9 @@ def test_metrics_tell_of_devices_and_accounts_never_of_people_or_jobs(service):
     assert "pat" not in text.replace("path", "")
 
 
-def test_inside_a_job_the_qpu_is_found_by_the_environment(service, monkeypatch):
+def test_inside_a_job_the_qpu_is_found_by_the_environment(
+    service: LocalService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QTIDE_URL", service.url)
     monkeypatch.setenv("QTIDE_TOKEN", service.token("quin"))
     monkeypatch.setenv("QTIDE_DEVICE", "dev")
@@ -223,17 +228,17 @@ def test_inside_a_job_the_qpu_is_found_by_the_environment(service, monkeypatch):
     assert qtide.qpu("annealer").run(MODEL, shots=10).first.energy == -1.0
 
 
-def test_logs_and_representations_hold_no_token(service):
+def test_logs_and_representations_hold_no_token(service: LocalService) -> None:
     client = service.client("rob")
     client.run(Burst(0.0, "not for the log"), "dev")
-    assert client.access.token not in repr(client.access)
+    assert (client.access.token or "") not in repr(client.access)
     text = (service.folder / "serve.log").read_text()
     assert "qtide_" not in text
     assert "not for the log" not in text
     assert any(line.get("user") == "rob" for line in service.log())
 
 
-def test_a_calibration_is_waited_for_and_said(serving):
+def test_a_calibration_is_waited_for_and_said(serving: Serve) -> None:
     calibration = "calibration = { every = 1000000, lasts = 999999 }\n"
     service = serving(BURSTS + calibration)
     client = service.client()
@@ -244,8 +249,8 @@ def test_a_calibration_is_waited_for_and_said(serving):
     assert said["expected_start"] > time.time() + 900_000
 
 
-def test_a_daily_quota_makes_tasks_wait_and_says_so(serving):
-    service: Service = serving(BURSTS + "[quotas.user]\nqpu_seconds = 1.0\n")
+def test_a_daily_quota_makes_tasks_wait_and_says_so(serving: Serve) -> None:
+    service = serving(BURSTS + "[quotas.user]\nqpu_seconds = 1.0\n")
     client = service.client()
     client.run(Burst(0.9), "dev")
     task = client.submit(Burst(0.5), "dev")
@@ -258,8 +263,8 @@ def test_a_daily_quota_makes_tasks_wait_and_says_so(serving):
     assert task.cancel().state == "cancelled"
 
 
-def test_answers_are_purged_in_time_and_accounts_stay(serving):
-    service: Service = serving(BURSTS, "retention_days = 0.00000001")
+def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:
+    service = serving(BURSTS, "retention_days = 0.00000001")
     client = service.client()
     task = client.submit(Burst(0.01, "gone soon"), "dev", wait=10)
     service.kill()

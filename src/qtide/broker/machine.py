@@ -207,10 +207,10 @@ class Machine:
         return max(0.001, self.roster.load(now) - AHEAD, self._pause(now))
 
     async def _hand_over(self, tasks: list[Task]) -> None:
+        now = time.time()
         for task in tasks:
-            task.state = State.RUNNING
-            task.attempts += 1
-        payloads = await self._surely(records.hand_over(tasks, time.time()))
+            task.state, task.started, task.attempts = State.RUNNING, now, task.attempts + 1
+        payloads = await self._surely(records.hand_over(tasks, now))
         for task, payload in zip(tasks, payloads, strict=True):
             if self._process is not None and task.id in self.roster.handed:
                 self._process.send(_order(task), payload)
