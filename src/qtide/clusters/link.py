@@ -42,7 +42,7 @@ class Link:
     def __init__(self, process: asyncio.subprocess.Process, silence: float = SILENCE) -> None:
         self._process = process
         self._silence = silence
-        self._missed = 0
+        self._missed = BEATS + 1
         self.pid = process.pid
         self.node: Node | None = None
         self._works: dict[int, Work] = {}
@@ -52,6 +52,7 @@ class Link:
         async with asyncio.timeout(START_LIMIT):
             while not (await self._message())[0]:
                 continue
+        self._missed = 0
         self._listener = asyncio.create_task(self._listen())
         self._pulse = asyncio.create_task(self._beat())
 
@@ -77,7 +78,7 @@ class Link:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was heard of it for too long."""
+        """Whether nothing was heard of it yet, or for too long."""
         return self._missed > BEATS
 
     async def kill(self) -> None:

@@ -76,12 +76,27 @@ def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
 
     async def scene(cluster: SlurmCluster) -> None:
         allocation = await cluster.request(stage.job(), 1)
-        node = allocation.nodes[0]
-        network.cut(node.name)
-        await node.lost
+        assert allocation.nodes[0].name == "c1"
+        network.cut("c1")
+        await allocation.nodes[0].lost
         await allocation.release()
-        assert f"{node.name} COMPLETING" in stage.slurm("squeue", "-ho", "%N %T")
-        network.mend(node.name)
+        assert "c1 COMPLETING" in stage.slurm("squeue", "-ho", "%N %T")
+        network.mend("c1")
 
     stage.play(scene, Options(silence=SILENCE))
     assert until(lambda: stage.slurm("squeue", "-h") == "", limit=SLURMD_TIMEOUT)
+
+
+def test_a_node_that_was_cut_off_before_is_passed_over(
+    empty: Path, tmp_path: Path, network: Network
+) -> None:
+    """Slurm grants it, since it knows nothing yet; the agent does not start there."""
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+    network.cut("c1")
+
+    async def scene(cluster: SlurmCluster) -> str:
+        allocation = await cluster.request(stage.job(), 1)
+        assert "c1 COMPLETING" in stage.slurm("squeue", "-ho", "%N %T")
+        return allocation.nodes[0].name
+
+    assert stage.play(scene) == "c2"

@@ -194,14 +194,22 @@ class Companion:
                 await self._slurm.ask("scancel", *terms, str(self.job))
 
     async def _until_given_back(self) -> None:
+        """Until Slurm has all nodes; those that nobody reaches are not waited for any longer."""
+        for limit, spared in ((POLITE, set[str]()), (END_LIMIT, self.silent)):
+            if await self._given_back(limit, spared):
+                return
+
+    async def _given_back(self, limit: float, spared: set[str]) -> bool:
         pause = POLL_FIRST
         with suppress(TimeoutError):
-            async with asyncio.timeout(END_LIMIT):
-                while await self._holds():
+            async with asyncio.timeout(limit):
+                while await self._holds(spared):
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, POLL_MOST)
+                return True
+        return False
 
-    async def _holds(self) -> bool:
+    async def _holds(self, spared: set[str]) -> bool:
         """While the controller is away, nothing is given back; it may not have heard us either."""
         if self.job is None:
             return False
@@ -212,4 +220,4 @@ class Companion:
         if any(each.state in ("RUNNING", "PENDING") for each in found):
             await self._cancel()
             return True
-        return any(each.holds and not self.silent.issuperset(expand(each.names)) for each in found)
+        return any(each.holds and not spared.issuperset(expand(each.names)) for each in found)
