@@ -52,7 +52,7 @@ class Gate:
     async def admit(self, credential: str, request: Request) -> Admitted:
         """Give a token to a job that has a slot."""
         grant = await self._slurm.admit(credential, request)
-        self._refuse_if_full(grant)
+        await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
         token, write = tokens.issue(caller, LASTS, f"job {grant.job}", grant.holder)
         await self._broker.store.write(write)
@@ -90,15 +90,20 @@ class Gate:
             self._register.forget()
             log.info("jobs ended", extra={"jobs": sorted(each.job for each in over)})
 
-    def _refuse_if_full(self, grant: Grant) -> None:
+    async def _refuse_if_full(self, grant: Grant) -> None:
         """Slurm counts as well; but its licences may be more than the devices have slots."""
         slots = sum(each.setup.slots for each in self._broker.machines.values())
-        others = self._broker.store.read(tokens.holders) - {grant.holder}
-        if len(others) >= slots:
+        if self._others(grant) >= slots:
+            await self._end_tokens()  # some of those jobs may have just ended
+        if self._others(grant) >= slots:
             raise QuotaExceeded(
                 f"all {slots} virtual QPUs are taken by other jobs; lower Slurm's number of "
                 "licences to that, so that jobs wait there"
             )
+
+    def _others(self, grant: Grant) -> int:
+        """How many other jobs have a virtual QPU."""
+        return len(self._broker.store.read(tokens.holders) - {grant.holder})
 
 
 def admission_door(gate: Gate) -> APIRouter:
