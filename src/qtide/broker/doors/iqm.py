@@ -87,9 +87,9 @@ def _computers(door: APIRouter, computers: Computers, caller_of: Any) -> None:
 
     @door.get("/quantum-computers/{computer}")
     async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
-        """One of them, and its health."""
+        """One of them, and its health, where QRMI looks for it."""
         found = await computers.find(computer)
-        return found.described() | {"health": found.health()}
+        return found.described() | {"status": {"health": found.health()}}
 
     @door.get("/quantum-computers/{computer}/health")
     async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
