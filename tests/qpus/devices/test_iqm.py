@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from qtide.broker.local import LocalService
 from qtide.errors import UsageError
 from qtide.qpus.devices.kinds import make
 from qtide.qpus.formats.iqm import IqmBatch
 from qtide.qpus.shots import Shots
 from tests.broker.doors.environments import python_with
-from tests.broker.doors.running import Running, running
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[2] / "src"
@@ -28,13 +28,13 @@ profile = "annealer"  # 15 ms, and 0.2 ms a shot
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("server"), DEVICES) as started:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    with LocalService(tmp_path_factory.mktemp("server"), DEVICES) as started:
         yield started
 
 
 @pytest.fixture(scope="module", params=["33.0.5", "35.0.3", "36.0.0"])
-def seen(request: pytest.FixtureRequest, server: Running) -> Any:
+def seen(request: pytest.FixtureRequest, server: LocalService) -> Any:
     """What came of the program, with a version of IQM's client."""
     python = python_with(f"iqm-client[qiskit]=={request.param}")
     token = server.folder / "token"

@@ -1,0 +1,38 @@
+"""Environments of vendors' packages, one each: their versions do not go together.
+
+They are made once, beside the packages of the tests themselves, and found again by what is in them.
+"""
+
+import fcntl
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+ENVIRONMENTS = Path(sys.prefix) / "envs"
+INSTALL_LIMIT = 1200.0
+"""Seconds for half a gigabyte of packages."""
+
+
+def python_with(*requirements: str) -> Path:
+    """The interpreter of an environment that has these packages."""
+    words = "\n".join((sys.version, *requirements))
+    folder = ENVIRONMENTS / sha256(words.encode()).hexdigest()[:16]
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            _make(folder, requirements)
+    return folder / "bin" / "python"
+
+
+def _make(folder: Path, requirements: tuple[str, ...]) -> None:
+    python = str(folder / "bin" / "python")
+    _uv("venv", "--clear", "--python", sys.executable, str(folder))
+    _uv("pip", "install", "--only-binary", ":all:", "--python", python, *requirements)
+    (folder / "complete").write_text("\n".join(requirements))
+
+
+def _uv(*words: str) -> None:
+    command = (sys.executable, "-m", "uv", "--quiet", *words)
+    subprocess.run(command, check=True, timeout=INSTALL_LIMIT)

@@ -1,0 +1,106 @@
+"""What users of IQM's own client do, as one program: its import takes longer than all the rest.
+
+The service is named by the environment. Prints what came of each step, as JSON.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from multiprocessing import get_context
+from typing import Any
+
+from iqm.qiskit_iqm import (  # type: ignore[import-not-found]  # in an environment of its own
+    IQMProvider,
+)
+from qiskit import QuantumCircuit, transpile
+
+NOBODYS = "00000000-0000-4000-8000-000000000000"
+LONG, TOO_MANY, FAR_TOO_MANY = 50_000, 200_000, 2_000_000
+"""Shots: ten seconds of the device, more than the device takes, more than anybody does."""
+
+
+def backend(**words: Any) -> Any:
+    """The machine that the environment names; older clients take the URL by hand."""
+    old = int(version("iqm-client").partition(".")[0]) < 35
+    return IQMProvider(*([os.environ["IQM_SERVER_URL"]] if old else [])).get_backend(**words)
+
+
+def bell() -> QuantumCircuit:
+    circuit = QuantumCircuit(2, name="bell")
+    circuit.h(0)
+    circuit.cx(0, 1)
+    circuit.measure_all()
+    return circuit
+
+
+def flipped(qubit: int) -> QuantumCircuit:
+    """Three qubits of which one is 1."""
+    circuit = QuantumCircuit(3)
+    circuit.x(qubit)
+    circuit.measure_all()
+    return circuit
+
+
+def unmeasured() -> QuantumCircuit:
+    circuit = QuantumCircuit(1)
+    circuit.x(0)
+    return circuit
+
+
+def submit() -> str:
+    machine = backend()
+    job: str = machine.run(transpile(bell(), machine), shots=300).job_id()
+    return job
+
+
+def in_another_process(function: Callable[[], str]) -> str:
+    """A fork, made before any thread: it need not import everything again."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply_async(function).get(timeout=120)
+
+
+def failure(step: Callable[[], Any]) -> dict[str, str]:
+    try:
+        step()
+    except Exception as error:
+        return {"type": type(error).__name__, "said": str(error)}
+    return {}
+
+
+def without_a_right_token() -> None:
+    right = os.environ["IQM_TOKEN"]
+    os.environ["IQM_TOKEN"] = "wrong"
+    try:
+        backend()
+    finally:
+        os.environ["IQM_TOKEN"] = right
+
+
+def steps(theirs: str) -> dict[str, Any]:
+    machine = backend()
+    circuit = transpile(bell(), machine)
+    metrics = backend(use_metrics=True)
+    batch = transpile([flipped(qubit) for qubit in range(3)], machine, optimization_level=0)
+    long = machine.run(circuit, shots=LONG)
+    cancelled = long.cancel()
+    long.result()
+    failed = machine.run(circuit, shots=TOO_MANY)
+    failed_result = failed.result()
+    return {
+        "bell": machine.run(circuit, shots=1000).result().get_counts(),
+        "batch": machine.run(batch, shots=10).result().get_counts(),
+        "metrics": metrics.run(transpile(bell(), metrics), shots=10).result().success,
+        "retrieved": machine.retrieve_job(theirs).result().get_counts(),
+        "cancelled": [cancelled, long.status().name],
+        "failed": [failed_result.success, failed.status().name, str(failed.error_message())],
+        "far too many": failure(lambda: machine.run(circuit, shots=FAR_TOO_MANY)),
+        "unmeasured": failure(lambda: machine.run(transpile(unmeasured(), machine))),
+        "wrong token": failure(without_a_right_token),
+        "unknown job": failure(lambda: machine.retrieve_job(NOBODYS).result()),
+    }
+
+
+if __name__ == "__main__":
+    json.dump(steps(in_another_process(submit)), sys.stdout)
