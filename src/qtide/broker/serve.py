@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import signal
@@ -11,7 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import uvicorn
 
@@ -60,6 +61,7 @@ class Server(uvicorn.Server):
 def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
+    lock = _alone(configuration.folder)
     broker = Broker(configuration)
     listener = _listen(configuration)
     scheme = "https" if configuration.certificate else "http"
@@ -80,6 +82,18 @@ def serve(configuration: Configuration) -> None:
         signal.signal(number, lambda *_: sys.exit(0))
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, broker).serve([listener]))
+    lock.close()
+
+
+def _alone(folder: Path) -> IO[bytes]:
+    """Let no other service work on the same state; the lock goes with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise QtideError(f"another service works on the state in {folder}") from None
+    return lock
 
 
 def _listen(configuration: Configuration) -> socket.socket:
