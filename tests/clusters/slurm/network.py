@@ -44,7 +44,7 @@ class Network:
 
     def remove(self) -> None:
         for node in self._numbers:
-            _ip("netns", "del", self._space(node), check=False)
+            _ip("netns", "del", self._name(node), check=False)
         _ip("link", "del", self._mark, check=False)
 
     def address(self, node: str) -> str:
@@ -52,36 +52,34 @@ class Network:
 
     def within(self, node: str, *words: str) -> list[str]:
         """A command as it runs on a node."""
-        return [program("nsenter"), f"--net=/run/netns/{self._space(node)}", *words]
+        return [program("nsenter"), f"--net=/run/netns/{self._name(node)}", *words]
 
     def cut(self, node: str) -> None:
         """Nothing goes through any more; no process hears that anything was closed."""
-        _ip("link", "set", self._wire(node), "down")
+        _ip("link", "set", self._name(node), "down")
 
     def mend(self, node: str) -> None:
-        _ip("link", "set", self._wire(node), "up")
+        _ip("link", "set", self._name(node), "up")
 
     def lose_power(self, node: str) -> None:
         """Cut the wire, then end everything on the node: nothing it says any more gets out."""
         self.cut(node)
-        while pids := _ip("netns", "pids", self._space(node)).split():
+        while pids := _ip("netns", "pids", self._name(node)).split():
             for pid in pids:
                 _kill(int(pid))
 
     def _join(self, node: str) -> None:
-        space, wire = self._space(node), self._wire(node)
-        _ip("netns", "add", space)
-        ends = ("type", "veth", "peer", "name", "eth0", "netns", space)
-        _ip("link", "add", wire, "master", self._mark, *ends)
-        _ip("link", "set", wire, "up")
-        _ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+        name = self._name(node)
+        _ip("netns", "add", name)
+        ends = ("type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("link", "add", name, "master", self._mark, *ends)
+        _ip("link", "set", name, "up")
+        _ip("-n", name, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
         for each in ("lo", "eth0"):
-            _ip("-n", space, "link", "set", each, "up")
+            _ip("-n", name, "link", "set", each, "up")
 
-    def _space(self, node: str) -> str:
-        return f"{self._mark}-{node}"
-
-    def _wire(self, node: str) -> str:
+    def _name(self, node: str) -> str:
+        """Of its namespace, and of our end of its wire."""
         return f"{self._mark}-{node}"
 
 
@@ -151,8 +149,9 @@ def _end_slurm(folder: Path) -> None:
 
 
 def _unused_subnet() -> str:
+    """Each process begins to look elsewhere: two that look at once do not find the same."""
     used = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=True)
-    subnets = (f"10.213.{number}" for number in range(1, 255))
+    subnets = (f"10.213.{(os.getpid() + number) % 254 + 1}" for number in range(254))
     return next(each for each in subnets if f"{each}." not in used.stdout)
 
 
