@@ -7,12 +7,13 @@ kills it is refused; everybody else's wait a moment longer.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import IO
 
 from qtide.broker.configuration import DeviceSetup
-from qtide.broker.process import Process
+from qtide.broker.process import Process, WorkerLost
 from qtide.qpus.formats import Parcel, unpack
 from qtide.qpus.payload import Burst, PayloadRefused
 
@@ -53,6 +54,12 @@ class Checker:
             except TimeoutError:
                 await self.close()
                 raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
+
+    async def warm_up(self) -> None:
+        """Be there before the first payload is."""
+        async with self._turn:
+            with suppress(WorkerLost):
+                await self._employed()
 
     async def close(self) -> None:
         """End the process."""

@@ -168,6 +168,8 @@ class Machine:
         self.properties, self._process, self.trouble = process.properties, process, None
         self.ready.set()
         log.info("device ready", extra={"device": self.name, "worker": process.pid})
+        if self.properties["formats"] != ["burst"]:
+            self._start(self.checker.warm_up())
         dispatcher = asyncio.create_task(self._dispatch())
         try:
             async for header, body in process.replies():

@@ -21,7 +21,7 @@ from qtide.parent import die_with_parent
 from qtide.qpus.devices.device import Device
 from qtide.qpus.devices.kinds import make
 from qtide.qpus.formats import Parcel, pack, pack_answer, unpack
-from qtide.qpus.payload import PayloadRefused
+from qtide.qpus.payload import PayloadRefused, circuits_in
 from qtide.wire import Header, frame, read
 
 Reply = tuple[Header, bytes]
@@ -117,7 +117,7 @@ class Worker:
             packed = pack(order.payload)
         except (QtideError, PhaseError) as error:
             return {"ticket": order.ticket, "refused": str(error)}, b""
-        size = _circuits(order.payload)
+        size = circuits_in(order.payload)
         return {"ticket": order.ticket, "format": packed.format, "size": size}, packed.data
 
     def _run(self, order: Order) -> Reply:
@@ -147,11 +147,6 @@ class Worker:
         return {"format": packed.format}, packed.data
 
 
-def _circuits(payload: Any) -> int:
-    batch = getattr(payload, "circuits", payload)
-    return len(batch) if isinstance(batch, list | tuple) else 1
-
-
 def main() -> None:
     """Read what device this is, then serve it."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -162,7 +157,8 @@ def main() -> None:
         return
     try:
         device = make(first[0]["kind"], first[0]["options"])
-    except QtideError as error:
+        device.warm_up()
+    except (QtideError, PhaseError, ImportError) as error:
         answers.write(frame({"failed": str(error)}))
         return
     Worker(device, answers).serve(sys.stdin.buffer)
