@@ -21,6 +21,8 @@ from qtide.qpus.profile import Profile
 from qtide.qpus.qpu import Outlook, Payload, Qpu, QpuFailed, Turn
 from qtide.world.real import RealWorld
 
+FIRST = 2.0
+"""Seconds that a service may be away before a run has begun."""
 HOLD = 2.0
 """Seconds after which a task is asked about again: so old may an expected end be."""
 
@@ -52,9 +54,9 @@ class RemoteTurn(Turn):
 class RemoteQpu(Qpu):
     """A device of a service; without a name, the first that takes the payload."""
 
-    def __init__(self, world: RealWorld, client: Client, device: str | None, slots: int) -> None:
-        super().__init__(world, _profile(client, device), slots)
-        self._client = client
+    def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
+        super().__init__(world, _profile(Client(url, patience=FIRST), device), slots)
+        self._client = Client(url)
         self._device = device
         self._scale = world.scale
         self._tries: dict[str, int] = {}
@@ -63,8 +65,8 @@ class RemoteQpu(Qpu):
     def at(world: RealWorld, url: str, slots: int) -> RemoteQpu:
         """The QPU at a URL like http://HOST:PORT/DEVICE; the device may be left out."""
         parts = urlsplit(url)
-        client = Client(f"{parts.scheme}://{parts.netloc}")
-        return RemoteQpu(world, client, parts.path.strip("/") or None, slots)
+        device = parts.path.strip("/") or None
+        return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
 
     def check(self, payload: Any) -> None:
         """The service checks whatever has a format."""
