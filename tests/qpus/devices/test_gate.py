@@ -6,6 +6,7 @@ from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Gate, Parameter, Qubit
 
 from qtide.qpus.devices.gate import GateDevice, gate, star
+from qtide.qpus.formats import Parcel, pack, unpack
 from qtide.qpus.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.qpus.payload import PayloadRefused
 from qtide.qpus.shots import Shots
@@ -109,7 +110,7 @@ def test_measured_bits_decide_and_qubits_are_reset() -> None:
         (iqm(MEASURE, mapping={"QB1": "QB1"}), "there is no qubit 'QB2'"),
         (IqmBatch(()), "takes 1 to 1000 circuits, not 0"),
         (IqmBatch((IqmCircuit("", (MEASURE,)),) * 1001), "1 to 1000 circuits, not 1001"),
-        (iqm(*[MEASURE] * 10_001), "circuit 0 has 10001 instructions; 10000 are the most"),
+        (iqm(*[MEASURE] * 10_001), "circuit 0: the circuit has more than 10000 instructions"),
     ],
 )
 def test_iqm_circuits_that_do_not_fit_are_refused(batch: IqmBatch, sentence: str) -> None:
@@ -189,6 +190,23 @@ def nested(depth: int) -> QuantumCircuit:
     return circuit
 
 
+def from_qpy(old: bytes, new: bytes, circuit: QuantumCircuit) -> QuantumCircuit:
+    """A circuit that Qiskit itself would not build, but reads."""
+    data = pack([circuit]).data
+    assert data.count(old) == 1
+    made: QuantumCircuit = unpack(Parcel("qpy", data.replace(old, new)))[0]
+    return made
+
+
+def long_branches() -> QuantumCircuit:
+    circuit = changed()
+    for _ in range(2):
+        with circuit.if_test((circuit.clbits[0], 1)):
+            for _ in range(5_000):
+                circuit.x(0)
+    return circuit
+
+
 def shuffled() -> QuantumCircuit:
     bits = [Clbit(), Clbit()]
     circuit = QuantumCircuit([Qubit()], bits, ClassicalRegister(bits=bits[::-1]))
@@ -209,6 +227,11 @@ def shuffled() -> QuantumCircuit:
         (changed(qubits=3, cx=(0, 2)), "instruction 0: QB1 and QB3 are not connected"),
         (changed(qubits=3, ccx=(0, 1, 2)), "the device has no 'ccx'"),
         (changed(add_var=("v", True)), "classical variables are not supported"),
+        (long_branches(), "instruction 2: the circuit has more than 10000 instructions"),
+        (
+            from_qpy(b"q\x00\x00\x00\x00q\x00\x00\x00\x01", b"q\x00\x00\x00\x00" * 2, bell()),
+            "instruction 1: cx has 1 qubits and 0 parameters",
+        ),
         (endless(), "the device has no 'while_loop'"),
         (nested(11), "the device has no 'if_else'"),
         (shuffled(), "every classical bit has to be in one register, in order"),

@@ -16,8 +16,8 @@ DEEPEST = 10
 Gates = dict[str, tuple[int, int]]
 
 
-def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates) -> None:
-    """Refuse what the chip has no gate, no qubit or no connection for."""
+def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates, most: int) -> None:
+    """Refuse what the chip has no gate, no qubit or no connection for, and too long a circuit."""
     where = f"circuit {number}"
     if circuit.num_qubits > len(chip.qubits):
         refuse(where, f"it has {circuit.num_qubits} qubits, the device {len(chip.qubits)}")
@@ -27,7 +27,7 @@ def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates) -> None:
     if circuit.num_identifiers:
         refuse(where, "classical variables are not supported")
     registers(circuit, number)
-    check = _Check(chip, gates | ALWAYS)
+    check = _Check(chip, gates | ALWAYS, most)
     check.block(circuit, range(circuit.num_qubits), where, DEEPEST)
     if not check.measures:
         refuse(where, "nothing is measured")
@@ -46,13 +46,20 @@ def registers(circuit: Any, number: int) -> list[tuple[str, int]]:
 class _Check:
     """Goes through a circuit and its branches."""
 
-    def __init__(self, chip: Chip, gates: Gates) -> None:
+    def __init__(self, chip: Chip, gates: Gates, most: int) -> None:
         self._chip = chip
         self._gates = gates
+        self._most = most
+        self._seen = 0
         self.measures = False
 
     def block(self, block: Any, places: Sequence[int], where: str, depth: int) -> None:
         """`places` tells which of the chip's qubits stands behind each of the block's."""
+        if block.num_qubits != len(places):
+            refuse(where, f"a branch for {block.num_qubits} qubits acts on {len(places)}")
+        self._seen += len(block.data)
+        if self._seen > self._most:
+            refuse(where, f"the circuit has more than {self._most} instructions")
         place = dict(zip(block.qubits, places, strict=True))
         for index, instruction in enumerate(block.data):
             qubits = [place[qubit] for qubit in instruction.qubits]
@@ -66,13 +73,16 @@ class _Check:
         elif name == "delay":
             _check_numbers(instruction.params, where)
         elif name != "barrier":
-            self._gate(name, qubits, instruction.params, where)
+            self._gate(instruction, qubits, where)
 
-    def _gate(self, name: str, qubits: list[int], params: Sequence[Any], where: str) -> None:
+    def _gate(self, instruction: Any, qubits: list[int], where: str) -> None:
+        name, params = instruction.name, instruction.params
         if name not in self._gates:
             refuse(where, f"the device has no {brief(name)}; transpile for {self._names()}")
-        if (len(qubits), len(params)) != self._gates[name]:
-            refuse(where, f"{name} has {len(qubits)} qubits and {len(params)} parameters")
+        if (len(set(qubits)), len(params)) != self._gates[name]:
+            refuse(where, f"{name} has {len(set(qubits))} qubits and {len(params)} parameters")
+        if len(instruction.clbits) != (name == "measure"):
+            refuse(where, f"{name} has {len(instruction.clbits)} classical bits")
         if not self._chip.connects(qubits):
             names = " and ".join(self._chip.qubits[one] for one in qubits)
             refuse(where, f"{names} are not connected")

@@ -64,13 +64,13 @@ class GateDevice(Device):
 
     def _check(self, payload: Any) -> None:
         if isinstance(payload, IqmBatch):
-            self._check_size([len(one.instructions) for one in payload.circuits])
-            native.check_batch(payload, self.chip)
+            self._check_size(len(payload.circuits))
+            native.check_batch(payload, self.chip, MOST_INSTRUCTIONS)
             return
         batch = self._batch(payload)
-        self._check_size([circuit.size() for circuit in batch])
+        self._check_size(len(batch))
         for number, circuit in enumerate(batch):
-            circuits.check_circuit(circuit, number, self.chip, self._gates)
+            circuits.check_circuit(circuit, number, self.chip, self._gates, MOST_INSTRUCTIONS)
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
         if isinstance(payload, IqmBatch):
@@ -85,6 +85,9 @@ class GateDevice(Device):
         """One number a shot for each circuit."""
         job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, memory=True)
         result = job.result()
+        for number, each in enumerate(result.results):
+            if not each.success:
+                raise DeviceFailed(f"the {self.name} failed on circuit {number}: {each.status}")
         if not result.success:
             raise DeviceFailed(f"the {self.name} failed: {result.status}")
         return [[int(one, 16) for one in each.data.memory] for each in result.results]
@@ -115,16 +118,9 @@ class GateDevice(Device):
                 raise PayloadRefused(f"the {self.name} takes circuits, not {kind}")
         return batch
 
-    def _check_size(self, sizes: list[int]) -> None:
-        if not 0 < len(sizes) <= MOST_CIRCUITS:
-            raise PayloadRefused(
-                f"the {self.name} takes 1 to {MOST_CIRCUITS} circuits, not {len(sizes)}"
-            )
-        for number, size in enumerate(sizes):
-            if size > MOST_INSTRUCTIONS:
-                raise PayloadRefused(
-                    f"circuit {number} has {size} instructions; {MOST_INSTRUCTIONS} are the most"
-                )
+    def _check_size(self, size: int) -> None:
+        if not 0 < size <= MOST_CIRCUITS:
+            raise PayloadRefused(f"the {self.name} takes 1 to {MOST_CIRCUITS} circuits, not {size}")
 
 
 def star(noisy: bool = False, threads: int = 1) -> GateDevice:

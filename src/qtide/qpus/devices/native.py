@@ -12,11 +12,13 @@ from qtide.qpus.formats.iqm import IqmBatch, IqmCircuit, Operation
 Register = tuple[str, int]
 
 
-def check_batch(batch: IqmBatch, chip: Chip) -> None:
-    """Refuse what the chip has no gate, no qubit or no connection for."""
+def check_batch(batch: IqmBatch, chip: Chip, most: int) -> None:
+    """Refuse what the chip has no gate, no qubit or no connection for, and too long circuits."""
     places = _places(batch, chip)
     for number, circuit in enumerate(batch.circuits):
         where = f"circuit {number}"
+        if len(circuit.instructions) > most:
+            refuse(where, f"the circuit has more than {most} instructions")
         for index, operation in enumerate(circuit.instructions):
             _check_operation(operation, places, chip, f"{where}, instruction {index}")
         if not any(one.name == "measure" for one in circuit.instructions):

@@ -7,7 +7,7 @@ MOST_CIRCUITS = 10_000
 """In a batch."""
 
 MOST_INSTRUCTIONS = 100_000
-"""In a circuit, those in its branches counted."""
+"""In a circuit; those in branches are for the device to count."""
 
 MOST_QUBITS = 1_000
 """In a circuit; as many classical bits in each of its registers."""

@@ -52,7 +52,7 @@ def check_size(circuits: Any) -> None:
         for have, most, noun in (
             (circuit.num_qubits, MOST_QUBITS, "qubits"),
             (circuit.num_clbits, MOST_QUBITS, "classical bits"),
-            (circuit.size(), MOST_INSTRUCTIONS, "instructions"),
+            (len(circuit.data), MOST_INSTRUCTIONS, "instructions"),
         ):
             if have > most:
                 raise PayloadRefused(f"circuit {number} has {have} {noun}; {most} are the most")
