@@ -1,0 +1,138 @@
+"""The commands of the vQPU service, as its users and its operator type them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide.broker.local import LocalService
+from qtide.qpus.payload import Burst
+from tests.broker.serving import wait_until
+
+DEVICES = '[devices.dev]\nkind = "burst"\n'
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    with LocalService(tmp_path_factory.mktemp("service"), DEVICES) as served:
+        yield served
+
+
+def qtide(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("QTIDE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "qtide.cli.main", *words],
+        env=plain | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def as_user(service: LocalService, user: str, account: str = "") -> dict[str, str]:
+    return {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token(user, account)}
+
+
+def as_operator(service: LocalService) -> dict[str, str]:
+    known = json.loads((service.state / "access.json").read_text())
+    return {"QTIDE_URL": known["url"], "QTIDE_TOKEN": known["token"]}
+
+
+def said(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_token_is_made_used_listed_and_revoked(service: LocalService) -> None:
+    state = ("--state", str(service.state))
+    made = qtide("token", "new", "ada", "--account", "physics", "--name", "laptop", *state)
+    env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": made.stdout.strip()}
+    assert said(qtide("devices", "--json", **env))[0]["state"] == "idle"
+    listed = said(qtide("token", "list", "--json", *state))
+    (mine,) = [row for row in listed if row["name"] == "laptop"]
+    assert (mine["user"], mine["account"]) == ("ada", "physics")
+    assert made.stdout.strip() not in json.dumps(listed)
+    assert qtide("token", "revoke", mine["token"], *state).returncode == 0
+    wait_until(lambda: qtide("devices", **env).returncode == 1, 20.0)
+    again = qtide("token", "revoke", mine["token"], *state)
+    assert (again.returncode, "no token's digest begins" in again.stderr) == (2, True)
+
+
+def test_the_queue_shows_why_a_task_waits(service: LocalService) -> None:
+    client = service.client("bob")
+    first, second = (client.submit(Burst(30.0), "dev") for _ in range(2))
+    env = as_user(service, "bob")
+    rows = said(qtide("queue", "--json", **env))
+    assert {row["id"] for row in rows} == {first.id, second.id}
+    shown = qtide("queue", **env).stdout
+    assert second.id[:8] in shown
+    assert "queue" in shown
+    assert "no task waits" in qtide("queue", **as_user(service, "somebody else")).stdout
+    assert first.id[:8] in qtide("queue", "--everybody", **as_operator(service)).stdout
+    for task in (first, second):
+        task.cancel()
+    assert "cancelled" in qtide("queue", "--all", **env).stdout
+
+
+def test_usage_as_a_table_as_json_and_as_csv(service: LocalService) -> None:
+    service.client("cyd", "maths").run(Burst(0.05), "dev")
+    env = as_user(service, "cyd", "maths")
+    words = ("usage", "--by", "account", "--by", "user", "--since", "1d")
+    (row,) = said(qtide(*words, "--json", **env))
+    assert (row["account"], row["user"], row["tasks"]) == ("maths", "cyd", 1)
+    table = list(csv.DictReader(io.StringIO(qtide(*words, "--csv", **env).stdout)))
+    assert float(table[0]["qpu_seconds"]) == pytest.approx(row["qpu_seconds"])
+    assert "maths" in qtide(*words, **env).stdout
+    wrong = qtide("usage", "--since", "yesterday", **env)
+    assert (wrong.returncode, "is no date as" in wrong.stderr) == (2, True)
+
+
+def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
+    refused = qtide("drain", "dev", **as_user(service, "mallory"))
+    assert (refused.returncode, "no operator" in refused.stderr) == (1, True)
+    env = as_operator(service)
+    assert (
+        said(qtide("drain", "dev", "--reason", "cooling", "--json", **env))["reason"] == "cooling"
+    )
+    assert "cooling" in qtide("devices", **env).stdout
+    assert said(qtide("resume", "--device", "dev", "--json", **env))["state"] == "idle"
+    unknown = qtide("drain", "nowhere", **env)
+    assert "there is no device 'nowhere'; there are: dev" in unknown.stderr
+    licences = qtide("drain", "dev", "--licences", **env)
+    assert "not joined with Slurm" in licences.stderr
+
+
+def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:
+    done = qtide("devices", XDG_STATE_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "qtide serve --demo" in done.stderr
+    gone = qtide("devices", QTIDE_URL="http://127.0.0.1:9")
+    assert (gone.returncode, "does not answer" in gone.stderr) == (1, True)
+
+
+def test_serve_wants_a_configuration_or_a_demonstration(tmp_path: Path) -> None:
+    for words in ((), ("--demo", "serve.toml")):
+        done = qtide("serve", *words)
+        assert (done.returncode, "one of the two" in done.stderr) == (2, True)
+    missing = qtide("serve", str(tmp_path / "nowhere.toml"))
+    assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
+
+
+def test_whoever_started_the_service_needs_no_variables(service: LocalService) -> None:
+    home = service.folder / "home"
+    place = home / "qtide" / "service"
+    place.mkdir(parents=True, exist_ok=True)
+    access = service.state / "access.json"
+    (place / "access.json").write_text(access.read_text())
+    assert access.stat().st_mode & 0o077 == 0
+    assert "dev" in qtide("devices", XDG_STATE_HOME=str(home)).stdout
