@@ -30,8 +30,10 @@ HOLD = 5.0
 Clients ask again a second after each answer, which would be a second lost for every short job. On
 a job that waits longer they get an answer at once, as somebody who only looks at it wants to.
 """
-LONGEST_HOLD = 60.0
-"""Seconds for those who ask to wait; clients give up after 120."""
+SHORT_HOLD = 1.0
+"""Seconds for those who ask to wait for a job that takes longer. QRMI does so in every call, even
+in the one that is to cancel the job: taken at its word, it would cancel what is over.
+"""
 
 Id = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The job's id.")]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="Its id or alias.")]
@@ -161,10 +163,10 @@ def _jobs(door: APIRouter, broker: Broker, caller_of: Any) -> None:
     ) -> Response:
         """Where a job stands; if its end is near, that is waited for."""
         task = _task(broker, caller, id)
-        if wait:
-            await broker.wait(task, min(timeout, LONGEST_HOLD))
-        elif ends_within(broker, task, HOLD):
-            await broker.wait(task, HOLD)
+        if ends_within(broker, task, HOLD):
+            await broker.wait(task, min(HOLD, timeout))
+        elif wait:
+            await broker.wait(task, min(SHORT_HOLD, timeout))
         return _json(described(broker, task))
 
     @door.get("/jobs/{id}/payload")

@@ -22,9 +22,11 @@ LONG, TOO_MANY, FAR_TOO_MANY = 50_000, 200_000, 2_000_000
 
 
 def backend(**words: Any) -> Any:
-    """The machine that the environment names; older clients take the URL by hand."""
-    old = int(version("iqm-client").partition(".")[0]) < 35
-    return IQMProvider(*([os.environ["IQM_SERVER_URL"]] if old else [])).get_backend(**words)
+    """The machine that the environment names; older clients are told by hand."""
+    if int(version("iqm-client").partition(".")[0]) < 35:
+        url, computer = os.environ["IQM_SERVER_URL"], os.environ["IQM_QUANTUM_COMPUTER"]
+        return IQMProvider(url, quantum_computer=computer).get_backend(**words)
+    return IQMProvider().get_backend(**words)
 
 
 def bell() -> QuantumCircuit:
