@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from qtide.broker.task import Task
 
@@ -21,6 +28,7 @@ class Metrics:
     """Counts what happens; the present state is looked up when somebody asks."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # when a series began is of no use to anybody here
         self._registry = registry = CollectorRegistry()
         self._tasks = Counter(
             "qtide_tasks_total", "Tasks by how they ended", (*LABELS, "status"), registry=registry

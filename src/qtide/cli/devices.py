@@ -23,6 +23,7 @@ def devices(url: Url = None, json: options.Json = False) -> None:
 
 def _row(device: dict[str, Any]) -> dict[str, Any]:
     most = device["properties"].get("most", {})
+    formats = device["properties"].get("formats", ())
     return {
         "device": device["name"],
         "kind": device["kind"],
@@ -32,6 +33,6 @@ def _row(device: dict[str, Any]) -> dict[str, Any]:
         "slots": device["slots"],
         "waits": device["waiting"],
         "runs": device["running"],
-        "takes": " ".join(device["properties"].get("formats", ())),
         "size": most.get("qubits") or most.get("variables"),
+        "takes": " ".join(each for each in formats if each != "burst") or None,
     }
