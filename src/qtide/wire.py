@@ -1,4 +1,4 @@
-"""Frames between a process and those that work for it: a JSON header and a body of bytes, over any pipe."""
+"""Frames between a process and those that work for it: a JSON header and a body of bytes."""
 
 from __future__ import annotations
 

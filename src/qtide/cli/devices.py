@@ -30,7 +30,6 @@ def _row(device: dict[str, Any]) -> dict[str, Any]:
         "state": device["state"],
         "why": device["reason"],
         "policy": device["policy"],
-        "slots": device["slots"],
         "waits": device["waiting"],
         "runs": device["running"],
         "size": most.get("qubits") or most.get("variables"),
