@@ -1,0 +1,105 @@
+"""A job of Qiskit's sampler primitive: what its tasks measured, as arrays of bits by register."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from qiskit.primitives import BasePrimitiveJob, BitArray, DataBin, PrimitiveResult, SamplerPubResult
+from qiskit.primitives.containers.sampler_pub import SamplerPub
+from qiskit.providers import JobStatus
+
+from qtide.client.circuit_job import CircuitJob
+from qtide.qpus.shots import Shots
+
+ORDER = (
+    JobStatus.ERROR,
+    JobStatus.CANCELLED,
+    JobStatus.QUEUED,
+    JobStatus.RUNNING,
+    JobStatus.DONE,
+)
+"""The first of these that any task is in, all of them are in together."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What wants the same number of shots, and the tasks that give it."""
+
+    pubs: list[SamplerPub]
+    jobs: list[CircuitJob]
+
+    def answers(self) -> Iterator[Shots]:
+        """Of one circuit after the other."""
+        for job in self.jobs:
+            yield from job.answers()
+
+
+class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
+    """Known by the id of its first task, which most jobs have alone."""
+
+    def __init__(self, pubs: list[SamplerPub], parts: list[Part]) -> None:
+        self.jobs = [job for part in parts for job in part.jobs]
+        super().__init__(self.jobs[0].job_id())
+        self._pubs = pubs
+        self._parts = parts
+
+    def result(self) -> PrimitiveResult[SamplerPubResult]:
+        """The result, once it is there; raises what went wrong."""
+        found: dict[int, SamplerPubResult] = {}
+        for part in self._parts:
+            answers = part.answers()
+            for pub in part.pubs:
+                found[id(pub)] = _sampled(pub, list(islice(answers, pub.size)))
+        return PrimitiveResult([found[id(pub)] for pub in self._pubs], metadata={"version": 2})
+
+    def status(self) -> JobStatus:
+        """Where it stands now."""
+        states = {job.status() for job in self.jobs}
+        return next(state for state in ORDER if state in states)
+
+    def done(self) -> bool:
+        """Whether there is a result."""
+        return self.status() is JobStatus.DONE
+
+    def running(self) -> bool:
+        """Whether it is on the device."""
+        return self.status() is JobStatus.RUNNING
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.status() is JobStatus.CANCELLED
+
+    def in_final_state(self) -> bool:
+        """Whether nothing more will happen."""
+        return all(job.in_final_state() for job in self.jobs)
+
+    def cancel(self) -> bool:
+        """End it; False if it had ended already."""
+        ended = [job.cancel() for job in self.jobs]
+        return any(ended)
+
+
+def _sampled(pub: SamplerPub, answers: list[Shots]) -> SamplerPubResult:
+    registers = {one.name: one.size for one in pub.circuit.cregs if one.size}
+    bits = [_bits(one) for one in answers]
+    arrays: dict[str, Any] = {}
+    low = 0
+    for name, width in registers.items():
+        columns = np.stack([one[:, low : low + width] for one in bits])
+        shaped = columns.reshape(*pub.shape, pub.shots, width)
+        arrays[name] = BitArray.from_bool_array(shaped, order="little")
+        low += width
+    words = {"shots": pub.shots, "circuit_metadata": pub.circuit.metadata}
+    return SamplerPubResult(DataBin(**arrays, shape=pub.shape), metadata=words)
+
+
+def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """A row a shot, the lowest bit of the first register first."""
+    data = np.frombuffer(shots.data, np.uint8).reshape(len(shots), -1)
+    bits: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    bits = np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)
+    return bits
