@@ -42,7 +42,7 @@ class Link:
     def __init__(self, process: asyncio.subprocess.Process, silence: float = SILENCE) -> None:
         self._process = process
         self._silence = silence
-        self._missed = BEATS + 1
+        self._missed = 0
         self.pid = process.pid
         self.node: Node | None = None
         self._works: dict[int, Work] = {}
@@ -52,7 +52,6 @@ class Link:
         async with asyncio.timeout(START_LIMIT):
             while not (await self._message())[0]:
                 continue
-        self._missed = 0
         self._listener = asyncio.create_task(self._listen())
         self._pulse = asyncio.create_task(self._beat())
 
@@ -78,8 +77,13 @@ class Link:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was heard of it yet, or for too long."""
+        """Whether nothing was heard of it for too long."""
         return self._missed > BEATS
+
+    def hang_up(self) -> None:
+        """Let it end by itself, also if it has yet to start."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     async def kill(self) -> None:
         """End it, with everything it started."""

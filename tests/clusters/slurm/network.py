@@ -44,6 +44,8 @@ class Network:
 
     def remove(self) -> None:
         for node in self._numbers:
+            # the wire first: a namespace takes its time to end
+            _ip("link", "del", self._name(node), check=False)
             _ip("netns", "del", self._name(node), check=False)
         _ip("link", "del", self._mark, check=False)
 

@@ -69,6 +69,7 @@ class SlurmAllocation(Allocation):
         try:
             await link.greet()
         except (TimeoutError, asyncio.IncompleteReadError) as error:
+            self._companion.silent.add(node.name)
             raise AgentFailed(f"the agent of node {node.name} did not start") from error
         link.node = node
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
@@ -89,9 +90,11 @@ class SlurmAllocation(Allocation):
         await self._world.cancel([self._watch])
         for node in self.nodes:
             node.lose("was given back")
+        for link in self._links.values():  # Slurm's own signal does not reach a step that starts
+            link.hang_up()
         try:
             if self._companion is not None:
-                self._companion.silent = {n for n, link in self._links.items() if link.silent}
+                self._companion.silent |= {n for n, link in self._links.items() if link.silent}
                 await self._companion.end()
         finally:
             for span in self._held.values():
