@@ -127,21 +127,25 @@ class Computers:
 
     async def all(self) -> list[Computer]:
         """The computers; what a device takes is known when it has started."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(START_LIMIT):
-                for machine in self._machines:
-                    await machine.ready.wait()
-        ready = (each for each in self._machines if "iqm" in each.properties.get("formats", ()))
-        return [Computer(each, self._since) for each in ready]
+        return await self._of(self._machines)
 
     async def find(self, name: str) -> Computer:
         """The computer of an alias or an id."""
-        computers = await self.all()
-        for each in computers:
-            if name in (each.machine.name, str(each.id)):
-                return each
-        known = ", ".join(each.machine.name for each in computers) or "none"
+        named = [
+            each for each in self._machines if name in (each.name, str(computer_id(each.name)))
+        ]
+        for computer in await self._of(named):
+            return computer
+        known = ", ".join(each.machine.name for each in await self.all()) or "none"
         raise NotFound(f"there is no quantum computer {name!r}; there are: {known}")
+
+    async def _of(self, machines: list[Machine]) -> list[Computer]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_LIMIT):
+                for machine in machines:
+                    await machine.ready.wait()
+        fitting = (each for each in machines if "iqm" in each.properties.get("formats", ()))
+        return [Computer(each, self._since) for each in fitting]
 
 
 def _gate(loci: list[list[str]]) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""A computer upstream: the device of one service is the IQM door of another."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qtide.broker.local import LocalService
+from tests.broker.doors.calling import Caller
+from tests.broker.doors.environments import python_with
+from tests.broker.doors.test_iqm import batch, ended, handed_in
+
+LIMIT = 300.0
+PROJECT = Path(__file__).parents[3]
+DEVICE = """
+[devices.upstream]
+kind = "iqm"
+url = "{url}"
+quantum_computer = "star"
+token_file = "{token}"
+python = "{python}"
+"""
+
+
+@pytest.fixture(scope="module")
+def nearer(
+    service: LocalService, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalService]:
+    """A service that holds the only token for the one behind it."""
+    folder = tmp_path_factory.mktemp("nearer")
+    token = folder / "token"
+    token.write_text(service.token("site"))
+    python = python_with("iqm-client[qiskit]==36.0.0", "--editable", str(PROJECT))
+    # compiled here, once: a device has a minute to start
+    subprocess.run([python, "-c", "import iqm.iqm_client"], env={}, check=True, timeout=LIMIT)
+    device = DEVICE.format(url=service.url, token=token, python=python)
+    with LocalService(folder, device) as served:
+        yield served
+
+
+def test_a_circuit_passes_through_both(service: LocalService, nearer: LocalService) -> None:
+    call = Caller(nearer.url, nearer.token("ada"))
+    architecture = call("GET", "calibration-sets/upstream/default/dynamic-quantum-architecture")
+    assert architecture["gates"]["cz"]["implementations"]["default"]["loci"][0] == ["QB1", "QB3"]
+    job = handed_in(call, "upstream")
+    assert ended(call, job)["status"] == "completed"
+    [rows] = call("GET", f"jobs/{job}/artifacts/measurements")
+    assert rows["a"] == [[1, 0]] * 4
+    behind = service.client("site").tasks()
+    assert [task.said["name"] for task in behind] == ["flips"]
+
+
+def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalService) -> None:
+    call = Caller(nearer.url, nearer.token("ada"))
+    far = {"name": "cz", "locus": ["QB1", "QB2"], "args": {}}
+    circuits = batch()["circuits"]
+    circuits[0]["instructions"].insert(0, far)
+    said = call("POST", "jobs/upstream/circuit", batch(circuits=circuits), 422)
+    assert "cz" in said["message"]
