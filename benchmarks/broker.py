@@ -60,8 +60,8 @@ def main() -> None:
     for number, part in enumerate(parts, 1):
         print(f"{number} of {len(parts)}: {part.__name__.replace('_', ' ')}", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="qtide-broker-") as folder:
-            service = LocalService(Path(folder), DEVICE + STAR)
-            with service:
+            devices = STAR if part is stock_client else DEVICE
+            with LocalService(Path(folder), devices) as service:
                 claims += part(service)
     conclude("broker", claims)
 
@@ -155,10 +155,10 @@ def kills(service: LocalService) -> list[Claim]:
     for worker in workers:
         worker.start()
     chance = random.Random(1)
-    for _ in range(KILLS):
-        time.sleep(chance.uniform(0.05, 0.6))
+    for number in range(KILLS):
+        time.sleep(chance.uniform(0.0, 0.6))
         service.kill()
-        service.start(ready=False)
+        service.start(ready=number % 5 > 0)  # one in five dies while it still starts
     stop.set()
     for worker in workers:
         worker.join()
