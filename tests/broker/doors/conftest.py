@@ -16,6 +16,9 @@ profile = "annealer"  # 15 ms, and 0.2 ms a shot
 kind = "star"
 profile = "annealer"
 
+[devices.quick]
+kind = "star"
+
 [devices.gate]
 kind = "gate"
 doors = ["native"]
