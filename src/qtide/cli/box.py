@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json
+from qtide.cli.console import as_json
 from qtide.clusters.slurm import box as boxes
 from qtide.errors import QtideError
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, err, out, show_table
+from qtide.cli.console import as_json, err, out
+from qtide.cli.output import show_table
 from qtide.cli.progress import Progress
 from qtide.cli.run import check
 from qtide.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.cli import options
-from qtide.cli.output import as_json
+from qtide.cli.console import as_json
 from qtide.cli.service import Url, client, show_rows
 
 

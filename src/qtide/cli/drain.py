@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.cli.service import Url, client
 
 

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.runs.folder import RunFolder
 
 WIDTH = 16

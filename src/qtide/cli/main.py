@@ -5,33 +5,41 @@ from __future__ import annotations
 import sys
 import tomllib
 from asyncio import CancelledError
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from qtide import __version__
-from qtide.cli.box import box
-from qtide.cli.cancel import cancel
-from qtide.cli.compare import compare
-from qtide.cli.devices import devices
-from qtide.cli.drain import drain
-from qtide.cli.list import list_runs
-from qtide.cli.prolog import prolog
-from qtide.cli.queue import queue
-from qtide.cli.reap import reap
-from qtide.cli.report import report
-from qtide.cli.resume import resume
-from qtide.cli.run import run
-from qtide.cli.serve import serve
-from qtide.cli.show import show
-from qtide.cli.submit import submit
-from qtide.cli.token import token
-from qtide.cli.usage import usage
 from qtide.errors import QtideError, UsageError
 
 CONFIG = Path("qtide.toml")
 INTERRUPTED = 130
+
+COMMANDS = {
+    "run": "run:run",
+    "submit": "submit:submit",
+    "resume": "resume:resume",
+    "cancel": "cancel:cancel",
+    "list": "list:list_runs",
+    "show": "show:show",
+    "report": "report:report",
+    "compare": "compare:compare",
+    "reap": "reap:reap",
+    "serve": "serve:serve",
+    "queue": "queue:queue",
+    "devices": "devices:devices",
+    "usage": "usage:usage",
+    "drain": "drain:drain",
+    "token": "token:token",
+    "prolog": "prolog:prolog",
+    "box": "box:box",
+}
+"""Where each command is: a module of this package and a name in it."""
+OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+WITH_PROGRAM = ("run", "submit", "compare")
+"""Commands that leave what they do not know to the program they run."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,25 +48,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Share scarce quantum processors among the jobs of an HPC cluster.",
 )
-
-OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("run", context_settings=OWN_ARGUMENTS)(run)
-app.command("submit", context_settings=OWN_ARGUMENTS)(submit)
-app.command("resume")(resume)
-app.command("cancel")(cancel)
-app.command("list")(list_runs)
-app.command("show")(show)
-app.command("report")(report)
-app.command("compare", context_settings=OWN_ARGUMENTS)(compare)
-app.command("reap")(reap)
-app.command("serve")(serve)
-app.command("prolog")(prolog)
-app.command("queue")(queue)
-app.command("devices")(devices)
-app.command("usage")(usage)
-app.command("drain")(drain)
-app.add_typer(token, name="token")
-app.add_typer(box, name="box")
 
 
 @app.callback()
@@ -84,6 +73,8 @@ def main() -> None:
         typer.echo(f"qtide {__version__}")
         return
     try:
+        for name in _needed(words):
+            _add(name)
         app(words, prog_name="qtide")
     except QtideError as error:
         if "--traceback" in words:
@@ -99,6 +90,24 @@ def main() -> None:
     except CancelledError:
         typer.echo("qtide: interrupted; everything was given back: qtide resume last", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _needed(words: list[str]) -> list[str]:
+    """The command that is meant, since importing all takes half a second; all, for the help."""
+    plain = [word for word in words if not word.startswith("-")]
+    named = words.index("--config") + 1 if "--config" in words else len(words)
+    plain = plain[1:] if words[named : named + 1] == plain[:1] else plain
+    return plain[:1] if plain and plain[0] in COMMANDS else list(COMMANDS)
+
+
+def _add(name: str) -> None:
+    module, _, attribute = COMMANDS[name].partition(":")
+    command = getattr(import_module(f"qtide.cli.{module}"), attribute)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        own = OWN_ARGUMENTS if name in WITH_PROGRAM else None
+        app.command(name, context_settings=own)(command)
 
 
 def _settings(config: Path | None) -> dict[str, Any]:

@@ -1,14 +1,11 @@
-"""How results reach the user: a text on stdout, or JSON for scripts."""
+"""How the results of runs reach the user: a text on stdout, or JSON for scripts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-import typer
-from rich.console import Console
-
+from qtide.cli.console import as_json, err, out
 from qtide.cli.progress import Progress
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
@@ -18,17 +15,9 @@ from qtide.runs.driver import Outcome, plain, sentence
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play
 
-out = Console(soft_wrap=True)
-err = Console(stderr=True, soft_wrap=True)
-
 
 class RunFailed(QtideError):  # noqa: N818 - what happened
     """The program's own failure, told with what to do next."""
-
-
-def as_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    typer.echo(json.dumps(value, indent=2))
 
 
 def show_table(cases: Sequence[Case]) -> None:

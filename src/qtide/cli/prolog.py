@@ -9,7 +9,7 @@ import typer
 
 from qtide.broker.admission.deployment import announce, deploy
 from qtide.cli import options
-from qtide.cli.output import as_json
+from qtide.cli.console import as_json
 
 
 def prolog(

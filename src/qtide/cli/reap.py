@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.clusters.slurm.commands import Slurm
 from qtide.clusters.slurm.reaper import reap as end_orphans
 

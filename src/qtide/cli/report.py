@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out, show_table
+from qtide.cli.console import as_json, out
+from qtide.cli.output import show_table
 from qtide.errors import UsageError
 from qtide.runs.comparison import read_cases
 from qtide.runs.comparison import report as write

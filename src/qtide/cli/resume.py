@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
+from qtide.cli.console import err
 from qtide.cli.drain import resume_device
-from qtide.cli.output import err, play_one
+from qtide.cli.output import play_one
 from qtide.cli.service import Url
 from qtide.errors import UsageError
 from qtide.runs.folder import RunFolder

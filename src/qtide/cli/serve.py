@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qtide.cli.output import err
+from qtide.cli.console import err
 from qtide.errors import UsageError
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from qtide.cli.output import out
+from qtide.cli.console import out
 
 if TYPE_CHECKING:
     from qtide.client.client import Client

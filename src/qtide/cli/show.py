@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.errors import QtideError
 from qtide.ledger.ledger import Ledger
 from qtide.ledger.metrics import Metrics, measure

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.cli.run import check
 from qtide.errors import QtideError, UsageError
 from qtide.runs.folder import RunFolder, stamp

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json, out
+from qtide.cli.console import as_json, out
 from qtide.cli.service import clock, show_rows
 from qtide.errors import UsageError
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from qtide.cli import options
-from qtide.cli.output import as_json
+from qtide.cli.console import as_json
 from qtide.cli.service import Everybody, Url, client, clock, show_rows
 from qtide.errors import UsageError
 
