@@ -21,9 +21,9 @@ from statistics import mean
 from claims import Claim, at_most, conclude
 
 from qtide.clusters.slurm import box
-from qtide.clusters.slurm.commands import Slurm, environment
 from qtide.clusters.slurm.companion import Companion
 from qtide.clusters.slurm.options import Options
+from qtide.slurm import Slurm, environment
 
 INTERVALS = (1, 10)
 """Seconds of Slurm's bf_interval; a site's default is 30."""

@@ -26,10 +26,10 @@ from qtide import task
 from qtide.clusters.cluster import Work
 from qtide.clusters.slurm import box
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import environment
 from qtide.ledger import Ledger
 from qtide.programs.job import Job
 from qtide.programs.values import Values
+from qtide.slurm import environment
 from qtide.world.real import RealWorld
 
 ROUNDS = 20

@@ -81,8 +81,8 @@ def _word_of_slurm(job: str | None) -> str:
     """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
     if job is None:
         return ""
-    from qtide.clusters.slurm.commands import Slurm
     from qtide.clusters.slurm.queue import entries
+    from qtide.slurm import Slurm
 
     try:
         found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))

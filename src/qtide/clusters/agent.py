@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 from qtide.clusters.warden import guarded
 from qtide.errors import QtideError
+from qtide.parent import die_with_parent
 from qtide.programs.values import Packed, Unstorable, Values
 from qtide.wire import Header, frame, read
 
@@ -24,7 +24,7 @@ def main() -> None:
     tasks, answers = guarded(**terms.get("warden", {}))
     _limit(**terms.get("limits", {}))
     answers.write(frame({"hello": os.getpid()}))
-    _die_with_parent()
+    die_with_parent()
     while (message := read(tasks)) is not None:
         answers.write(_perform(*message))
 
@@ -36,14 +36,6 @@ def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if cores is not None:
         os.sched_setaffinity(0, cores)
-
-
-def _die_with_parent() -> None:
-    """Ask Linux for a kill when the warden dies: a task that holds Python's lock stops as well."""
-    import ctypes
-
-    PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's own name
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _perform(header: Header, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from qtide.broker.admission.admission import Grant, Request, SlurmAdmission
 from qtide.broker.admission.prolog import PATH, binding
-from qtide.clusters.slurm.commands import Slurm, environment
+from qtide.slurm import Slurm, environment
 from tests.broker.admission.users import User
 from tests.clusters.slurm.stage import until
 

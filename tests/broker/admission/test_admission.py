@@ -22,7 +22,7 @@ from qtide.broker.admission.admission import (
     Unreachable,
 )
 from qtide.clusters.slurm.box.processes import daemons
-from qtide.clusters.slurm.commands import SlurmFailed
+from qtide.slurm import SlurmFailed
 from tests.broker.admission.site import Site, ask_for
 from tests.broker.admission.users import User
 from tests.clusters.slurm.stage import until

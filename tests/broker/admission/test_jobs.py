@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qtide.broker.admission.jobs import Holder, Jobs, SlurmJob, parse
 from qtide.broker.admission.refused import Refused, Unreachable
-from qtide.clusters.slurm.commands import Slurm
+from qtide.slurm import Slurm
 from tests.broker.admission.site import Site
 from tests.broker.admission.users import User
 from tests.clusters.slurm.stage import until

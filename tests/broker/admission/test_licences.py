@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from qtide.broker.admission.licences import Licences
-from qtide.clusters.slurm.commands import Slurm
 from qtide.errors import QtideError, UsageError
+from qtide.slurm import Slurm
 from tests.broker.admission.site import Site
 from tests.broker.admission.users import User
 from tests.clusters.slurm.stage import until

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from qtide.broker.admission.munge import Identity, Munge, Request, socket_of
 from qtide.broker.admission.prolog import Libmunge, ProofFailed, binding
 from qtide.broker.admission.refused import Refused, Unproven, Unreachable
-from qtide.clusters.slurm.commands import Slurm
+from qtide.slurm import Slurm
 from tests.broker.admission.munged import Munged
 from tests.broker.admission.users import User
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from qtide.clusters.slurm import box
 from qtide.clusters.slurm.box.packages import program
 from qtide.clusters.slurm.box.processes import daemons
-from qtide.clusters.slurm.commands import environment
 from qtide.errors import QtideError
+from qtide.slurm import environment
 from tests.clusters.slurm.stage import until
 
 SLURMD_TIMEOUT = 300

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from qtide import task
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import environment
 from qtide.clusters.slurm.options import Options
 from qtide.ledger import Ledger
 from qtide.programs.job import Job
 from qtide.programs.values import Values
+from qtide.slurm import environment
 from qtide.world.real import RealWorld
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from pathlib import Path
 from qtide.clusters.slurm import box
 from qtide.clusters.slurm.accounting import _from_queue, usage
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import Slurm
 from qtide.clusters.slurm.mark import job_name
 from qtide.programs.job import Job
+from qtide.slurm import Slurm
 from tests.clusters.slurm.stage import Stage, until
 
 

@@ -14,8 +14,8 @@ from qtide.clusters.slurm import box
 from qtide.clusters.slurm.box import daemons as daemons_module
 from qtide.clusters.slurm.box import packages as packages_module
 from qtide.clusters.slurm.box.processes import daemons, offspring
-from qtide.clusters.slurm.commands import environment
 from qtide.errors import QtideError, UsageError
+from qtide.slurm import environment
 from tests.clusters.slurm.stage import Stage, until
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from qtide.clusters.cluster import NodeLost, NotEnoughNodes
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import SlurmFailed
 from qtide.clusters.slurm.line import QueuedTooLong
 from qtide.clusters.slurm.options import Options
 from qtide.qpus.devices.annealer import Annealer
 from qtide.qpus.emulated import EmulatedQpu
 from qtide.qpus.profile import profile
+from qtide.slurm import SlurmFailed
 from tests.clusters.slurm.stage import Stage, run
 
 

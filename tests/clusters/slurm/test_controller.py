@@ -12,7 +12,7 @@ from qtide.clusters.slurm import box
 from qtide.clusters.slurm.box.packages import program
 from qtide.clusters.slurm.box.processes import daemons
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import environment
+from qtide.slurm import environment
 from tests.clusters.slurm.stage import Stage
 from tests.clusters.slurm.test_cluster import place
 from tests.clusters.slurm.test_faults import crew_of, held, kill

@@ -17,10 +17,10 @@ from qtide.clusters.cluster import NodeLost
 from qtide.clusters.slurm import box
 from qtide.clusters.slurm.box.processes import daemons
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import Slurm
 from qtide.clusters.slurm.mark import Driver, job_name
 from qtide.clusters.slurm.reaper import reap
 from qtide.programs.job import Job
+from qtide.slurm import Slurm
 from qtide.strategies.crew import Crew
 from tests.clusters.slurm.stage import Stage, run, until
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.clusters.slurm.commands import environment
 from qtide.clusters.slurm.hostlist import expand
 from qtide.errors import QtideError
+from qtide.slurm import environment
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True)
 RANGES = st.tuples(st.integers(0, 99), st.integers(0, 9), st.integers(1, 3))

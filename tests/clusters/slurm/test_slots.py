@@ -8,7 +8,6 @@ import pytest
 
 from qtide.clusters.cluster import NotEnoughNodes
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import Slurm, environment
 from qtide.clusters.slurm.companion import SlurmRefused
 from qtide.clusters.slurm.line import QueuedTooLong
 from qtide.clusters.slurm.mark import Driver, job_name, qpu_name
@@ -21,6 +20,7 @@ from qtide.qpus.payload import Burst
 from qtide.qpus.profile import profile
 from qtide.qpus.qpu import Lease, Qpu
 from qtide.runs.site import Ground
+from qtide.slurm import Slurm, environment
 from tests.clusters.slurm.stage import Stage, run, until
 
 BY_GRES = Options(qpu_by="gres")

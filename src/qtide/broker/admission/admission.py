@@ -17,7 +17,7 @@ from qtide.broker.admission import slots
 from qtide.broker.admission.jobs import Holder, Jobs, SlurmJob
 from qtide.broker.admission.munge import Identity, Munge, Request, socket_of
 from qtide.broker.admission.refused import Refused, Unproven, Unreachable
-from qtide.clusters.slurm.commands import Slurm
+from qtide.slurm import Slurm
 
 __all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
 

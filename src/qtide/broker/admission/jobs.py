@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from qtide.broker.admission import slots
 from qtide.broker.admission.refused import Unreachable
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.slurm import Slurm, SlurmFailed
 
 LIMIT = 5.0
 """Seconds that slurmctld may take."""

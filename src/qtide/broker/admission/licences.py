@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.errors import QtideError, UsageError
+from qtide.slurm import Slurm, SlurmFailed
 
 SCONTROL = ("scontrol", "--oneliner")
 TERMS = ("starttime=now", "duration=infinite", "users=root", "flags=any_nodes")

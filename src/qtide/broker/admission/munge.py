@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qtide.broker.admission.prolog import Libmunge, ProofFailed, binding, free
 from qtide.broker.admission.refused import Unproven, Unreachable
-from qtide.clusters.slurm.commands import Slurm
+from qtide.slurm import Slurm
 
 LIMIT = 5.0
 """Seconds that munged may take."""

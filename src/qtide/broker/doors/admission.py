@@ -18,7 +18,7 @@ from qtide.broker.quotas import QuotaExceeded
 from qtide.broker.service import Broker
 from qtide.broker.task import Caller
 from qtide.broker.tokens import Register
-from qtide.clusters.slurm.commands import Slurm as Commands
+from qtide.slurm import Slurm as Commands
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from qtide.clusters.slurm.accounting import Usage, qpu_usage, usage
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.ledger.metrics import Metrics
 from qtide.programs.job import Job
+from qtide.slurm import Slurm, SlurmFailed
 
 LIMIT = 10.0
 """Seconds that Slurm has to answer in."""

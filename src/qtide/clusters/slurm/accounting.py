@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.clusters.slurm.mark import job_name, qpu_name
 from qtide.clusters.slurm.queue import entries
 from qtide.programs.job import Job
+from qtide.slurm import Slurm, SlurmFailed
 
 RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
 FIELDS = "--format=JobIDRaw,State,ElapsedRaw,NNodes,AllocNodes"

@@ -18,7 +18,6 @@ from typing import IO, Any
 from qtide.clusters.cluster import Allocation, Beside, Cluster, NotEnoughNodes
 from qtide.clusters.pretend import SCALE
 from qtide.clusters.slurm.allocation import AgentFailed, SlurmAllocation
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.clusters.slurm.companion import Companion
 from qtide.clusters.slurm.line import Ask, Line
 from qtide.clusters.slurm.mark import Driver, job_name, qpu_name
@@ -29,6 +28,7 @@ from qtide.clusters.slurm.signal import Signal
 from qtide.clusters.slurm.slots import SlurmSlots
 from qtide.programs.job import Job
 from qtide.qpus.qpu import Qpu
+from qtide.slurm import Slurm, SlurmFailed
 from qtide.world.real import RealWorld
 
 RECENT = 8

@@ -16,9 +16,9 @@ import re
 from contextlib import suppress
 
 from qtide.clusters.cluster import NotEnoughNodes
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.clusters.slurm.hostlist import expand
 from qtide.clusters.slurm.queue import entries
+from qtide.slurm import Slurm, SlurmFailed, reason
 
 HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
 HOLD_BOTH = (

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from qtide.clusters.cluster import NotEnoughNodes
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.clusters.slurm.companion import Companion, ControllerAway
 from qtide.clusters.slurm.queue import entries
 from qtide.programs.job import Job
+from qtide.slurm import Slurm, SlurmFailed
 from qtide.world.real import RealWorld
 
 AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.slurm import Slurm, SlurmFailed
 
 JOBS = ("squeue", "--noheader", "--format=%i|%T|%D|%S|%e|%r|%N|%k")
 """The comment stands last: nothing that a user wrote can move another field."""

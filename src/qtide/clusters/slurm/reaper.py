@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from qtide.clusters.slurm.commands import Slurm
 from qtide.clusters.slurm.mark import Driver
 from qtide.clusters.slurm.queue import entries
+from qtide.slurm import Slurm
 
 
 async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:

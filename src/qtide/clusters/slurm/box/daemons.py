@@ -15,8 +15,8 @@ from qtide.clusters.slurm.box.configuration import LOOPBACK, gres_conf, slurm_co
 from qtide.clusters.slurm.box.layout import Layout, Plan
 from qtide.clusters.slurm.box.packages import program
 from qtide.clusters.slurm.box.processes import PAUSE
-from qtide.clusters.slurm.commands import environment
 from qtide.errors import QtideError
+from qtide.slurm import environment
 
 START_LIMIT = 30.0
 """Seconds in which each daemon has to be there."""

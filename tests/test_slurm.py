@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
 from qtide.clusters.slurm.options import Options
+from qtide.slurm import Slurm, SlurmFailed, environment, reason
 from qtide.world.real import RealWorld
 from tests.clusters.slurm.stage import Stage
 
