@@ -135,6 +135,24 @@ def test_a_job_that_waits_says_why_and_until_when(ada: Caller, bob: Caller) -> N
     assert ada("GET", f"jobs/{job}")["timeline"][-1]["status"] == "cancelled"
 
 
+def test_a_job_says_that_its_device_is_in_maintenance(service: LocalService, ada: Caller) -> None:
+    operator = service.operator()
+    operator.ask("POST", "/v1/devices/crowded/drain", form={"reason": "new cables"})
+    try:
+        job = handed_in(ada, "crowded")
+        [message] = ada("GET", f"jobs/{job}")["messages"]
+        assert message["message"] == "the job waits, as the device is in maintenance"
+        assert ada("GET", "quantum-computers/crowded/health")["healthy"] is False
+    finally:
+        operator.ask("POST", "/v1/devices/crowded/resume")
+    assert ended(ada, job)["status"] == "completed"
+
+
+def test_the_answer_on_a_short_job_is_held_until_its_end(ada: Caller) -> None:
+    job = handed_in(ada)
+    assert ada("GET", f"jobs/{job}")["status"] == "completed"
+
+
 def test_a_job_on_the_device_is_cancelled(ada: Caller) -> None:
     with busy(ada) as job:
         assert ada("GET", f"jobs/{job}")["status"] in ("waiting", "processing")

@@ -30,6 +30,7 @@ WHY = {
     "calibration": "the device is being calibrated",
     "quota": "the quota is used up for today",
 }
+UNKNOWN_END = ("down", "maintenance")
 LONGEST_NAME = 200
 
 
@@ -59,6 +60,13 @@ class CircuitRequest(BaseModel):
         except ValidationError as error:
             raise RequestValidationError(error.errors(include_input=False)) from None
 
+    @classmethod
+    def schema_inline(cls) -> dict[str, Any]:
+        """For OpenAPI, which knows no definitions beside its own."""
+        schema = cls.model_json_schema()
+        schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
+        return schema
+
     @property
     def name(self) -> str:
         """The first circuit's name, for lists of tasks."""
@@ -85,8 +93,8 @@ def described(broker: Broker, task: Task) -> dict[str, Any]:
 def ends_within(broker: Broker, task: Task, seconds: float) -> bool:
     """Whether a task should be over soon: then it is worth while to hold an answer for it."""
     outlook = broker.outlook(task)
-    runs_or_comes = outlook.get("reason") in (None, "queue")
-    return runs_or_comes and outlook.get("expected_end", 0.0) - time.time() <= seconds
+    foreseeable = outlook.get("reason") not in UNKNOWN_END
+    return foreseeable and outlook.get("expected_end", 0.0) - time.time() <= seconds
 
 
 def _compilation(broker: Broker, task: Task) -> dict[str, Any] | None:
@@ -110,8 +118,9 @@ def _entry(status: str, at: float) -> dict[str, Any]:
 
 def _messages(outlook: dict[str, Any]) -> list[dict[str, str]]:
     """Why a task waits, and until when: nobody should take it for stuck."""
-    said = f"the job waits, as {WHY[outlook['reason']]}"
-    if start := outlook.get("expected_start"):
+    reason, start = outlook["reason"], outlook.get("expected_start")
+    said = f"the job waits, as {WHY[reason]}"
+    if start is not None and reason not in UNKNOWN_END:
         said += f"; it should start at {_moment(start)}, in {max(0.0, start - time.time()):.1f} s"
     return [{"source": SOURCE, "message": said}]
 

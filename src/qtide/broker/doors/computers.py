@@ -54,7 +54,7 @@ class Computer:
 
     def health(self) -> dict[str, Any]:
         """Whether tasks are begun now, or will be after a pause that was planned."""
-        healthy = self.machine.state in ("idle", "busy", "calibration")
+        healthy = self.machine.why_waiting() in ("queue", "calibration")
         return {"healthy": healthy, "updated_at": _moment()}
 
     def static_architecture(self) -> dict[str, Any]:

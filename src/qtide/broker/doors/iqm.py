@@ -43,7 +43,7 @@ Timeout = Annotated[float, Query(alias="timeout_seconds", ge=0)]
 BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": CircuitRequest.model_json_schema()}},
+        "content": {"application/json": {"schema": CircuitRequest.schema_inline()}},
     }
 }
 
