@@ -273,3 +273,16 @@ def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:
     with pytest.raises(ServiceFailed, match="were purged"):
         client.task(task.id)
     assert client.ask("GET", "/v1/usage")[0]["qpu_seconds"] > 0
+
+
+def test_a_device_without_a_profile_is_learnt_and_given_one_task_at_a_time(
+    service: LocalService,
+) -> None:
+    client = service.client("sue")
+    first = client.submit(MODEL, "annealer", shots=10)
+    assert first.said["expected_seconds"] > 0
+    first.result(20)
+    later = client.submit(MODEL, "annealer", shots=10)
+    later.result(20)
+    assert 0 < later.said["expected_seconds"] < 0.5
+    assert later.said["qpu_seconds"] < 0.5, "nobody waits for a time that was only learnt"

@@ -18,6 +18,7 @@ from typing import Any
 from qtide.broker import records
 from qtide.broker.checker import Checker
 from qtide.broker.configuration import DeviceSetup
+from qtide.broker.estimate import Estimate
 from qtide.broker.policies import POLICIES, Shares
 from qtide.broker.process import Process, WorkerLost
 from qtide.broker.roster import Outlook, Roster
@@ -62,6 +63,7 @@ class Machine:
         self.checker = Checker(setup, self._log)
         self._store = store
         self._since = time.time()
+        self._estimate = Estimate()
         self._process: Process | None = None
         self._wake = asyncio.Event()
         self._cancelling: set[str] = set()
@@ -87,9 +89,11 @@ class Machine:
         return self._process is not None and begins
 
     def seconds(self, payload_s: float | None, size: int, shots: int) -> float:
-        """How long a task should occupy the device."""
+        """How long a task should occupy the device, if its payload does not say so itself."""
         if payload_s is not None:
             return payload_s
+        if self.setup.profile is None:
+            return self._estimate.seconds(size)
         return self.profile.payload_s + self.profile.shot_s * shots * size
 
     def add(self, task: Task) -> None:
@@ -131,9 +135,10 @@ class Machine:
         if task.id in self.roster.waiting:
             self.roster.withdraw(task)
             return True
-        self._cancelling.add(task.id)
-        if self._process is not None:
-            self._process.send({"cancel": _ticket(task)})
+        if task.id in self.roster.handed:
+            self._cancelling.add(task.id)
+            if self._process is not None:
+                self._process.send({"cancel": _ticket(task)})
         return False
 
     async def run(self) -> None:
@@ -215,9 +220,15 @@ class Machine:
         payloads = await self._surely(records.hand_over(tasks, now))
         for task, payload in zip(tasks, payloads, strict=True):
             if self._process is not None and task.id in self.roster.handed:
-                self._process.send(_order(task), payload)
+                self._process.send(self._order(task), payload)
             if task.id in self._cancelling and self._process is not None:
                 self._process.send({"cancel": _ticket(task)})
+
+    def _order(self, task: Task) -> Header:
+        """What the worker is told; only an emulated device lets the time of its profile pass."""
+        timed = self.setup.profile is not None or task.format == "burst"
+        words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
+        return words | {"seed": task.seed, "seconds": task.seconds if timed else 0.0}
 
     def _hear(self, header: Header, body: bytes) -> None:
         """A task was begun, or is over. Whoever was handed over before may not answer any more."""
@@ -245,6 +256,8 @@ class Machine:
             timer.cancel()
         self._cancelling.discard(task.id)
         answer = Parcel(header["format"], body) if "format" in header else None
+        if answer and task.format != "burst":
+            self._estimate.learn(task.size, header["seconds"])
         state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
         error = header.get("refused") or header.get("error")
         self._start(self.finish(task, state, header["seconds"], error, answer))
@@ -325,8 +338,3 @@ class Machine:
 def _ticket(task: Task) -> str:
     """What an answer is known by: of which attempt it is counts."""
     return f"{task.id}:{task.attempts}"
-
-
-def _order(task: Task) -> Header:
-    words = {"ticket": _ticket(task), "format": task.format}
-    return words | {"shots": task.shots, "seed": task.seed, "seconds": task.seconds}

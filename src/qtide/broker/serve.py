@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -61,6 +62,7 @@ class Server(uvicorn.Server):
 def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
+    _allow_many_connections()
     lock = _alone(configuration.folder)
     broker = Broker(configuration)
     listener = _listen(configuration)
@@ -83,6 +85,12 @@ def serve(configuration: Configuration) -> None:
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, broker).serve([listener]))
     lock.close()
+
+
+def _allow_many_connections() -> None:
+    """Every client that waits holds one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _alone(folder: Path) -> IO[bytes]:

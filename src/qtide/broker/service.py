@@ -329,11 +329,10 @@ class Broker:
     async def _keep_house(self) -> None:
         while True:
             self._admit_over_quota()
-            before = time.time() - 86_400 * self.configuration.retention_days
-            purged = await self.store.write(records.purge(before))
-            if purged:
-                log.info("purged", extra={"tasks": purged})
             await self.store.write(tokens.sweep)
+            before = time.time() - 86_400 * self.configuration.retention_days
+            while purged := await self.store.write(records.purge(before)):
+                log.info("purged", extra={"tasks": purged})
             await asyncio.sleep(HOUSEKEEPING)
 
 

@@ -40,6 +40,7 @@ CREATE UNIQUE INDEX tasks_by_key ON tasks (user, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_by_state ON tasks (state) WHERE state IN ('queued', 'running');
 CREATE INDEX tasks_by_user ON tasks (user, sequence);
 CREATE INDEX tasks_by_end ON tasks (ended);
+CREATE INDEX tasks_to_purge ON tasks (ended) WHERE payload IS NOT NULL;
 CREATE TABLE tokens (
   digest TEXT PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
   operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL,
