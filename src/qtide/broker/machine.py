@@ -70,23 +70,24 @@ class Machine:
         self._overdue: dict[str, asyncio.TimerHandle] = {}
         self._errands: set[asyncio.Task[None]] = set()
         self._closing = False
+        self._faults = 0
+        self._faulty_until = 0.0
 
     @property
     def state(self) -> str:
         """One of offline, idle, busy, error, maintenance, calibration."""
-        if self._process is None:
+        if self._process is None or time.time() < self._faulty_until:
             return "error" if self.trouble else "offline"
         if self.roster.handed:
             return "busy"
         if self.drained is not None:
             return "maintenance"
-        return "calibration" if self._calibrating(time.time()) else "idle"
+        return "calibration" if self._calibration(time.time()) else "idle"
 
     @property
     def open(self) -> bool:
         """Whether tasks may be begun."""
-        begins = not (self._closing or self.drained is not None or self._calibrating(time.time()))
-        return self._process is not None and begins
+        return self._process is not None and not self._held_back and self._pause(time.time()) == 0
 
     def seconds(self, payload_s: float | None, size: int, shots: int) -> float:
         """How long a task should occupy the device, if its payload does not say so itself."""
@@ -119,11 +120,11 @@ class Machine:
 
     def why_waiting(self) -> str:
         """The reason that a task of the device's queue waits."""
-        if self._process is None:
+        if self._process is None or time.time() < self._faulty_until:
             return "down"
         if self.drained is not None:
             return "maintenance"
-        return "calibration" if self._calibrating(time.time()) else "queue"
+        return "calibration" if self._calibration(time.time()) else "queue"
 
     def drain(self, reason: str | None) -> None:
         """Begin no new task, or go on with them."""
@@ -208,7 +209,8 @@ class Machine:
 
     def _rest(self) -> float | None:
         """How long nothing can be handed over, unless somebody wakes us."""
-        if not self.roster.waiting:
+        full = len(self.roster.handed) >= MOST_AHEAD
+        if not self.roster.waiting or self._held_back or full:
             return None
         now = time.time()
         return max(0.001, self.roster.load(now) - AHEAD, self._pause(now))
@@ -216,9 +218,10 @@ class Machine:
     async def _hand_over(self, tasks: list[Task]) -> None:
         now = time.time()
         for task in tasks:
-            task.state, task.started, task.attempts = State.RUNNING, now, task.attempts + 1
+            task.attempts += 1
         payloads = await self._surely(records.hand_over(tasks, now))
         for task, payload in zip(tasks, payloads, strict=True):
+            task.state, task.started = State.RUNNING, now
             if self._process is not None and task.id in self.roster.handed:
                 self._process.send(self._order(task), payload)
             if task.id in self._cancelling and self._process is not None:
@@ -254,13 +257,27 @@ class Machine:
         self._wake.set()
         if timer := self._overdue.pop(task.id, None):
             timer.cancel()
+        if "fault" in header:
+            self._start(self._pause_for_fault(task, header["fault"]))
+            return
         self._cancelling.discard(task.id)
+        self._faults = 0
         answer = Parcel(header["format"], body) if "format" in header else None
         if answer and task.format != "burst":
             self._estimate.learn(task.size, header["seconds"])
         state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
         error = header.get("refused") or header.get("error")
         self._start(self.finish(task, state, header["seconds"], error, answer))
+
+    async def _pause_for_fault(self, task: Task, why: str) -> None:
+        """The device itself failed on a task: give it a rest, then run the task again."""
+        self._faults += 1
+        rest = min(2.0 ** (self._faults - 1), PAUSE_MOST)
+        self.trouble, self._faulty_until = why, time.time() + rest
+        log.warning("device failed", extra={"device": self.name, "why": why, "rest": rest})
+        if task.attempts > self.setup.retries:
+            task.error = why
+        await self.recover([task])
 
     def _stop(self, task: Task) -> None:
         """A task takes too long: its worker is ended, and it is not run again."""
@@ -323,10 +340,16 @@ class Machine:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    def _calibrating(self, now: float) -> bool:
-        return self._pause(now) > 0
+    @property
+    def _held_back(self) -> bool:
+        """Whether nothing is begun until somebody says so."""
+        return self._closing or self.drained is not None
 
     def _pause(self, at: float) -> float:
+        """How long, from a moment on, nothing is begun: it rests after a fault, or calibrates."""
+        return max(0.0, self._faulty_until - at, self._calibration(at))
+
+    def _calibration(self, at: float) -> float:
         """How long a calibration still lasts at a moment; the first one ends the first period."""
         plan = self.setup.calibration
         if plan is None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from qtide.errors import PhaseError, QtideError
 from qtide.parent import die_with_parent
-from qtide.qpus.devices.device import Device
+from qtide.qpus.devices.device import Device, DeviceAway
 from qtide.qpus.devices.kinds import make
 from qtide.qpus.formats import Parcel, pack, pack_answer, unpack
 from qtide.qpus.payload import PayloadRefused, circuits_in
@@ -140,6 +140,8 @@ class Worker:
                 order.payload, order.header["shots"], int(order.header["seed"])
             )
             packed = pack_answer(answer)
+        except DeviceAway as error:
+            return {"fault": str(error)}, b""
         except (QtideError, PhaseError) as error:
             return {"error": str(error)}, b""
         except Exception as error:

@@ -13,6 +13,10 @@ class DeviceFailed(PhaseError):  # noqa: N818 - what happened
     """The device could not give an answer to a payload that it takes."""
 
 
+class DeviceAway(DeviceFailed):
+    """The device cannot be reached at the moment: it is no fault of the payload's."""
+
+
 class Device(ABC):
     """Computes answers. How long that seems to take is for the timing profile to say.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.errors import UsageError
-from qtide.qpus.devices.device import Device, DeviceFailed
+from qtide.qpus.devices.device import Device, DeviceAway, DeviceFailed
 from qtide.qpus.formats.guard import plain
 from qtide.qpus.formats.iqm import IqmBatch, IqmCircuit
 from qtide.qpus.payload import PayloadRefused
@@ -138,7 +138,9 @@ class IqmServer(Device):
         return f"the IQM server {self._url}"
 
     def _failed(self, error: Exception) -> DeviceFailed:
-        return DeviceFailed(f"{self._place} failed: {plain(error)}")
+        """What its client met; failures of the network are those of the operating system."""
+        kind = DeviceAway if isinstance(error, OSError) else DeviceFailed
+        return kind(f"{self._place} failed: {plain(error)}")
 
 
 def _package() -> Any:
