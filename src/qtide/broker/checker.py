@@ -79,6 +79,8 @@ class Checker:
         async for header, body in process.replies():
             if header["ticket"] != ticket:  # of one that nobody waits for any more
                 continue
+            if "away" in header:
+                raise WorkerLost(f"the payload cannot be checked now: {header['away']}")
             if "refused" in header:
                 raise PayloadRefused(header["refused"])
             return Checked(Parcel(header["format"], body), header["size"])

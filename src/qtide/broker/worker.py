@@ -115,6 +115,8 @@ class Worker:
         try:
             self._device.check(order.payload)
             packed = pack(order.payload)
+        except DeviceAway as error:
+            return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
             return {"ticket": order.ticket, "refused": str(error)}, b""
         size = circuits_in(order.payload)

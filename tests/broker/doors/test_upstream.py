@@ -10,6 +10,7 @@ from qtide.broker.local import LocalService
 from tests.broker.doors.calling import Caller
 from tests.broker.doors.environments import python_with
 from tests.broker.doors.test_iqm import batch, ended, handed_in
+from tests.broker.serving import wait_until
 
 LIMIT = 300.0
 PROJECT = Path(__file__).parents[3]
@@ -20,22 +21,30 @@ url = "{url}"
 quantum_computer = "star"
 token_file = "{token}"
 python = "{python}"
+retries = 100
 """
 
 
 @pytest.fixture(scope="module")
-def nearer(
-    service: LocalService, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalService]:
+def python() -> Path:
+    """With IQM's client and this project; compiled once, as a device has a minute to start."""
+    found = python_with("iqm-client[qiskit]==36.0.0", "--editable", str(PROJECT))
+    subprocess.run([found, "-c", "import iqm.iqm_client"], env={}, check=True, timeout=LIMIT)
+    return found
+
+
+def in_front_of(service: LocalService, folder: Path, python: Path) -> LocalService:
     """A service that holds the only token for the one behind it."""
-    folder = tmp_path_factory.mktemp("nearer")
     token = folder / "token"
     token.write_text(service.token("site"))
-    python = python_with("iqm-client[qiskit]==36.0.0", "--editable", str(PROJECT))
-    # compiled here, once: a device has a minute to start
-    subprocess.run([python, "-c", "import iqm.iqm_client"], env={}, check=True, timeout=LIMIT)
-    device = DEVICE.format(url=service.url, token=token, python=python)
-    with LocalService(folder, device) as served:
+    return LocalService(folder, DEVICE.format(url=service.url, token=token, python=python))
+
+
+@pytest.fixture(scope="module")
+def nearer(
+    service: LocalService, python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalService]:
+    with in_front_of(service, tmp_path_factory.mktemp("nearer"), python) as served:
         yield served
 
 
@@ -58,3 +67,22 @@ def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalS
     circuits[0]["instructions"].insert(0, far)
     said = call("POST", "jobs/upstream/circuit", batch(circuits=circuits), 422)
     assert "cz" in said["message"]
+
+
+def test_a_computer_that_is_away_is_waited_for(python: Path, tmp_path: Path) -> None:
+    for name in ("farther", "nearer"):
+        (tmp_path / name).mkdir()
+    farther = LocalService(tmp_path / "farther", '[devices.star]\nkind = "star"\n').start()
+    try:
+        with in_front_of(farther, tmp_path / "nearer", python) as nearer:
+            operator, call = nearer.operator(), Caller(nearer.url, nearer.token("ada"))
+            operator.ask("POST", "/v1/devices/upstream/drain", form={})
+            job = handed_in(call, "upstream")
+            farther.kill()
+            operator.ask("POST", "/v1/devices/upstream/resume")
+            wait_until(lambda: operator.device("upstream")["state"] == "error")
+            assert farther.url in operator.device("upstream")["reason"]
+            farther.start()
+            wait_until(lambda: ended(call, job)["status"] == "completed")
+    finally:
+        farther.kill()
