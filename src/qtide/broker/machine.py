@@ -25,6 +25,7 @@ from qtide.broker.roster import Outlook, Roster
 from qtide.broker.store import Store, StoreFailed
 from qtide.broker.task import Ending, State, Task
 from qtide.qpus.formats import Parcel
+from qtide.qpus.payload import PayloadRefused
 from qtide.qpus.profile import Profile, profile
 from qtide.wire import Header
 
@@ -88,6 +89,17 @@ class Machine:
     def open(self) -> bool:
         """Whether tasks may be begun."""
         return self._process is not None and not self._held_back and self._pause(time.time()) == 0
+
+    def shots(self, wanted: int | None) -> int:
+        """How often a task is repeated: as wanted, if the device does that, or as it thinks fit."""
+        if wanted is None:
+            return self.profile.shots
+        most = self.properties.get("most", {}).get("shots", wanted)
+        if wanted > most:
+            raise PayloadRefused(
+                f"{self.name} takes 1 to {most} shots, not {wanted}; ask for fewer"
+            )
+        return wanted
 
     def seconds(self, payload_s: float | None, size: int, shots: int) -> float:
         """How long a task should occupy the device, if its payload does not say so itself."""

@@ -110,13 +110,21 @@ def finish(task: Task, ending: Ending, answer: Parcel | None = None) -> Any:
     return action
 
 
+EMPTY = "payload = NULL, request = NULL, answer = NULL, answer_format = 'purged'"
+
+
+def forget(id: str) -> Any:  # noqa: A002 - the column's name
+    """Forget payload and answer of a task; its account stays."""
+    return lambda store: store.execute(f"UPDATE tasks SET {EMPTY} WHERE id = ?", (id,))
+
+
 def purge(before: float) -> Any:
     """Forget payloads and answers of tasks that ended before a moment; their accounts stay.
 
     So many at a time that nobody has to wait for it; gives how many.
     """
     words = (
-        "UPDATE tasks SET payload = NULL, request = NULL, answer = NULL, answer_format = 'purged'"
+        f"UPDATE tasks SET {EMPTY}"
         " WHERE sequence IN (SELECT sequence FROM tasks"
         " WHERE ended < ? AND payload IS NOT NULL LIMIT ?)"
     )

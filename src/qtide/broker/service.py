@@ -101,7 +101,7 @@ class Broker:
             return known
         machine = self.machine(wish.device)
         checked = await machine.checker.check(wish.payload)
-        shots = machine.profile.shots if wish.shots is None else wish.shots
+        shots = machine.shots(wish.shots)
         task = Task(
             id=str(uuid.uuid4()),
             caller=caller,
@@ -199,6 +199,12 @@ class Broker:
         if self._over_quota.pop(id, None) or machine.cancel(task):
             await machine.finish(task, State.CANCELLED)
         return task
+
+    async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
+        """End a task, and forget what it was and what it gave; its account stays."""
+        task = await self.cancel(caller, id)
+        if task.caller.user == caller.user and task.state.over:
+            await self.store.write(records.forget(id))
 
     def outlook(self, task: Task) -> dict[str, Any]:
         """Position, expected start and end, and why the task waits."""

@@ -127,14 +127,18 @@ class Worker:
         began, clock = time.time(), time.monotonic()
         self._outgoing.put(({"began": order.ticket, "at": began}, b""))
         header, body = self._solve(order)
-        with self._changed:
-            end = clock + order.header["seconds"]
-            while not order.cancelled and (rest := end - time.monotonic()) > 0:
-                self._changed.wait(rest)
+        if "format" in header:
+            self._let_pass(order, clock + order.header["seconds"])
         if order.cancelled:
             header, body = {"cancelled": True}, b""
         times = {"began": began, "seconds": time.monotonic() - clock}
         return {"ticket": order.ticket} | times | header, body
+
+    def _let_pass(self, order: Order, end: float) -> None:
+        """Wait for the end of the profile's time, or for a cancellation."""
+        with self._changed:
+            while not order.cancelled and (rest := end - time.monotonic()) > 0:
+                self._changed.wait(rest)
 
     def _solve(self, order: Order) -> Reply:
         try:

@@ -54,9 +54,9 @@ def test_programs_for_an_iqm_machine_run_unchanged(service: LocalService, versio
     assert sum(said["retrieved"].values()) == 300
     assert said["cancelled"] == [True, "CANCELLED"]
     assert said["failed"][:2] == [False, "ERROR"]
-    assert "the star takes 1 to 100000 shots, not 200000" in said["failed"][2]
-    assert said["far too many"]["type"] == "ValidationError"
-    assert "less than or equal to 1000000" in said["far too many"]["said"]
+    assert "occupied the device for more than 0.5 s" in said["failed"][2]
+    assert said["too many"]["type"] == "ValidationError"
+    assert "takes 1 to 100000 shots, not 200000" in said["too many"]["said"]
     assert said["unmeasured"]["type"] == "ValidationError"
     assert "nothing is measured" in said["unmeasured"]["said"]
     assert said["wrong token"]["type"] == REFUSED_TOKEN[version]

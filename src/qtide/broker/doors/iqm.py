@@ -183,9 +183,9 @@ def _jobs(door: APIRouter, broker: Broker, caller_of: Any) -> None:
 
     @door.delete("/jobs/{id}", status_code=204)
     async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
-        """End a job; what it used stays in the accounts, the rest until it is purged."""
+        """End a job and forget it; what it used stays in the accounts."""
         _task(broker, caller, id)
-        await broker.cancel(caller, id)
+        await broker.forget(caller, id)
 
 
 def _artifacts(door: APIRouter, broker: Broker, caller_of: Any) -> None:

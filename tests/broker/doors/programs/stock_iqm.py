@@ -17,7 +17,7 @@ from iqm.qiskit_iqm import (  # type: ignore[import-not-found]  # in an environm
 from qiskit import QuantumCircuit, transpile
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"
-LONG, TOO_MANY, FAR_TOO_MANY = 50_000, 200_000, 2_000_000
+LONG, TOO_LONG, TOO_MANY = 50_000, 5_000, 200_000
 """Shots: ten seconds of the device, more than the device takes, more than anybody does."""
 
 
@@ -88,7 +88,7 @@ def steps(theirs: str) -> dict[str, Any]:
     long = machine.run(circuit, shots=LONG)
     cancelled = long.cancel()
     long.result()
-    failed = backend("quick").run(circuit, shots=TOO_MANY)
+    failed = backend("quick").run(circuit, shots=TOO_LONG)
     failed_result = failed.result()
     return {
         "bell": machine.run(circuit, shots=1000).result().get_counts(),
@@ -97,7 +97,7 @@ def steps(theirs: str) -> dict[str, Any]:
         "retrieved": machine.retrieve_job(theirs).result().get_counts(),
         "cancelled": [cancelled, long.status().name],
         "failed": [failed_result.success, failed.status().name, str(failed.error_message())],
-        "far too many": failure(lambda: machine.run(circuit, shots=FAR_TOO_MANY)),
+        "too many": failure(lambda: machine.run(circuit, shots=TOO_MANY)),
         "unmeasured": failure(lambda: machine.run(transpile(unmeasured(), machine))),
         "wrong token": failure(without_a_right_token),
         "unknown job": failure(lambda: machine.retrieve_job(NOBODYS).result()),
