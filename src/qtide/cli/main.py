@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from asyncio import CancelledError
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,16 +42,7 @@ OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 WITH_PROGRAM = ("run", "submit", "compare")
 """Commands that leave what they do not know to the program they run."""
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Share scarce quantum processors among the jobs of an HPC cluster.",
-)
 
-
-@app.callback()
 def common(
     context: typer.Context,
     config: Annotated[
@@ -66,6 +58,21 @@ def common(
     context.default_map = _settings(config)
 
 
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Share scarce quantum processors among the jobs of an HPC cluster.",
+    )
+    app.callback()(common)
+    for name in names:
+        _add(app, name)
+    return app
+
+
 def main() -> None:
     """Run the command line."""
     words = sys.argv[1:]
@@ -73,9 +80,7 @@ def main() -> None:
         typer.echo(f"qtide {__version__}")
         return
     try:
-        for name in _needed(words):
-            _add(name)
-        app(words, prog_name="qtide")
+        application(_needed(words))(words, prog_name="qtide")
     except QtideError as error:
         if "--traceback" in words:
             raise
@@ -100,7 +105,7 @@ def _needed(words: list[str]) -> list[str]:
     return plain[:1] if plain and plain[0] in COMMANDS else list(COMMANDS)
 
 
-def _add(name: str) -> None:
+def _add(app: typer.Typer, name: str) -> None:
     module, _, attribute = COMMANDS[name].partition(":")
     command = getattr(import_module(f"qtide.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):

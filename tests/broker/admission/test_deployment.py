@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from qtide.broker.admission.deployment import announce, deploy
 from qtide.broker.admission.prolog import Settings
 from qtide.cli.box import box as commands
-from qtide.cli.main import app
+from qtide.cli.main import application
 from qtide.errors import UsageError
 from tests.broker.admission.site import Site
 
@@ -48,7 +48,7 @@ def test_what_an_operator_has_added_stays(tmp_path: Path) -> None:
 def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
     place = tmp_path / "qtide"
     words = ["prolog", str(place), "--service", "https://qpu.example", "--ca", "/etc/ca.pem"]
-    told = CliRunner().invoke(app, words)
+    told = CliRunner().invoke(application(), words)
     assert told.exit_code == 0 and f"TaskProlog={place}/prolog.sh\n" in told.output
     found = Settings.read(place / "service.conf")
     assert (found.url, found.ca) == ("https://qpu.example", "/etc/ca.pem")

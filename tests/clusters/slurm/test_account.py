@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from qtide.cli.main import app
+from qtide.cli.main import application
 from qtide.errors import UsageError
 from qtide.programs.load import located
 from qtide.runs.folder import RunFolder
@@ -37,7 +37,9 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 def shown(run: RunFolder, *more: str) -> str:
-    done = CliRunner().invoke(app, ["show", run.name, "--runs", str(run.path.parent), *more])
+    done = CliRunner().invoke(
+        application(), ["show", run.name, "--runs", str(run.path.parent), *more]
+    )
     assert done.exit_code == 0, done.output
     return done.output
 
