@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from qtide import __version__
-from qtide.broker.doors.access import BEARER, Access
+from qtide.broker.doors.access import Access, describe_tokens
 from qtide.broker.doors.admission import Gate, admission_door
 from qtide.broker.doors.errors import refused
 from qtide.broker.doors.iqm import iqm_door
@@ -31,8 +31,8 @@ def application(broker: Broker) -> FastAPI:
     gate = Gate(broker, register, settings.slurm) if settings.slurm else None
     app = FastAPI(title="qtide", version=__version__, lifespan=_life(broker, gate), redoc_url=None)
     access = Access(register, anonymous=settings.anonymous)
-    app.include_router(native_door(broker, access), dependencies=[Depends(BEARER)])
-    app.include_router(iqm_door(broker, access), dependencies=[Depends(BEARER)])
+    app.include_router(native_door(broker, access))
+    app.include_router(iqm_door(broker, access))
     if gate:
         broker.drains.withhold = gate.withhold
         app.include_router(admission_door(gate))
@@ -40,6 +40,7 @@ def application(broker: Broker) -> FastAPI:
         app.add_exception_handler(kind, refused)
     app.add_middleware(BodyLimit, most=settings.most_bytes)
     _open_to_all(app, broker)
+    describe_tokens(app)
     return app
 
 

@@ -184,7 +184,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
 
 def task_of(row: sqlite3.Row) -> Task:
     """A row as a task."""
-    task = Task(
+    return Task(
         id=row["id"],
         caller=Caller(row["user"], row["account"], row["job"]),
         device=row["device"],
@@ -204,6 +204,3 @@ def task_of(row: sqlite3.Row) -> Task:
         used=row["used"],
         error=row["error"],
     )
-    if task.state.over:
-        task.over.set()
-    return task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import json
 import logging
 import resource
@@ -24,6 +25,8 @@ from qtide.broker.service import Broker
 from qtide.broker.task import Caller
 from qtide.errors import QtideError
 
+GARBAGE = 50_000
+"""Objects made before the collector looks for circles among them."""
 STOP_LIMIT = 10
 """Seconds that open requests have to end in."""
 OPERATOR_TOKEN_LASTS = 365 * 86_400.0
@@ -74,6 +77,7 @@ def serve(configuration: Configuration) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=STOP_LIMIT,
         ssl_certfile=configuration.certificate,
         ssl_keyfile=configuration.key,
@@ -82,6 +86,8 @@ def serve(configuration: Configuration) -> None:
     logging.getLogger(__name__).info("serving", extra={"url": url})
     for number in (signal.SIGINT, signal.SIGTERM):  # what uvicorn repeats once it has stopped
         signal.signal(number, lambda *_: sys.exit(0))
+    gc.freeze()  # what was imported stays: there is no use in looking through it again
+    gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, broker).serve([listener]))
     lock.close()

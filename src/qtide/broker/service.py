@@ -26,7 +26,8 @@ from qtide.broker.quotas import Meter
 from qtide.broker.records import Draft
 from qtide.broker.refusals import CannotPromise, Conflict, NotFound
 from qtide.broker.store import Store
-from qtide.broker.task import Caller, State, Task
+from qtide.broker.task import Caller, State, Task, release
+from qtide.errors import PhaseError, QtideError
 from qtide.qpus.formats import Parcel
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ class Broker:
         self._tasks: dict[str, Task] = {}
         self._over_quota: dict[str, Task] = {}
         self._promising = asyncio.Lock()
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._waiters: set[asyncio.Future[None]] = set()
         self._errands: list[asyncio.Task[Any]] = []
         self.machines = {
             name: Machine(name, setup, self.store, self._shares, folder / "log")
@@ -97,36 +99,14 @@ class Broker:
 
     async def submit(self, caller: Caller, wish: Wish) -> Task:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
-        if (known := self._known(caller, wish)) is not None:
-            return known
-        machine = self.machine(wish.device)
-        checked = await machine.checker.check(wish.payload)
-        shots = machine.shots(wish.shots)
-        task = Task(
-            id=str(uuid.uuid4()),
-            caller=caller,
-            device=machine.name,
-            name=wish.name,
-            format=checked.parcel.format,
-            shots=shots,
-            seed=secrets.randbits(31) if wish.seed is None else wish.seed,
-            size=checked.size,
-            seconds=machine.seconds(checked.seconds, checked.size, shots),
-            submitted=time.time(),
-            priority=wish.priority,
-            max_wait=wish.max_wait,
-        )
-        draft = Draft(checked.parcel, wish.digest, wish.key, wish.request)
-        self._meter.accept(caller)
         try:
-            return await self._accept(machine, task, draft)
-        except BaseException as error:
-            self._meter.count(caller, -1)
-            if isinstance(error, sqlite3.IntegrityError):  # the same key came twice at once
-                known = self._known(caller, wish)
-                if known is not None:
-                    return known
-            raise
+            return await self._submit(caller, wish)
+        except (QtideError, PhaseError, sqlite3.IntegrityError):
+            # a key that was used before is refused by the store, or by a limit before that
+            known = self._known(caller, wish)
+            if known is None:
+                raise
+            return known
 
     def machine(self, name: str) -> Machine:
         """The device of that name."""
@@ -178,17 +158,26 @@ class Broker:
         return request
 
     async def wait(self, task: Task, seconds: float) -> None:
-        """Return when a task is over, or when the time is."""
-        if seconds <= 0 or task.over.is_set():
+        """Return when a task is over, when the time is, or when the service is to stop."""
+        if seconds <= 0 or task.over or self._stopping:
             return
-        waits = {asyncio.ensure_future(each.wait()) for each in (task.over, self._stopping)}
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for each in waits:
-            each.cancel()
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        timer = loop.call_later(seconds, release, waiter)
+        task.waiters.append(waiter)
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            task.waiters.remove(waiter)
+            self._waiters.discard(waiter)
 
     def let_go(self) -> None:
         """Hold no answer back any more: the service is to stop."""
-        self._stopping.set()
+        self._stopping = True
+        for waiter in self._waiters:
+            release(waiter)
 
     async def cancel(self, caller: Caller, id: str) -> Task:  # noqa: A002 - as above
         """End a task: at once if it waits, as soon as the device lets go of it if not."""
@@ -219,6 +208,32 @@ class Broker:
         position, start, end = machine.outlook(task)
         words = {"position": position, "expected_start": start, "expected_end": end}
         return words | {"reason": None if task.state is State.RUNNING else machine.why_waiting()}
+
+    async def _submit(self, caller: Caller, wish: Wish) -> Task:
+        machine = self.machine(wish.device)
+        checked = await machine.checker.check(wish.payload)
+        shots = machine.shots(wish.shots)
+        task = Task(
+            id=str(uuid.uuid4()),
+            caller=caller,
+            device=machine.name,
+            name=wish.name,
+            format=checked.parcel.format,
+            shots=shots,
+            seed=secrets.randbits(31) if wish.seed is None else wish.seed,
+            size=checked.size,
+            seconds=machine.seconds(checked.seconds, checked.size, shots),
+            submitted=time.time(),
+            priority=wish.priority,
+            max_wait=wish.max_wait,
+        )
+        draft = Draft(checked.parcel, wish.digest, wish.key, wish.request)
+        self._meter.accept(caller)
+        try:
+            return await self._accept(machine, task, draft)
+        except BaseException:
+            self._meter.count(caller, -1)
+            raise
 
     def _known(self, caller: Caller, wish: Wish) -> Task | None:
         """The task that was handed in before under the same key."""

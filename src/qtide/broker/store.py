@@ -111,15 +111,11 @@ class Store:
             wishes[0][1].get_loop().call_soon_threadsafe(_tell, outcomes)
 
     def _attempt(self, action: Action[Any]) -> tuple[Any, BaseException | None]:
-        """One write by itself: if it fails, the others go on."""
-        self._connection.execute("SAVEPOINT one")
+        """One write by itself: a statement that breaks a rule is undone, the others go on."""
         try:
             return action(self._connection), None
-        except (sqlite3.IntegrityError, QtideError) as error:
-            self._connection.execute("ROLLBACK TO one")
+        except sqlite3.IntegrityError as error:
             return None, error
-        finally:
-            self._connection.execute("RELEASE one")
 
 
 def connect(file: Path) -> sqlite3.Connection:

@@ -74,16 +74,29 @@ class Task:
     error: str | None = None
     answer: Parcel | None = field(default=None, repr=False)
     """Kept for those who wait for it; everybody else reads it from the store."""
-    over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list, repr=False)
+    """Who wants to hear of its end."""
 
     def end(self, ending: Ending, answer: Parcel | None) -> None:
         """Be over, for everybody to see."""
         self.answer = answer
         self.state, self.ended, self.used = ending.state, ending.at, ending.used
         self.error = ending.error
-        self.over.set()
+        for waiter in self.waiters:
+            release(waiter)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state.over
 
     @property
     def latest(self) -> float | None:
         """The moment until which it was promised to start."""
         return None if self.max_wait is None else self.submitted + self.max_wait
+
+
+def release(waiter: asyncio.Future[None]) -> None:
+    """Let somebody wait no longer, whoever was faster."""
+    if not waiter.done():
+        waiter.set_result(None)

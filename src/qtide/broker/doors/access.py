@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import Request
-from fastapi.security import HTTPBearer
+from typing import Any
+
+from fastapi import FastAPI, Request
 
 from qtide.broker.doors.errors import Forbidden
 from qtide.broker.task import Caller
@@ -45,5 +46,15 @@ def operator_of(caller: Caller) -> Caller:
     return caller
 
 
-BEARER = HTTPBearer(auto_error=False, description="A token of `qtide token`, or of a job.")
-"""Describes the scheme in OpenAPI; `Access` does the work."""
+def describe_tokens(app: FastAPI) -> None:
+    """Say in the description that tokens are wanted; a dependency would cost every request."""
+    describe = app.openapi
+    scheme = {"type": "http", "scheme": "bearer", "description": "Of `qtide token`, or a job's."}
+
+    def described() -> dict[str, Any]:
+        page = describe()
+        page.setdefault("components", {})["securitySchemes"] = {"token": scheme}
+        page["security"] = [{"token": []}]
+        return page
+
+    app.openapi = described  # type: ignore[method-assign]  # FastAPI's own way

@@ -20,8 +20,8 @@ class BodyLimit:
         await self._app(scope, receive, send)
 
     def _counting(self, scope: Scope, receive: Receive) -> Receive:
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        said = int(length) if length.isdigit() else 0
+        lengths = [int(value) for name, value in scope["headers"] if name == b"content-length"]
+        said = max(lengths, default=0)
         seen = 0
 
         async def counted() -> Message:

@@ -192,18 +192,25 @@ def device_described(machine: Machine) -> dict[str, Any]:
 
 
 def _wish(form: Submission, key: str | None) -> Wish:
-    digest = sha256(form.model_dump_json().encode()).hexdigest() if key else ""
+    payload = _payload(form)
     return Wish(
         device=form.device,
-        payload=Parcel(form.format, _payload(form)),
+        payload=Parcel(form.format, payload),
         shots=form.shots,
         seed=form.seed,
         name=form.name,
         priority=form.priority,
         max_wait=form.max_wait,
         key=key,
-        digest=digest,
+        digest=_digest(form, payload) if key else "",
     )
+
+
+def _digest(form: Submission, payload: bytes) -> str:
+    """What tells two requests under one key apart."""
+    terms = (form.device, form.format, form.shots, form.seed, form.name)
+    rest = (form.priority, form.max_wait)
+    return sha256(json.dumps([*terms, *rest]).encode() + payload).hexdigest()
 
 
 def _payload(form: Submission) -> bytes:
