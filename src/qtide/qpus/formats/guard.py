@@ -6,6 +6,7 @@ of them; only that is read here.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import resource
@@ -83,6 +84,7 @@ def _confine() -> None:
     most = pages * resource.getpagesize() + READING_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()  # a reader's death is expected, and no news for the log
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
