@@ -36,7 +36,7 @@ def whole_site(packages: None) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     folder.chmod(0o755)  # jobs of other users look into it
     try:
-        box.up(folder, nodes=1, qpus=2)
+        box.up(folder, nodes=1, qpus=2, service="http://127.0.0.1:9")
         yield Site(folder)
     finally:
         box.down(folder)

@@ -57,6 +57,7 @@ def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
 def test_a_box_that_is_up_can_be_told_of_a_service(site: Site) -> None:
     place = site.conf.parent / "service.conf"
     words = ["up", "--folder", str(site.folder), "--nodes", "1", "--qpus", "2"]
+    place.unlink()
     assert CliRunner().invoke(commands, words).exit_code == 0
     assert not place.exists()
     told = CliRunner().invoke(commands, [*words, "--service", "http://127.0.0.1:8080"])

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qtide.broker.admission.deployment import announce
-from qtide.clusters.slurm.box.daemons import free_ports, node_states, prepare, start
+from qtide.clusters.slurm.box.daemons import free_ports, give_tokens, node_states, prepare, start
 from qtide.clusters.slurm.box.layout import Layout, Plan
 from qtide.clusters.slurm.box.packages import require
 from qtide.clusters.slurm.box.processes import daemons, end, offspring
@@ -64,7 +63,7 @@ def up(
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:
-            announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
+            give_tokens(layout, service)
         return there
 
 

@@ -37,7 +37,6 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 # tasks that hold a virtual QPU get a token of the service, once one is named in service.conf
-TaskProlog={layout.conf.parent}/prolog.sh
 # quick decisions: nobody but you is waiting
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 ReturnToService=2

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from qtide.broker.admission.deployment import deploy
+from qtide.broker.admission.deployment import announce, deploy
 from qtide.clusters.slurm.box.configuration import LOOPBACK, gres_conf, slurm_conf, slurmdbd_conf
 from qtide.clusters.slurm.box.layout import Layout, Plan
 from qtide.clusters.slurm.box.packages import program
@@ -45,7 +45,6 @@ def prepare(layout: Layout, plan: Plan) -> None:
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
     _write_secret(layout.key, secrets.token_bytes(128))
-    deploy(layout.conf.parent)
     layout.conf.write_text(slurm_conf(layout, plan))
     (layout.conf.parent / "gres.conf").write_text(gres_conf(plan))
     if plan.accounting:
@@ -64,6 +63,16 @@ def start(layout: Layout, plan: Plan) -> None:
     for name in plan.node_names:
         _launch(layout, "slurmd", "-N", name, "-f", str(layout.conf))
     _until(lambda: _all_idle(layout, plan), layout, "slurmd")
+
+
+def give_tokens(layout: Layout, service: str) -> None:
+    """Let jobs get tokens of a service; without one, no task waits for a prolog."""
+    announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
+    line = f"TaskProlog={deploy(layout.conf.parent)}\n"
+    known = layout.conf.read_text()
+    if line not in known:
+        layout.conf.write_text(known + line)
+        _ask(layout, "scontrol", "reconfigure")
 
 
 def node_states(layout: Layout) -> dict[str, str]:
