@@ -136,3 +136,5 @@ def test_whoever_started_the_service_needs_no_variables(service: LocalService) -
     (place / "access.json").write_text(access.read_text())
     assert access.stat().st_mode & 0o077 == 0
     assert "dev" in qtide("devices", XDG_STATE_HOME=str(home)).stdout
+    named = qtide("devices", "--url", service.url, XDG_STATE_HOME=str(home))
+    assert "dev" in named.stdout, named.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,19 +30,24 @@ class Access:
 
 def find_access(url: str | None = None, token: str | None = None) -> Access:
     """What was given, else what the environment says, else the service started by this user."""
-    url, token = url or os.environ.get(URL), token or os.environ.get(TOKEN)
-    if url:
-        return Access(url.rstrip("/"), token, os.environ.get(AUTHORITY))
-    for file in access_files():
-        try:
-            known = json.loads(file.read_text())
-            return Access(known["url"], token or known["token"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+    url = (url or os.environ.get(URL, "")).rstrip("/")
+    token = token or os.environ.get(TOKEN)
+    own = next((each for each in _own() if url in ("", each.url)), None)
+    if url or own:
+        found = own or Access(url)
+        return Access(found.url, token or found.token, os.environ.get(AUTHORITY))
     raise UsageError(
         f"there is no vQPU service to speak to: set {URL} (and {TOKEN}), "
         "or start one: qtide serve --demo"
     )
+
+
+def _own() -> Iterator[Access]:
+    """The services that this user started."""
+    for file in access_files():
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(file.read_text())
+            yield Access(known["url"], known["token"])
 
 
 def access_files() -> list[Path]:
