@@ -20,13 +20,13 @@ from typing import Any
 
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.broker.local import LocalService
-from qtide.broker.store import connect
 from qtide.client.client import Client
-from qtide.qpus.payload import Burst
+from qtide.payloads.payload import Burst
+from qtide.service.store import connect
+from qtide.testing.service import LocalService
 
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.broker.doors.environments import python_with
+from tests.service.apis.environments import python_with
 
 DEVICE = '[devices.dev]\nkind = "burst"\npolicy = "fifo"\nretries = 1000\n'
 STAR = '[devices.star]\nkind = "star"\nprofile = "annealer"\n'
@@ -59,11 +59,11 @@ def main() -> None:
     parts = (gaps, throughput, stock_client, closed_loop, kills)
     for number, part in enumerate(parts, 1):
         print(f"{number} of {len(parts)}: {part.__name__.replace('_', ' ')}", file=sys.stderr)
-        with tempfile.TemporaryDirectory(prefix="qtide-broker-") as folder:
+        with tempfile.TemporaryDirectory(prefix="qtide-service-") as folder:
             devices = STAR if part is stock_client else DEVICE
             with LocalService(Path(folder), devices) as service:
                 claims += part(service)
-    conclude("broker", claims)
+    conclude("service", claims)
 
 
 def gaps(service: LocalService) -> list[Claim]:

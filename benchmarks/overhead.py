@@ -23,10 +23,10 @@ from claims import Claim, at_least, at_most, conclude
 from qtide import task
 from qtide.clusters.cluster import Work
 from qtide.clusters.local import LocalCluster
-from qtide.ledger import Ledger
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
 from qtide.programs.journal import Journal, Record
-from qtide.programs.values import Values
 from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld
 

@@ -22,14 +22,13 @@ from statistics import median, quantiles
 
 from claims import at_most, conclude
 
-from qtide import task
+from qtide import box, task
 from qtide.clusters.cluster import Work
-from qtide.clusters.slurm import box
-from qtide.clusters.slurm.cluster import SlurmCluster
-from qtide.ledger import Ledger
-from qtide.programs.job import Job
-from qtide.programs.values import Values
-from qtide.slurm import environment
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
+from qtide.slurm.cluster import SlurmCluster
+from qtide.slurm.commands import environment
 from qtide.world.real import RealWorld
 
 ROUNDS = 20

@@ -14,7 +14,7 @@ from claims import Claim, at_most, conclude
 from rich.console import Console
 
 from qtide.ledger.metrics import Metrics
-from qtide.ledger.table import Row, rich_table
+from qtide.report.table import Row, rich_table
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies import STRATEGIES

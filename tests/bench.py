@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
-from qtide.ledger import Interval, Ledger
-from qtide.programs.job import Job
-from qtide.programs.values import Values
-from qtide.qpus.devices.annealer import Annealer
-from qtide.qpus.emulated import EmulatedQpu
-from qtide.qpus.profile import Profile
+from qtide.devices.annealer import Annealer
+from qtide.devices.profile import Profile
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.leases.emulated import EmulatedQpu
+from qtide.ledger.ledger import Interval, Ledger
 from qtide.strategies import Site
 from qtide.world.virtual import VirtualWorld
 

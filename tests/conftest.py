@@ -1,10 +1,20 @@
-"""Profiles of the property-based tests: hundreds of cases by default, 10,000 by `make soak`."""
+"""What all tests share: fixtures of Slurm, its marker, and the profiles of property-based tests."""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.slurm.fixtures", "tests.service.admission.fixtures"]
 
 common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", common, max_examples=200, derandomize=True)
 settings.register_profile("soak", common, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs Slurm's packages, or root, is marked so: `-m "not slurm"` is for a laptop."""
+    for item in items:
+        if "packages" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slurm)

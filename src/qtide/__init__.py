@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qtide.version import __version__ as __version__  # for `qtide.__version__`
+
 if TYPE_CHECKING:
     from qtide.client.handle import qpu
     from qtide.clusters.pretend import pretend
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from qtide.programs.program import program
 
 __all__ = ["classical", "pretend", "program", "qpu", "quantum", "task", "together"]
-__version__ = "0.1.0"
+
 
 _HOMES = {
     "pretend": "qtide.clusters.pretend",

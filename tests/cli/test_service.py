@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from qtide.broker.local import LocalService
-from qtide.qpus.payload import Burst
-from tests.broker.serving import wait_until
+from qtide.payloads.payload import Burst
+from qtide.testing.service import LocalService
+from tests.service.serving import wait_until
 
 DEVICES = '[devices.dev]\nkind = "burst"\n'
 

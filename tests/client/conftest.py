@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from qtide.broker.local import LocalService
 from qtide.client.client import Client
+from qtide.testing.service import LocalService
 
 DEVICES = """
 [devices.star]

@@ -8,10 +8,10 @@ from qiskit import QuantumCircuit, transpile
 from qiskit.primitives import BackendSamplerV2
 from qiskit.providers import JobStatus
 
-from qtide.broker.local import LocalService
 from qtide.client.backend import Backend
 from qtide.client.client import Client, ServiceFailed, TaskFailed
 from qtide.errors import UsageError
+from qtide.testing.service import LocalService
 from tests.client.circuits import bell, distance, three_registers
 
 ELSEWHERE = """

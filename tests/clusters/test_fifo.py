@@ -8,7 +8,7 @@ import pytest
 from qtide import pretend, task
 from qtide.clusters.cluster import NodeLost, NotEnoughNodes, Work
 from qtide.clusters.simulated import Delays, Loss
-from qtide.ledger import check
+from qtide.ledger.invariant import check
 from tests.bench import Bench
 
 

@@ -16,11 +16,11 @@ from qtide import classical, task
 from qtide.clusters.cluster import Allocation, NodeLost, Work
 from qtide.clusters.link import SILENCE, TaskFailed
 from qtide.clusters.local import Limits, LocalCluster
-from qtide.ledger import Ledger
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
 from qtide.programs.phase import Task
-from qtide.programs.values import Values
-from qtide.strategies.crew import Crew
+from qtide.strategies.node_pool import NodePool
 from qtide.world.real import RealWorld
 from tests.clusters import remote
 
@@ -187,11 +187,11 @@ def test_an_agent_that_says_nothing_is_a_lost_node(tmp_path: Path) -> None:
 
 def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None:
     async def main(lab: Lab) -> list[Any]:
-        crew = Crew(lab.world, lab.cluster, lab.job, most=2)
-        crew.join(lab.allocation)
+        pool = NodePool(lab.world, lab.cluster, lab.job, most=2)
+        pool.join(lab.allocation)
         phase = classical(task(remote.die_once, str(tmp_path / "marker")), task(remote.add, 1))
-        results = await crew.run(phase, "1")
-        await crew.dismiss()
+        results = await pool.run(phase, "1")
+        await pool.dismiss()
         return results
 
     assert play(tmp_path, main, nodes=2) == ["survived", 1]
@@ -199,12 +199,12 @@ def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None
 
 def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
     async def main(lab: Lab) -> None:
-        crew = Crew(lab.world, lab.cluster, lab.job, most=1)
-        crew.join(lab.allocation)
+        pool = NodePool(lab.world, lab.cluster, lab.job, most=1)
+        pool.join(lab.allocation)
         try:
-            await crew.run(classical(task(os.kill, 0, signal.SIGKILL)), "1")
+            await pool.run(classical(task(os.kill, 0, signal.SIGKILL)), "1")
         finally:
-            await crew.dismiss()
+            await pool.dismiss()
 
     with pytest.raises(NodeLost) as caught:
         play(tmp_path, main)
@@ -264,10 +264,10 @@ def test_memory_and_cores_are_limited(tmp_path: Path) -> None:
 
 def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:
     async def main(lab: Lab) -> list[Any]:
-        crew = Crew(lab.world, lab.cluster, lab.job, most=2)
-        crew.join(lab.allocation)
-        results = await crew.run(classical(task(remote.who).on(2)), "1")
-        await crew.dismiss()
+        pool = NodePool(lab.world, lab.cluster, lab.job, most=2)
+        pool.join(lab.allocation)
+        results = await pool.run(classical(task(remote.who).on(2)), "1")
+        await pool.dismiss()
         return results
 
     assert play(tmp_path, main, nodes=2) == [[(0, 2), (1, 2)]]

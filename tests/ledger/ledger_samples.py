@@ -3,7 +3,10 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from qtide.ledger import Group, Interval, Panel, measure
+from qtide.ledger.ledger import Interval
+from qtide.ledger.metrics import measure
+from qtide.report.page import Group
+from qtide.report.panel import Panel
 
 STRATEGIES = ("static", "malleable", "workflow", "split", "elastic")
 

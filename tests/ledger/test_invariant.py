@@ -3,7 +3,8 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qtide.ledger import Interval, check
+from qtide.ledger.invariant import check
+from qtide.ledger.ledger import Interval
 from tests.ledger.ledger_samples import some, two_jobs, valid_ledgers
 
 

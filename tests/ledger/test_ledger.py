@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.ledger import Interval, Ledger, read
+from qtide.ledger.ledger import Interval, Ledger, read
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@ import json
 import pytest
 from hypothesis import given
 
-from qtide.ledger import Interval, JobTime, Metrics, measure
+from qtide.ledger.ledger import Interval
+from qtide.ledger.metrics import JobTime, Metrics, measure
 from tests.ledger.ledger_samples import some, two_jobs, valid_ledgers
 
 

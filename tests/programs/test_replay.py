@@ -7,13 +7,13 @@ import pytest
 
 from qtide import classical, program, quantum, task, together
 from qtide.errors import QtideError
-from qtide.ledger import Ledger
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Classical, Quantum
 from qtide.programs.program import Program
 from qtide.programs.replay import Replay
-from qtide.programs.values import Values
 from qtide.world.virtual import VirtualWorld
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide import classical, program, quantum, task
-from qtide.qpus.payload import Burst
+from qtide.payloads.payload import Burst
 
 
 def count(folder: str, number: int) -> int:

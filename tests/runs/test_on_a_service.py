@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from qtide.broker.local import LocalService
-from qtide.broker.store import connect
+from qtide.service.store import connect
 from qtide.strategies import STRATEGIES
+from qtide.testing.service import LocalService
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]

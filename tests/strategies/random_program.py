@@ -14,7 +14,7 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from qtide import classical, pretend, program, quantum, task, together
-from qtide.qpus.payload import Burst
+from qtide.payloads.payload import Burst
 
 RAN: list[str] = []
 """The keys of the phases whose tasks were called."""

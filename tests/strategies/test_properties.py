@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
-from qtide.ledger import check
+from qtide.devices.annealer import Annealer
+from qtide.leases.emulated import EmulatedQpu
+from qtide.ledger.invariant import check
 from qtide.programs.journal import Journal
-from qtide.qpus.devices.annealer import Annealer
-from qtide.qpus.emulated import EmulatedQpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.site import Ground

@@ -9,10 +9,11 @@ import pytest
 from qtide import classical, pretend, quantum, task, together
 from qtide.clusters.cluster import NotEnoughNodes
 from qtide.clusters.simulated import Delays
-from qtide.ledger import Metrics, check, measure
+from qtide.ledger.invariant import check
+from qtide.ledger.metrics import Metrics, measure
+from qtide.payloads.payload import Burst
 from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
-from qtide.qpus.payload import Burst
 from qtide.strategies import STRATEGIES, Site, Terms, strategy
 from tests.bench import Bench
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from qtide import box as boxes
 from qtide.cli import options
 from qtide.cli.console import as_json
-from qtide.clusters.slurm import box as boxes
 from qtide.errors import QtideError
 
 box = typer.Typer(

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from qtide import __version__
 from qtide.errors import QtideError, UsageError
+from qtide.version import __version__
 
 CONFIG = Path("qtide.toml")
 INTERRUPTED = 130

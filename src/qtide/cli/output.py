@@ -9,7 +9,7 @@ from qtide.cli.console import as_json, err, out
 from qtide.cli.progress import Progress
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
-from qtide.ledger.table import Row, rich_table
+from qtide.report.table import Row, rich_table
 from qtide.runs.comparison import Case
 from qtide.runs.driver import Outcome, plain, sentence
 from qtide.runs.folder import RunFolder

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from qtide.broker.admission.deployment import announce, deploy
 from qtide.cli import options
 from qtide.cli.console import as_json
+from qtide.slurm.prolog.deployment import announce, deploy
 
 
 def prolog(

@@ -6,8 +6,8 @@ import asyncio
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
-from qtide.clusters.slurm.reaper import reap as end_orphans
-from qtide.slurm import Slurm
+from qtide.slurm.commands import Slurm
+from qtide.slurm.reaper import reap as end_orphans
 
 
 def reap(json: options.Json = False) -> None:

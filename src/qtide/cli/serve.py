@@ -27,8 +27,8 @@ def serve(
     Example: qtide serve --demo
     """
     try:
-        from qtide.broker.configuration import demonstration, read_configuration
-        from qtide.broker.serve import serve as run
+        from qtide.service.configuration import demonstration, read_configuration
+        from qtide.service.server import serve as run
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{error.name} is missing: install the service's part with pip install 'qtide[serve]'"

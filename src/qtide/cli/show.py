@@ -12,9 +12,9 @@ import typer
 from qtide.cli import options
 from qtide.cli.console import as_json, out
 from qtide.errors import QtideError
+from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger
 from qtide.ledger.metrics import Metrics, measure
-from qtide.programs.job import Job
 from qtide.runs.folder import RunFolder
 
 
@@ -81,8 +81,8 @@ def _word_of_slurm(job: str | None) -> str:
     """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
     if job is None:
         return ""
-    from qtide.clusters.slurm.queue import entries
-    from qtide.slurm import Slurm
+    from qtide.slurm.commands import Slurm
+    from qtide.slurm.queue import entries
 
     try:
         found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
@@ -95,7 +95,7 @@ def _slurm(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
     """What Slurm charges for a run on it, beside what it held; if Slurm is away, that."""
     if run.spec.cluster.partition(":")[0] != "slurm":
         return {}
-    from qtide.clusters.slurm.account import accounts
+    from qtide.slurm.account import accounts
 
     job = Job(run.name, Ledger(run.name, time.time), run.values)
     try:

@@ -41,8 +41,8 @@ def new(
 
     Example: qtide token new alice --account physics --days 30 > token; export QTIDE_TOKEN
     """
-    from qtide.broker.task import Caller
-    from qtide.broker.tokens import issue
+    from qtide.service.task import Caller
+    from qtide.service.tokens import issue
 
     caller = Caller(user or getpass.getuser(), account, operator=operator)
     made, write = issue(caller, DAY * days, name)
@@ -60,7 +60,7 @@ def list_tokens(state: State = HOME, json: options.Json = False) -> None:
 
     Example: qtide token list
     """
-    from qtide.broker.tokens import valid
+    from qtide.service.tokens import valid
 
     with _store(state) as store:
         rows = [
@@ -87,7 +87,7 @@ def revoke(
 
     Example: qtide token revoke 1f3b5c7d9e0a
     """
-    from qtide.broker.tokens import revoke as end
+    from qtide.service.tokens import revoke as end
 
     if len(digest) < 8:
         raise UsageError("give at least 8 characters of the digest; see them: qtide token list")
@@ -100,7 +100,7 @@ def revoke(
 
 @contextmanager
 def _store(state: Path) -> Iterator[Connection]:
-    from qtide.broker.store import connect
+    from qtide.service.store import connect
 
     file = state.expanduser() / "store.sqlite"
     if not file.is_file():

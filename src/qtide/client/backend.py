@@ -9,11 +9,11 @@ from qiskit import QuantumCircuit
 from qiskit.providers import BackendV2, Options
 from qiskit.transpiler import Target
 
-from qtide import __version__
 from qtide.client.circuit_job import CircuitJob, Label
 from qtide.client.client import Client
 from qtide.client.target import target_of
 from qtide.errors import UsageError
+from qtide.version import __version__
 
 KNOWN = ("shots", "seed_simulator", "memory")
 """Every shot is kept, so that asking for the memory changes nothing."""

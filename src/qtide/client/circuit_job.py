@@ -9,9 +9,9 @@ from qiskit.providers import BackendV2, JobStatus, JobV1
 from qiskit.result import Result
 from qiskit.result.models import ExperimentResult, ExperimentResultData
 
-from qtide import __version__
 from qtide.client.client import OVER, RemoteTask
-from qtide.qpus.shots import Shots
+from qtide.payloads.shots import Shots
+from qtide.version import __version__
 
 STATUS = {
     "queued": JobStatus.QUEUED,

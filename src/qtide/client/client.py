@@ -18,7 +18,7 @@ import urllib3
 
 from qtide.client.access import Access, find_access
 from qtide.errors import PhaseError, QtideError
-from qtide.qpus.formats import Parcel, pack, unpack_answer
+from qtide.payloads.encoded import Encoded, decode_answer, encode
 
 HOLD = 30.0
 """Seconds that the service holds an answer back, until we ask again."""
@@ -67,11 +67,11 @@ class Client:
         wait: float = 0.0,
     ) -> RemoteTask:
         """Hand in a payload; when this returns, the service has it for good."""
-        parcel = payload if isinstance(payload, Parcel) else pack(payload)
+        encoded = payload if isinstance(payload, Encoded) else encode(payload)
         form = {
-            "device": device or self.default_device(parcel.format),
-            "format": parcel.format,
-            "data": base64.b64encode(parcel.data).decode(),
+            "device": device or self.default_device(encoded.format),
+            "format": encoded.format,
+            "data": base64.b64encode(encoded.data).decode(),
             "shots": shots,
             "seed": seed,
             "name": name,
@@ -198,7 +198,7 @@ class RemoteTask:
         if "answer" not in self.said:
             self.refresh()
         answer = json.dumps(self.said["answer"]).encode()
-        return unpack_answer(Parcel(self.said["answer_format"], answer))
+        return decode_answer(Encoded(self.said["answer_format"], answer))
 
     def cancel(self) -> RemoteTask:
         """End it; one that is on the device ends when that lets go of it."""

@@ -10,7 +10,7 @@ from qtide.client.client import Client, RemoteTask
 
 if TYPE_CHECKING:
     from qtide.client.backend import Backend
-    from qtide.client.sampler import Sampler
+    from qtide.client.dimod_sampler import Sampler
 
 
 class QpuHandle:
@@ -36,7 +36,7 @@ class QpuHandle:
 
     def sampler(self) -> Sampler:
         """As a sampler for dimod."""
-        from qtide.client.sampler import Sampler
+        from qtide.client.dimod_sampler import Sampler
 
         return Sampler(self.client, self.device or self.client.default_device("bqm"))
 

@@ -13,7 +13,7 @@ from qiskit.primitives.containers.sampler_pub import SamplerPub
 from qiskit.providers import JobStatus
 
 from qtide.client.circuit_job import CircuitJob
-from qtide.qpus.shots import Shots
+from qtide.payloads.shots import Shots
 
 ORDER = (
     JobStatus.ERROR,

@@ -1,7 +1,7 @@
 """The agent: the process that works on a node.
 
 It imports almost nothing until a task needs it, and answers each task with the ticket it came
-with. A warden beside it ends it, with everything it started, as soon as its driver is gone.
+with. A supervisor beside it ends it, with everything it started, as soon as its driver is gone.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import os
 import sys
 from pathlib import Path
 
-from qtide.clusters.warden import guarded
+from qtide.clusters.supervisor import guarded
 from qtide.errors import QtideError
-from qtide.parent import die_with_parent
-from qtide.programs.values import Packed, Unstorable, Values
-from qtide.wire import Header, frame, read
+from qtide.jobs.values import Packed, Unstorable, Values
+from qtide.system.frames import Header, frame, read
+from qtide.system.parent import die_with_parent
 
 
 def main() -> None:
     """Serve tasks until the driver is gone. The first argument holds the node's terms as JSON."""
     terms = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
-    tasks, answers = guarded(**terms.get("warden", {}))
+    tasks, answers = guarded(**terms.get("supervisor", {}))
     _limit(**terms.get("limits", {}))
     answers.write(frame({"hello": os.getpid()}))
     die_with_parent()
@@ -51,7 +51,7 @@ def _perform(header: Header, body: bytes) -> bytes:
         packed = values.pack(result)
         return frame(ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data)
     except BaseException as error:
-        from qtide.programs.lines import own_lines
+        from qtide.jobs.traceback import own_lines
 
         text, data = _failure(error, values)
         return frame(ticket | {"error": text, "lines": own_lines(error)}, data)

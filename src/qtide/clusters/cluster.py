@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from qtide.errors import PhaseError, UsageError
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
 from qtide.programs.phase import Task
 from qtide.world.world import Future, World
 

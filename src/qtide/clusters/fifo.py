@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Beside, Cluster, Node, NotEnoughNodes, Work
+from qtide.jobs.job import Job
 from qtide.ledger.ledger import Span
-from qtide.programs.job import Job
 from qtide.world.world import Future, World
 
 RECENT = 8

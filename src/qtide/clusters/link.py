@@ -15,8 +15,8 @@ from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
-from qtide.programs.values import Packed
-from qtide.wire import SIZES, Header, frame
+from qtide.jobs.values import Packed
+from qtide.system.frames import SIZES, Header, frame
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
@@ -31,7 +31,7 @@ class TaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task raised something that cannot be brought back; the text is what there is."""
 
 
-def warden_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, Any]:
+def supervisor_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, Any]:
     """What the other end of a link has to know of it."""
     return {"beat": silence / BEATS, "farewell": list(farewell)}
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
-from qtide.clusters.link import SILENCE, Link, warden_terms
+from qtide.clusters.link import SILENCE, Link, supervisor_terms
 from qtide.clusters.pretend import SCALE
 from qtide.errors import QtideError
 from qtide.world.real import RealWorld
@@ -105,4 +105,4 @@ class LocalCluster(FifoCluster):
         if wish.cores is not None:
             first = (int(name[1:]) - 1) * wish.cores
             limits["cores"] = [cores[(first + n) % len(cores)] for n in range(wish.cores)]
-        return json.dumps({"limits": limits, "warden": warden_terms(self._silence)})
+        return json.dumps({"limits": limits, "supervisor": supervisor_terms(self._silence)})

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from qtide.errors import QtideError
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
+from qtide.jobs.values import Packed, Unstorable
 from qtide.programs.journal import Journal, Record
 from qtide.programs.phase import Classical, Phase, Quantum, Task, Together
-from qtide.programs.values import Packed, Unstorable
 from qtide.world.world import World
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
-from qtide.ledger.panel import Panel
+from qtide.report.panel import Panel
 from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
 
 if TYPE_CHECKING:
-    from qtide.ledger.report import Report
+    from qtide.report.page import Report
 
 
 WARM_UP = "warm-up"
@@ -92,7 +92,7 @@ def read_cases(folder: Path) -> list[Case]:
 
 def report(folder: Path, cases: Sequence[Case]) -> Report:
     """The page and the pictures of a comparison."""
-    from qtide.ledger.report import Group, write_report  # matplotlib is heavy
+    from qtide.report.page import Group, write_report  # matplotlib is heavy
 
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:

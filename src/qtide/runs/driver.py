@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from qtide.errors import QtideError
+from qtide.jobs.job import Job
+from qtide.jobs.traceback import own_lines
 from qtide.ledger.ledger import Ledger
 from qtide.programs.arguments import parse
-from qtide.programs.job import Job
 from qtide.programs.journal import Journal
-from qtide.programs.lines import own_lines
 from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step

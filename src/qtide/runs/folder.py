@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qtide.errors import UsageError
+from qtide.jobs.values import Values
 from qtide.ledger.ledger import Interval, read
-from qtide.programs.values import Values
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 

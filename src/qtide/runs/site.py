@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from qtide.clusters.cluster import Cluster
+from qtide.devices.annealer import Annealer
+from qtide.devices.profile import profile
 from qtide.errors import UsageError
-from qtide.qpus.devices.annealer import Annealer
-from qtide.qpus.emulated import EmulatedQpu
-from qtide.qpus.profile import profile
-from qtide.qpus.qpu import Qpu
+from qtide.leases.emulated import EmulatedQpu
+from qtide.leases.qpu import Qpu
 from qtide.runs.spec import Spec
 from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
 if TYPE_CHECKING:
-    from qtide.clusters.slurm.options import Options
+    from qtide.slurm.options import Options
 
 KINDS = ("local", "simulated", "slurm")
 DEFAULT_NODES = 3
@@ -88,7 +88,7 @@ async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIter
 def qpu_for(spec: Spec, world: World) -> Qpu:
     """The QPU that the options name."""
     if _is_url(spec.qpu) and isinstance(world, RealWorld):
-        from qtide.qpus.remote import RemoteQpu
+        from qtide.leases.remote import RemoteQpu
 
         return RemoteQpu.at(world, spec.qpu, spec.vqpus)
     return EmulatedQpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
@@ -137,7 +137,7 @@ def _check_slurm(spec: Spec) -> None:
 async def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
     kind, size = _cluster_kind(spec)
     if isinstance(world, RealWorld) and kind == "slurm":
-        from qtide.clusters.slurm.cluster import SlurmCluster
+        from qtide.slurm.cluster import SlurmCluster
 
         return await SlurmCluster.connect(world, _slurm_options(spec), log=log)
     if isinstance(world, RealWorld):
@@ -150,7 +150,7 @@ async def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
 
 
 def _slurm_options(spec: Spec) -> Options:
-    from qtide.clusters.slurm.options import Options
+    from qtide.slurm.options import Options
 
     return Options(
         partition=spec.cluster.partition(":")[2] or None,

@@ -11,23 +11,23 @@ from collections.abc import Callable
 from typing import Any
 
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.strategies.elastic_crew import ElasticCrew, Next
+from qtide.strategies.elastic_pool import ElasticPool, Next
 from qtide.strategies.forecast import Forecast
 from qtide.strategies.strategy import Site, Strategy, Terms
 
 
 class Elastic(Strategy):
-    """Tells its crew what is needed now, what comes next, and when."""
+    """Tells its pool what is needed now, what comes next, and when."""
 
-    crew: ElasticCrew
+    pool: ElasticPool
 
     def __init__(self, site: Site, terms: Terms) -> None:
         super().__init__(site, terms)
         self._forecast = Forecast(site.world)
 
-    def new_crew(self) -> ElasticCrew:
-        """A crew that brings nodes early and decides about each spare one."""
-        return ElasticCrew(self.site, self.terms)
+    def new_pool(self) -> ElasticPool:
+        """A pool that brings nodes early and decides about each spare one."""
+        return ElasticPool(self.site, self.terms)
 
     async def open(self) -> None:
         """Nothing is held before a task needs it."""
@@ -35,9 +35,9 @@ class Elastic(Strategy):
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """A node for each task."""
         with self._forecast.during(phase, key):
-            work = self.crew.run(phase, key)
-            self._look_ahead(phase, lambda: self.site.world.now() + self.crew.remaining)
-            self.crew.bring(self.crew.singles)
+            work = self.pool.run(phase, key)
+            self._look_ahead(phase, lambda: self.site.world.now() + self.pool.remaining)
+            self.pool.bring(self.pool.singles)
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
@@ -54,7 +54,7 @@ class Elastic(Strategy):
         """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
         need = self._forecast.next_need(phase)
         if need is not None:
-            self.crew.expect(Next(lambda: end() + need.after, need.nodes, need.seconds))
+            self.pool.expect(Next(lambda: end() + need.after, need.nodes, need.seconds))
             return
         after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
-        self.crew.expect(Next(lambda: end() + after, self.terms.nodes, 0.0, known=False))
+        self.pool.expect(Next(lambda: end() + after, self.terms.nodes, 0.0, known=False))

@@ -17,19 +17,19 @@ class Malleable(Strategy):
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Grow, then spread the tasks over the nodes there are."""
-        work = self.crew.run(phase, key)
+        work = self.pool.run(phase, key)
         await self._grow()
         return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Shrink, unless a classical phase runs beside."""
-        if not self.crew.load:
-            await self.crew.shrink(keep=1)
+        if not self.pool.load:
+            await self.pool.shrink(keep=1)
         return await self.solve_on_own_lease(phase, key)
 
     async def _grow(self) -> None:
         """Wait for more nodes up to the timeout, then go on with what came."""
-        more = min(self.crew.load, self.terms.nodes) - self.crew.size
+        more = min(self.pool.load, self.terms.nodes) - self.pool.size
         if more > 0:
             patience = self.terms.expand_timeout
-            self.crew.join(await self.request(more, least=0, patience=patience))
+            self.pool.join(await self.request(more, least=0, patience=patience))

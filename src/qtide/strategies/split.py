@@ -5,8 +5,8 @@ from __future__ import annotations
 from asyncio import CancelledError
 from typing import Any
 
+from qtide.leases.qpu import Lease
 from qtide.programs.phase import Classical, Quantum
-from qtide.qpus.qpu import Lease
 from qtide.strategies.strategy import Site, Strategy, Terms
 from qtide.world.world import Future
 
@@ -24,7 +24,7 @@ class Split(Strategy):
 
     async def open(self) -> None:
         """What comes before the first quantum phase is a block of nodes alone."""
-        self.crew.join(await self.request(self.terms.nodes))
+        self.pool.join(await self.request(self.terms.nodes))
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the nodes of the block, once it is there."""
@@ -32,11 +32,11 @@ class Split(Strategy):
         if block is not None:
             await self.site.world.settled([block])
             block.result()
-        return await self.crew.run(phase, key)
+        return await self.pool.run(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """The next block; beside phases that use the present one, a lease alone."""
-        if self.crew.load or self._block is not None:
+        if self.pool.load or self._block is not None:
             async with self.leased() as lease:
                 return await self.solve(lease, phase, key)
         lease = await self._next_block()
@@ -59,8 +59,8 @@ class Split(Strategy):
 
     async def _queue(self) -> Lease:
         """End the block before, and wait for the new one."""
-        await self.crew.dismiss()
+        await self.pool.dismiss()
         block = await self.request(self.terms.nodes, beside=self.site.qpu)
         lease: Lease = block.take_beside()
-        self.crew.join(block)
+        self.pool.join(block)
         return lease

@@ -17,7 +17,7 @@ class Static(Strategy):
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the nodes that are held anyway."""
-        return await self.crew.run(phase, key)
+        return await self.pool.run(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Run the payload while the nodes idle."""

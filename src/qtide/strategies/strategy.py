@@ -10,10 +10,10 @@ from hashlib import blake2b
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster
-from qtide.programs.job import Job
+from qtide.jobs.job import Job
+from qtide.leases.qpu import Lease, Qpu, QpuFailed
 from qtide.programs.phase import Classical, Quantum
-from qtide.qpus.qpu import Lease, Qpu, QpuFailed
-from qtide.strategies.crew import Crew
+from qtide.strategies.node_pool import NodePool
 from qtide.world.world import Future, World
 
 TRIES = 3
@@ -50,8 +50,8 @@ class Strategy(ABC):
     def __init__(self, site: Site, terms: Terms) -> None:
         self.site = site
         self.terms = terms
-        self.crew: Crew = self.new_crew()
-        self.crew.on_starving = self._lend_lease
+        self.pool: NodePool = self.new_pool()
+        self.pool.on_starving = self._lend_lease
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
 
@@ -69,7 +69,7 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Give everything back."""
-        await self.crew.dismiss()
+        await self.pool.dismiss()
         if self._lease is not None:
             self._lease.release()
 
@@ -77,11 +77,11 @@ class Strategy(ABC):
         """Take nodes and a lease at the same moment, to hold both for the whole run."""
         allocation = await self.request(nodes, beside=self.site.qpu)
         self._lease = allocation.take_beside()
-        self.crew.join(allocation)
+        self.pool.join(allocation)
 
-    def new_crew(self) -> Crew:
-        """A crew without nodes."""
-        return Crew(self.site.world, self.site.cluster, self.site.job, self.terms.nodes)
+    def new_pool(self) -> NodePool:
+        """A pool without nodes."""
+        return NodePool(self.site.world, self.site.cluster, self.site.job, self.terms.nodes)
 
     async def request(self, nodes: int, **terms: Any) -> Allocation:
         """Ask the cluster for nodes for this job."""
@@ -103,13 +103,13 @@ class Strategy(ABC):
         try:
             return await self.solve(lease, phase, key)
         finally:
-            if self.crew.starving:
+            if self.pool.starving:
                 self._lend_lease()
 
     async def _renewed_lease(self) -> Lease:
         """The lease again, after it was lent: phases that run together wait for the same one."""
         if self._renewal is None:
-            self._renewal = self.crew.errand(self._renew_lease())
+            self._renewal = self.pool.errand(self._renew_lease())
         renewal = self._renewal
         await self.site.world.settled([renewal])
         return renewal.result()
@@ -120,7 +120,7 @@ class Strategy(ABC):
         return self._lease
 
     def _lend_lease(self) -> None:
-        """The crew has to wait for nodes: whoever has them may be waiting for our lease."""
+        """The pool has to wait for nodes: whoever has them may be waiting for our lease."""
         if self._lease is not None and self._lease.outlook is None:
             self._lease.release()
             self._lease = None

@@ -15,13 +15,13 @@ class Workflow(Strategy):
         """Nothing is held between phases."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """A crew for this phase alone."""
-        crew = self.new_crew()
+        """A pool for this phase alone."""
+        pool = self.new_pool()
         try:
-            crew.join(await self.request(min(phase.nodes, self.terms.nodes)))
-            return await crew.run(phase, key)
+            pool.join(await self.request(min(phase.nodes, self.terms.nodes)))
+            return await pool.run(phase, key)
         finally:
-            await crew.dismiss()
+            await pool.dismiss()
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone."""

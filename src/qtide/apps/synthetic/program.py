@@ -8,8 +8,8 @@ from zlib import crc32
 
 from qtide import classical, pretend, program, quantum, task, together
 from qtide.apps.synthetic.shape import Step, read
+from qtide.payloads.payload import Burst
 from qtide.programs.phase import Classical, Quantum
-from qtide.qpus.payload import Burst
 
 
 @program

@@ -1,0 +1,205 @@
+"""Starting the daemons of a box, each as soon as what it needs is there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from qtide.box.configuration import LOOPBACK, gres_conf, slurm_conf, slurmdbd_conf
+from qtide.box.layout import Layout, Plan
+from qtide.box.packages import program
+from qtide.box.processes import PAUSE
+from qtide.errors import QtideError
+from qtide.slurm.commands import environment
+from qtide.slurm.prolog.deployment import announce, deploy
+
+START_LIMIT = 30.0
+"""Seconds in which each daemon has to be there."""
+
+
+class BoxFailed(QtideError):  # noqa: N818 - what happened
+    """A daemon of the box did not start."""
+
+
+def free_ports(number: int) -> tuple[int, ...]:
+    """So many ports of the loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(number)]
+    try:
+        for each in sockets:
+            each.bind((LOOPBACK, 0))
+        return tuple(each.getsockname()[1] for each in sockets)
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def prepare(layout: Layout, plan: Plan) -> None:
+    """Write the folders, the key and the configuration."""
+    for folder in layout.folders():
+        folder.mkdir(exist_ok=True)
+    for folder in (layout.key.parent, layout.database, layout.folder / "state"):
+        folder.chmod(0o700)
+    _write_secret(layout.key, secrets.token_bytes(128))
+    layout.conf.write_text(slurm_conf(layout, plan))
+    (layout.conf.parent / "gres.conf").write_text(gres_conf(plan))
+    if plan.accounting:
+        _write_secret(
+            layout.conf.parent / "slurmdbd.conf", slurmdbd_conf(layout, plan).encode(), 0o600
+        )
+
+
+def start(layout: Layout, plan: Plan) -> None:
+    """Start everything, and return when every node is idle."""
+    _munge(layout)
+    if plan.accounting:
+        _accounting(layout, plan)
+    _launch(layout, "slurmctld", "-f", str(layout.conf))
+    _until(lambda: _listens(plan.ports[0]), layout, "slurmctld")
+    for name in plan.node_names:
+        _launch(layout, "slurmd", "-N", name, "-f", str(layout.conf))
+    _until(lambda: _all_idle(layout, plan), layout, "slurmd")
+
+
+def give_tokens(layout: Layout, service: str) -> None:
+    """Let jobs get tokens of a service; without one, no task waits for a prolog."""
+    announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
+    line = f"TaskProlog={deploy(layout.conf.parent)}\n"
+    known = layout.conf.read_text()
+    if line not in known:
+        layout.conf.write_text(known + line)
+        _ask(layout, "scontrol", "reconfigure")
+
+
+def node_states(layout: Layout) -> dict[str, str]:
+    """The state of each node, as Slurm says it; none if Slurm does not answer."""
+    lines = _ask(layout, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def _ask(layout: Layout, name: str, *words: str) -> str:
+    """The answer of one of Slurm's commands."""
+    done = _run(layout, [program(name), *words], name)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _munge(layout: Layout) -> None:
+    """--force: a private folder is meant; the key's own mode is set when it is written."""
+    _launch(
+        layout,
+        "munged",
+        "--force",
+        f"--socket={layout.munge_socket}",
+        f"--key-file={layout.key}",
+        f"--pid-file={layout.run}/munged.pid",
+        f"--log-file={layout.log}/munged.log",
+        f"--seed-file={layout.key.parent}/seed",
+    )
+    _until(layout.munge_socket.exists, layout, "munged")
+
+
+def _accounting(layout: Layout, plan: Plan) -> None:
+    data, owner = f"--datadir={layout.database}/data", f"--user={_owner(layout)}"
+    install = ("--auth-root-authentication-method=normal", "--skip-test-db")
+    _launch(layout, "mariadb-install-db", "--no-defaults", data, owner, *install)
+    _fork(
+        layout,
+        "mariadbd",
+        *("--no-defaults", data, owner, "--skip-networking"),
+        *(f"--socket={layout.database_socket}", f"--tmpdir={layout.folder}/tmp"),
+        *(f"--pid-file={layout.run}/mariadbd.pid", f"--log-error={layout.log}/mariadbd.log"),
+    )
+    _until(layout.database_socket.exists, layout, "mariadbd")
+    _launch(layout, "slurmdbd")
+    _until(lambda: _listens(plan.ports[1]), layout, "slurmdbd")
+    _ask(layout, "sacctmgr", "--immediate", "add", "cluster", "qtide")
+
+
+def _launch(layout: Layout, name: str, *words: str) -> None:
+    """Run a program that puts itself into the background, or that ends.
+
+    The first word carries the box's folder, so that the process can be told from those of
+    another box: slurmdbd takes no argument that would.
+    """
+    done = _run(layout, [f"{layout.folder}/{name}", *words], name, executable=program(name))
+    if done.returncode != 0:
+        raise BoxFailed(_sentence(layout, name, (done.stderr or done.stdout).strip()))
+
+
+def _fork(layout: Layout, name: str, *words: str) -> None:
+    """Run a program that cannot put itself into the background."""
+    _run(layout, [program("setsid"), "--fork", program(name), *words], name)
+
+
+def _run(
+    layout: Layout, words: Sequence[str], name: str, executable: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    output = layout.log / f"{name}.out"
+    try:
+        with output.open("w+") as out:
+            done = subprocess.run(
+                words,
+                executable=executable,
+                stdin=subprocess.DEVNULL,
+                stdout=out,  # a file, not a pipe: a daemon would keep the pipe open for ever
+                stderr=subprocess.STDOUT,
+                cwd=layout.folder,
+                env=_environment(layout),
+                timeout=START_LIMIT,
+                check=False,
+                text=True,
+            )
+        done.stdout, done.stderr = output.read_text(errors="replace"), ""
+    except subprocess.TimeoutExpired:
+        raise BoxFailed(_sentence(layout, name, f"no end after {START_LIMIT:g} s")) from None
+    return done
+
+
+def _environment(layout: Layout) -> dict[str, str]:
+    """Of the daemons, and of each slurmstepd that they start.
+
+    A node of a box has no hardware of its own: looking for it would cost every step a quarter
+    of its start.
+    """
+    topology = {"HWLOC_SYNTHETIC": "core:2 pu:1", "HWLOC_PLUGINS_PATH": str(layout.conf.parent)}
+    database = {"MYSQL_UNIX_PORT": str(layout.database_socket)}
+    return environment(layout.conf) | topology | database
+
+
+def _until(there: Callable[[], bool], layout: Layout, name: str) -> None:
+    last = time.monotonic() + START_LIMIT
+    while not there():
+        if time.monotonic() > last:
+            raise BoxFailed(_sentence(layout, name, f"not ready after {START_LIMIT:g} s"))
+        time.sleep(PAUSE)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _all_idle(layout: Layout, plan: Plan) -> bool:
+    return node_states(layout) == dict.fromkeys(plan.node_names, "idle")
+
+
+def _owner(layout: Layout) -> str:
+    return layout.folder.owner()
+
+
+def _write_secret(file: Path, data: bytes, mode: int = 0o400) -> None:
+    """Nobody else can read it at any moment."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
+        handle.write(data)
+
+
+def _sentence(layout: Layout, name: str, why: str) -> str:
+    last = why.splitlines()[-1] if why else "it says nothing"
+    return f"{name} of the box did not start: {last}; see {layout.log}"

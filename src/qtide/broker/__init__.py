@@ -1,1 +1,0 @@
-"""The vQPU service: one queue in front of each device, many jobs behind it."""

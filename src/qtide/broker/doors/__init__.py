@@ -1,1 +1,0 @@
-"""Doors: the ways in which clients speak to the service. Each only translates."""

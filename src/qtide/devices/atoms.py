@@ -1,0 +1,127 @@
+"""A neutral-atom device, emulated by Pulser: independent sets of unit-disk graphs.
+
+Each variable is an atom; atoms that are coupled are placed so near to each other that they cannot
+both be excited. A slow sweep of the lasers then leaves the atoms excited that make up a heavy
+independent set, which is what the model asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.devices.device import Device
+from qtide.devices.layout import Edges, Points, layout
+from qtide.devices.models import best_first, check_model
+from qtide.payloads.payload import PayloadRefused
+
+MOST_ATOMS = 10
+"""QuTiP takes 0.3 s for ten atoms, 14 s for twelve."""
+
+SWEEP_NS = 3_000
+DETUNING = 12.0
+"""At the end of the sweep, for the heaviest atom; in rad/µs."""
+
+AMPLITUDE = 8.0
+"""At the middle of the sweep; in rad/µs."""
+
+NO_LIGHT = 1e-9
+"""At both ends of the sweep: waveforms that are interpolated cannot be zero there."""
+
+
+class Atoms(Device):
+    """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
+
+    name = "atoms"
+
+    def properties(self) -> dict[str, Any]:
+        """Formats and limits."""
+        most = {"shots": self.most_shots, "variables": MOST_ATOMS}
+        return {"formats": ["bqm", "burst"], "most": most}
+
+    def warm_up(self) -> None:
+        """Import Pulser and QuTiP, which takes seconds."""
+        import pulser_simulation  # noqa: F401 - for the import alone
+
+    def _check(self, payload: Any) -> None:
+        check_model(payload, self.name, MOST_ATOMS)
+        _places(*_graph(payload))
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        import dimod
+        import numpy as np
+
+        weights, edges = _graph(payload)
+        chances = _sweep(*_places(weights, edges), weights)
+        often = np.random.default_rng(seed).multinomial(shots, list(chances.values()))
+        seen = [(bits, n) for bits, n in zip(chances, often, strict=True) if n]
+        model = payload.change_vartype("BINARY", inplace=False)
+        found = dimod.SampleSet.from_samples_bqm(
+            (np.array([[int(bit) for bit in bits] for bits, _ in seen]), list(model.variables)),
+            model,
+            num_occurrences=[n for _, n in seen],
+        )
+        return best_first(found.change_vartype(payload.vartype))
+
+
+def _graph(model: Any) -> tuple[list[float], Edges]:
+    """The weight of each variable, the heaviest being 1, and which are coupled."""
+    binary = model.change_vartype("BINARY", inplace=False)
+    weights = [-bias for bias in binary.linear.values()]
+    couplings = {pair: bias for pair, bias in binary.quadratic.items() if bias}
+    _check_form(weights, list(couplings.values()))
+    number = {variable: i for i, variable in enumerate(binary.variables)}
+    pairs = (sorted((number[first], number[second])) for first, second in couplings)
+    return [weight / max(weights) for weight in weights], frozenset((a, b) for a, b in pairs)
+
+
+def _check_form(weights: list[float], couplings: list[float]) -> None:
+    """Atoms can be taught how heavy they are, but not how strongly they block each other."""
+    if min(weights) <= 0:
+        raise PayloadRefused("the atoms take models in which every linear bias (0/1) is negative")
+    if couplings and max(couplings) - min(couplings) > 1e-9 * abs(max(couplings)):
+        raise PayloadRefused("the atoms take models whose couplings are all equal")
+    if couplings and min(couplings) < max(weights):
+        raise PayloadRefused(
+            "the atoms take couplings that outweigh every linear bias, so that none of two is best"
+        )
+
+
+def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
+    found = layout(len(weights), edges)
+    if found is None:
+        raise PayloadRefused(
+            "no places were found for the atoms that keep coupled ones near and all others apart:"
+            " the couplings have to form a unit-disk graph"
+        )
+    return found
+
+
+def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
+    """How likely each bit string is in the end."""
+    from pulser import InterpolatedWaveform, Pulse, Register, Sequence
+    from pulser.devices import DigitalAnalogDevice as ServedDevice
+
+    blockade = (ServedDevice.interaction_coeff / DETUNING) ** (1 / 6)
+    longest = blockade / margin**0.5
+    atoms = {str(i): (x * longest, y * longest) for i, (x, y) in enumerate(places)}
+    sequence = Sequence(Register(atoms), ServedDevice)
+    sequence.declare_channel("light", "rydberg_global")
+    rise = InterpolatedWaveform(SWEEP_NS, [NO_LIGHT, AMPLITUDE, NO_LIGHT])
+    sweep = InterpolatedWaveform(SWEEP_NS, [-DETUNING, 0, DETUNING])
+    if min(weights) < 1:
+        lighter = {str(i): 1 - weight for i, weight in enumerate(weights)}
+        sequence.config_detuning_map(sequence.register.define_detuning_map(lighter), "dmm_0")
+        sequence.add_dmm_detuning(InterpolatedWaveform(SWEEP_NS, [0, 0, -DETUNING]), "dmm_0")
+    sequence.add(Pulse(rise, sweep, 0), "light", protocol="no-delay")
+    return _final(sequence)
+
+
+def _final(sequence: Any) -> dict[str, float]:
+    from pulser.backend.default_observables import StateResult
+    from pulser_simulation import QutipBackendV2, QutipConfig
+
+    config = QutipConfig(observables=[StateResult(evaluation_times=[1.0])], sampling_rate=0.1)
+    state = QutipBackendV2(sequence, config=config).run().state[-1]
+    chances = state.bitstring_probabilities(one_state="r")
+    total = sum(chances.values())
+    return {bits: float(chance / total) for bits, chance in sorted(chances.items())}

@@ -1,0 +1,25 @@
+"""A device that knows bursts alone: a QPU reduced to its times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.devices.device import Device
+from qtide.payloads.payload import PayloadRefused
+
+
+class Bursts(Device):
+    """Gives each burst its answer."""
+
+    name = "burst"
+
+    def properties(self) -> dict[str, Any]:
+        """One format, no limits."""
+        return {"formats": ["burst"], "most": {}}
+
+    def _check(self, payload: Any) -> None:
+        kind = type(payload).__name__
+        raise PayloadRefused(f"this device takes bursts alone, not {kind}")
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        self._check(payload)

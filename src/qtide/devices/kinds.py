@@ -1,0 +1,57 @@
+"""The kinds of devices, by the names that configuration files use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from qtide.devices.device import Device
+from qtide.errors import UsageError
+
+_PLACES = {
+    "annealer": ("annealer", "Annealer"),
+    "atoms": ("atoms", "Atoms"),
+    "burst": ("bursts", "Bursts"),
+    "gate": ("gate", "gate"),
+    "iqm": ("iqm", "IqmServer"),
+    "star": ("gate", "star"),
+}
+
+
+def make(kind: str, options: dict[str, Any]) -> Device:
+    """A device of that kind; raises UsageError for what does not exist or does not fit."""
+    if kind not in _PLACES:
+        known = ", ".join(sorted(_PLACES))
+        raise UsageError(f"there is no kind of device {kind!r}; there are: {known}")
+    module, name = _PLACES[kind]
+    maker = getattr(import_module(f"qtide.devices.{module}"), name)
+    _check_options(kind, maker, options)
+    device: Device = maker(**options)
+    return device
+
+
+def _check_options(kind: str, maker: Callable[..., Device], options: dict[str, Any]) -> None:
+    what = f"a device of kind {kind!r}"
+    known = signature(maker, eval_str=True).parameters
+    for name, value in options.items():
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"{what} has no option {name!r}; it has: {names}")
+        if not _fits(value, known[name].annotation):
+            raise UsageError(f"{what} cannot have {name} = {value!r}")
+    for name, option in known.items():
+        if option.default is option.empty and name not in options:
+            raise UsageError(f"{what} needs the option {name!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether the value is of the type; what lists hold is for the device to check."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int) and float in kinds:
+        return True
+    return any(isinstance(value, get_origin(kind) or kind) for kind in kinds)

@@ -1,0 +1,176 @@
+"""The worker: the process that a device lives in, so that the service needs none of its packages.
+
+It takes tasks over its stdin and answers over its stdout. What comes next is unpacked while the
+device is still busy, and answers leave by a thread of their own: between two tasks, the device
+waits for neither.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+from qtide.devices.device import Device, DeviceAway
+from qtide.devices.kinds import make
+from qtide.errors import PhaseError, QtideError
+from qtide.payloads.encoded import Encoded, decode, encode, encode_answer
+from qtide.payloads.payload import PayloadRefused, circuits_in
+from qtide.system.frames import Header, frame, read
+from qtide.system.parent import die_with_parent
+
+Reply = tuple[Header, bytes]
+
+
+@dataclass(eq=False)
+class Order:
+    """A task to run or a payload to check, as far as it was unpacked."""
+
+    header: Header
+    body: bytes
+    payload: Any = None
+    refusal: str | None = None
+    cancelled: bool = False
+
+    @property
+    def ticket(self) -> str:
+        """What the answer is known by."""
+        ticket: str = self.header["ticket"]
+        return ticket
+
+    def unpack(self) -> None:
+        """Make the payload ready, or note why not."""
+        try:
+            # what goes to the device was packed by a validator; what it checks is a stranger's
+            encoded = Encoded(self.header["format"], self.body)
+            self.payload = decode(encoded, trusted="check" not in self.header)
+        except PayloadRefused as error:
+            self.refusal = str(error)
+
+
+class Worker:
+    """One device and its orders."""
+
+    def __init__(self, device: Device, answers: BinaryIO) -> None:
+        self._device = device
+        self._answers = answers
+        self._outgoing: SimpleQueue[Reply] = SimpleQueue()
+        self._orders: deque[Order] = deque()
+        self._changed = threading.Condition()
+        self._current: Order | None = None
+
+    def serve(self, orders: BinaryIO) -> None:
+        """Work until the service is gone."""
+        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
+        threading.Thread(target=self._send, daemon=True).start()
+        self._outgoing.put(({"ready": self._device.properties()}, b""))
+        while True:
+            self._outgoing.put(self._perform(self._next()))
+
+    def _listen(self, orders: BinaryIO) -> None:
+        while (message := read(orders)) is not None:
+            header, body = message
+            if "cancel" in header:
+                self._cancel(header["cancel"])
+                continue
+            order = Order(header, body)
+            order.unpack()
+            with self._changed:
+                self._orders.append(order)
+                self._changed.notify_all()
+        os._exit(0)
+
+    def _send(self) -> None:
+        while True:
+            header, body = self._outgoing.get()
+            self._answers.write(frame(header, body))
+
+    def _cancel(self, ticket: str) -> None:
+        with self._changed:
+            for order in (*self._orders, self._current):
+                if order is not None and order.ticket == ticket:
+                    order.cancelled = True
+            self._changed.notify_all()
+
+    def _next(self) -> Order:
+        with self._changed:
+            self._changed.wait_for(lambda: self._orders)
+            self._current = self._orders.popleft()
+            return self._current
+
+    def _perform(self, order: Order) -> Reply:
+        if order.refusal is not None:
+            return {"ticket": order.ticket, "refused": order.refusal, "seconds": 0.0}, b""
+        if order.cancelled:
+            return {"ticket": order.ticket, "cancelled": True, "seconds": 0.0}, b""
+        return self._check(order) if "check" in order.header else self._run(order)
+
+    def _check(self, order: Order) -> Reply:
+        """Whether the device takes the payload; if so, in the form that loads fastest."""
+        try:
+            self._device.check(order.payload)
+            packed = encode(order.payload)
+        except DeviceAway as error:
+            return {"ticket": order.ticket, "away": str(error)}, b""
+        except (QtideError, PhaseError) as error:
+            return {"ticket": order.ticket, "refused": str(error)}, b""
+        size = circuits_in(order.payload)
+        return {"ticket": order.ticket, "format": packed.format, "size": size}, packed.data
+
+    def _run(self, order: Order) -> Reply:
+        """The device's answer, once the time of its profile is over."""
+        began, clock = time.time(), time.monotonic()
+        self._outgoing.put(({"began": order.ticket, "at": began}, b""))
+        header, body = self._solve(order)
+        if "format" in header:
+            self._let_pass(order, clock + order.header["seconds"])
+        if order.cancelled:
+            header, body = {"cancelled": True}, b""
+        times = {"began": began, "seconds": time.monotonic() - clock}
+        return {"ticket": order.ticket} | times | header, body
+
+    def _let_pass(self, order: Order, end: float) -> None:
+        """Wait for the end of the profile's time, or for a cancellation."""
+        with self._changed:
+            while not order.cancelled and (rest := end - time.monotonic()) > 0:
+                self._changed.wait(rest)
+
+    def _solve(self, order: Order) -> Reply:
+        try:
+            answer = self._device.solve(
+                order.payload, order.header["shots"], int(order.header["seed"])
+            )
+            packed = encode_answer(answer)
+        except DeviceAway as error:
+            return {"fault": str(error)}, b""
+        except (QtideError, PhaseError) as error:
+            return {"error": str(error)}, b""
+        except Exception as error:
+            return {"error": f"the device failed: {type(error).__name__}: {error}"}, b""
+        return {"format": packed.format}, packed.data
+
+
+def main() -> None:
+    """Read what device this is, then serve it."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a package prints must not end up among the answers
+    die_with_parent()
+    first = read(sys.stdin.buffer)
+    if first is None:
+        return
+    try:
+        device = make(first[0]["kind"], first[0]["options"])
+        device.warm_up()
+    except (QtideError, PhaseError, ImportError) as error:
+        answers.write(frame({"failed": str(error)}))
+        return
+    Worker(device, answers).serve(sys.stdin.buffer)
+
+
+if __name__ == "__main__":
+    main()

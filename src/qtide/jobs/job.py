@@ -1,0 +1,18 @@
+"""A job: whoever asks for nodes and QPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run on its resources: its ledger, the folder of its values, and its seed."""
+
+    name: str
+    ledger: Ledger
+    values: Values
+    seed: int = 0

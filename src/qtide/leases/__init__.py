@@ -1,0 +1,1 @@
+"""Leases of QPUs: exclusive, or as virtual QPUs of a shared device."""

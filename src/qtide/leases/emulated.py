@@ -1,0 +1,110 @@
+"""An emulated QPU: a device in this process, with the timing of a technology.
+
+It takes payloads one after the other, first come first served, whoever holds the leases.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.devices.device import Device
+from qtide.devices.profile import Profile
+from qtide.leases.qpu import Outlook, Payload, Qpu, QpuFailed, Turn
+from qtide.world.world import Future, World
+
+
+@dataclass(eq=False)
+class Place(Turn):
+    """A payload in the device's queue."""
+
+    qpu: EmulatedQpu
+    payload: Payload
+    seconds: float
+    go: Future[None]
+    began: float | None = None
+
+    @property
+    def outlook(self) -> Outlook:
+        """When the payloads before this one, and this one, should be through."""
+        return self.qpu.outlook(self)
+
+    async def run(self) -> Any:
+        """Wait, and be served."""
+        return await self.qpu.serve(self)
+
+
+class EmulatedQpu(Qpu):
+    """One device of this process behind `slots` leases."""
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        profile: Profile,
+        slots: int = 1,
+        fails: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        super().__init__(world, profile, slots)
+        self.device = device
+        self._fails = fails
+        self._served = 0
+        self._queue: deque[Place] = deque()
+
+    def check(self, payload: Any) -> None:
+        """Ask the device."""
+        self.device.check(payload)
+
+    def turn(self, payload: Payload) -> Place:
+        """A place in the queue, from the moment it runs."""
+        seconds = self.profile.seconds(payload.content, payload.shots)
+        return Place(self, payload, seconds, self.world.future())
+
+    async def serve(self, turn: Place) -> Any:
+        """Run a payload when its turn has come."""
+        payload = turn.payload
+        try:
+            await self._line_up(turn)
+            turn.began = self.world.now()
+            kind = type(payload.content).__name__
+            with payload.job.ledger.span("busy", f"qpu/{self.device.name}", kind):
+                return await self._solve(turn)
+        finally:
+            self._queue.remove(turn)
+            if self._queue and not self._queue[0].go.done():
+                self._queue[0].go.set_result(None)
+
+    def outlook(self, turn: Place) -> Outlook:
+        """When the payloads before this one, and this one, should be through."""
+        now = self.world.now()
+        position = self._queue.index(turn)
+        start = now
+        for each in list(self._queue)[:position]:
+            start += self._remaining(each, now)
+        if turn.began is not None:
+            start = turn.began
+        return Outlook(position, start, max(now, start + turn.seconds))
+
+    async def _line_up(self, turn: Place) -> None:
+        self._queue.append(turn)
+        if self._queue[0] is turn:
+            return
+        with turn.payload.job.ledger.span("wait", "qpu", "the device"):
+            await turn.go
+
+    async def _solve(self, turn: Place) -> Any:
+        """The answer, once the profile's time is over: emulating never takes less."""
+        self._served += 1
+        number, began = self._served, self.world.now()
+        content, shots, seed = turn.payload.content, turn.payload.shots, turn.payload.seed
+        shots = self.profile.shots if shots is None else shots
+        answer = await self.world.offload(self.device.solve, content, shots, seed)
+        await self.world.sleep(began + turn.seconds - self.world.now())
+        if self._fails(number):
+            raise QpuFailed(f"the {self.profile.name} QPU failed on its payload {number}")
+        return answer
+
+    def _remaining(self, turn: Place, now: float) -> float:
+        return turn.seconds if turn.began is None else max(0.0, turn.began + turn.seconds - now)

@@ -1,0 +1,125 @@
+"""A QPU: one device that serves one job at a time, or N virtual QPUs with a queue in front.
+
+A lease is a slot: the right to hand in payloads, given by the QPU itself or by a cluster. It tells
+where its payload stands and when that is expected to start and to end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from qtide.devices.profile import Profile
+from qtide.errors import PhaseError
+from qtide.jobs.job import Job
+from qtide.leases.fifo import FifoSlots
+from qtide.leases.slots import Slot, Slots
+from qtide.world.world import World
+
+
+class QpuFailed(PhaseError):  # noqa: N818 - what happened
+    """The device failed while it worked on a payload."""
+
+
+class Outlook(NamedTuple):
+    """Where a payload stands: how many are before it, and its expected start and end."""
+
+    position: int
+    start: float
+    end: float
+
+
+class Turn(ABC):
+    """A payload that was handed in."""
+
+    @property
+    @abstractmethod
+    def outlook(self) -> Outlook:
+        """Where it stands."""
+
+    @abstractmethod
+    async def run(self) -> Any:
+        """Queue for the device, and give its answer."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a job hands in."""
+
+    job: Job
+    content: Any
+    shots: int | None
+    seed: int
+
+
+class Lease:
+    """A slot of a QPU, held by one job."""
+
+    def __init__(self, qpu: Qpu, job: Job, slot: Slot) -> None:
+        self._qpu = qpu
+        self._job = job
+        self._slot: Slot | None = slot
+        self._turns: list[Turn] = []
+
+    async def run(self, payload: Any, shots: int | None, seed: int) -> Any:
+        """The device's answer."""
+        self._qpu.check(payload)
+        if self._slot is not None:
+            await self._slot.ready()
+        if self._slot is None:
+            raise QpuFailed("the lease of the QPU was given back already")
+        turn = self._qpu.turn(Payload(self._job, payload, shots, seed))
+        self._turns.append(turn)
+        try:
+            return await turn.run()
+        finally:
+            self._turns.remove(turn)
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """Where the payload that was handed in last stands; None if there is none."""
+        return self._turns[-1].outlook if self._turns else None
+
+    def release(self) -> None:
+        """Give the slot back; twice does no harm."""
+        if self._slot is not None:
+            slot, self._slot = self._slot, None
+            slot.release()
+
+
+class Qpu(ABC):
+    """One device behind `slots` leases; heirs say how it runs payloads."""
+
+    def __init__(self, world: World, profile: Profile, slots: int = 1) -> None:
+        self.world = world
+        self.profile = profile
+        self.slots = slots
+        self.admission: Slots = FifoSlots(world, slots)
+        """Who gives the slots; a cluster that admits to the QPU takes the place of our own."""
+
+    @abstractmethod
+    def check(self, payload: Any) -> None:
+        """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
+
+    @abstractmethod
+    def turn(self, payload: Payload) -> Turn:
+        """A turn for a payload."""
+
+    async def lease(self, job: Job) -> Lease:
+        """Wait for a slot."""
+        slot = self.admission.take(job)
+        if slot is None:
+            with job.ledger.span("wait", "qpu", "a lease"):
+                slot = await self.admission.acquire(job)
+        return Lease(self, job, slot)
+
+    def take(self, job: Job) -> Lease | None:
+        """A slot at once, if one is free and nobody waits for it."""
+        slot = self.admission.take(job)
+        return None if slot is None else Lease(self, job, slot)
+
+    def watch(self, freed: Callable[[], None]) -> None:
+        """Call `freed` whenever a slot has become free."""
+        self.admission.watch(freed)

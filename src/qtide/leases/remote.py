@@ -1,0 +1,154 @@
+"""A QPU behind the vQPU service: its queue and its clock are the service's.
+
+Each payload has a key of its own, made of the run, the phase and the payload. So a driver that is
+killed and started again finds its task where it left it, instead of handing it in twice.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlsplit
+
+from qtide.client.client import Client, RemoteTask, ServiceFailed
+from qtide.client.client import TaskFailed as RemoteFailed
+from qtide.devices.profile import Profile
+from qtide.errors import UsageError
+from qtide.leases.qpu import Outlook, Payload, Qpu, QpuFailed, Turn
+from qtide.payloads.encoded import Encoded, encode
+from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.world.real import RealWorld
+
+FIRST = 2.0
+"""Seconds that a service may be away before a run has begun."""
+HOLD = 2.0
+"""Seconds after which a task is asked about again: so old may an expected end be."""
+
+
+@dataclass(eq=False)
+class RemoteTurn(Turn):
+    """A payload at the service."""
+
+    qpu: RemoteQpu
+    payload: Payload
+    submitted: float
+    seconds: float
+    said: dict[str, Any] = field(default_factory=dict)
+    """What the service said of it last."""
+
+    @property
+    def outlook(self) -> Outlook:
+        """As the service said; until it has, as if there were no queue."""
+        usual = self.submitted + self.seconds
+        start = self.qpu.moment(self.said.get("expected_start"), self.submitted)
+        end = self.qpu.moment(self.said.get("expected_end"), usual)
+        return Outlook(self.said.get("position") or 0, start, end)
+
+    async def run(self) -> Any:
+        """Hand it in, and wait."""
+        return await self.qpu.serve(self)
+
+
+class RemoteQpu(Qpu):
+    """A device of a service; without a name, the first that takes the payload."""
+
+    def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
+        super().__init__(world, _profile(Client(url, patience=FIRST), device), slots)
+        self._client = Client(url)
+        self._device = device
+        self._scale = world.scale
+        self._tries: dict[str, int] = {}
+
+    @staticmethod
+    def at(world: RealWorld, url: str, slots: int) -> RemoteQpu:
+        """The QPU at a URL like http://HOST:PORT/DEVICE; the device may be left out."""
+        parts = urlsplit(url)
+        device = parts.path.strip("/") or None
+        return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
+
+    def check(self, payload: Any) -> None:
+        """The service checks whatever has a format."""
+        encode(payload)
+
+    def turn(self, payload: Payload) -> RemoteTurn:
+        """A turn, from the moment it runs."""
+        seconds = self.profile.seconds(payload.content, payload.shots)
+        return RemoteTurn(self, payload, self.world.now(), seconds)
+
+    def moment(self, unix: float | None, otherwise: float) -> float:
+        """A time of the service on the run's clock."""
+        return otherwise if unix is None else unix / self._scale
+
+    async def serve(self, turn: RemoteTurn) -> Any:
+        """The service's answer."""
+        task = await self.world.offload(self._submit, turn)
+        try:
+            while task.said["ended"] is None:
+                turn.said = task.said
+                await self.world.offload(task.refresh, HOLD)
+        except BaseException:
+            self.world.start(self._withdraw(task))
+            raise
+        self._account(turn, task.said)
+        try:
+            return task.result()
+        except RemoteFailed as error:
+            raise QpuFailed(str(error)) from None
+
+    async def _withdraw(self, task: RemoteTask) -> None:
+        with suppress(ServiceFailed):
+            await self.world.offload(task.cancel)
+
+    def _submit(self, turn: RemoteTurn) -> RemoteTask:
+        payload = turn.payload
+        encoded = encode(self._scaled(payload.content))
+        key = self._key(payload, encoded)
+        try:
+            return self._client.submit(
+                encoded,
+                self._device,
+                shots=payload.shots,
+                seed=payload.seed >> 1,  # the service counts up to 2 ** 63
+                name=payload.job.name[:200],
+                key=key,
+            )
+        except ServiceFailed as error:
+            if error.said.get("error") == "payload_refused":
+                raise PayloadRefused(str(error)) from None
+            raise
+
+    def _key(self, payload: Payload, encoded: Encoded) -> str:
+        """A failed task is not asked for again: each try has a number."""
+        words = f"{payload.job.values.folder.absolute()} {payload.seed} {payload.shots} ".encode()
+        place = blake2b(words + encoded.data, digest_size=16).hexdigest()
+        number = self._tries[place] = self._tries.get(place, 0) + 1
+        return f"{place}-{number}"
+
+    def _scaled(self, content: Any) -> Any:
+        """A burst is of the run's seconds; the service's are real ones."""
+        if isinstance(content, Burst) and content.seconds is not None:
+            return Burst(content.seconds * self._scale, content.answer)
+        return content
+
+    def _account(self, turn: RemoteTurn, said: dict[str, Any]) -> None:
+        """Enter in the ledger what the service has measured."""
+        ledger, now = turn.payload.job.ledger, self.world.now()
+        started = self.moment(said["started"], now)
+        kind = type(turn.payload.content).__name__
+        ledger.enter("wait", "qpu", turn.submitted, started, "the device")
+        if said["started"] is not None:
+            end = started + said["qpu_seconds"] / self._scale
+            ledger.enter("busy", f"qpu/{said['device']}", started, end, kind)
+
+
+def _profile(client: Client, device: str | None) -> Profile:
+    """The timing that the service says the device has."""
+    devices = client.devices()
+    found = [each for each in devices if device in (None, each["name"])]
+    if not found:
+        known = ", ".join(each["name"] for each in devices)
+        raise UsageError(f"{client.access.url} has no device {device!r}; it has: {known}")
+    said = found[0]["profile"]
+    return Profile(found[0]["name"], said["payload_s"], said["shot_s"], int(said["shots"]))

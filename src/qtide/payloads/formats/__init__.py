@@ -1,0 +1,1 @@
+"""Formats: one file for each form in which payloads or answers travel."""

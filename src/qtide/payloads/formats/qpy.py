@@ -1,0 +1,73 @@
+"""Qiskit's circuits in Qiskit's own format, the quickest to load."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from qtide.payloads.guard import guarded
+from qtide.payloads.limits import MOST_BYTES, MOST_CIRCUITS, MOST_INSTRUCTIONS, MOST_QUBITS
+from qtide.payloads.payload import PayloadRefused
+
+OLDEST = 13
+"""Versions before it could carry code."""
+
+
+def pack(circuits: Any) -> bytes:
+    """A circuit, or a list of them."""
+    from qiskit import QuantumCircuit, qpy
+
+    batch = list(circuits) if isinstance(circuits, list | tuple) else [circuits]
+    for number, circuit in enumerate(batch):
+        if not isinstance(circuit, QuantumCircuit):
+            kind = type(circuit).__name__
+            raise PayloadRefused(f"circuit {number}: a QuantumCircuit is expected, not {kind}")
+    file = BytesIO()
+    qpy.dump(batch, file)
+    return file.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """The list of `qiskit.QuantumCircuit` again, from anybody's bytes."""
+    _check_header(data)
+    import qiskit.qpy  # noqa: F401 - else every child would import it anew
+
+    return unpack_trusted(guarded(_again, data, "the QPY file"))
+
+
+def unpack_trusted(data: bytes) -> Any:
+    """The list of circuits from bytes that `pack` made."""
+    from qiskit import qpy
+
+    return qpy.load(BytesIO(data))
+
+
+def check_size(circuits: Any) -> None:
+    """Refuse batches that are larger than any device takes."""
+    if not 0 < len(circuits) <= MOST_CIRCUITS:
+        raise PayloadRefused(
+            f"there are {len(circuits)} circuits; 1 to {MOST_CIRCUITS} can be read"
+        )
+    for number, circuit in enumerate(circuits):
+        for have, most, noun in (
+            (circuit.num_qubits, MOST_QUBITS, "qubits"),
+            (circuit.num_clbits, MOST_QUBITS, "classical bits"),
+            (len(circuit.data), MOST_INSTRUCTIONS, "instructions"),
+        ):
+            if have > most:
+                raise PayloadRefused(f"circuit {number} has {have} {noun}; {most} are the most")
+
+
+def _again(data: bytes) -> bytes:
+    circuits = unpack_trusted(data)
+    check_size(circuits)
+    return pack(circuits)
+
+
+def _check_header(data: bytes) -> None:
+    if len(data) > MOST_BYTES:
+        raise PayloadRefused(f"the QPY file has {len(data)} bytes; {MOST_BYTES} are the most")
+    if data[:6] != b"QISKIT" or len(data) < 7:
+        raise PayloadRefused("the QPY file does not begin as one")
+    if data[6] < OLDEST:
+        raise PayloadRefused(f"the QPY file is of version {data[6]}; {OLDEST} is the oldest taken")

@@ -1,0 +1,25 @@
+"""The answers to a batch of circuits: one `Shots` a circuit."""
+
+from __future__ import annotations
+
+from qtide.payloads import document
+from qtide.payloads.limits import MOST_CIRCUITS
+from qtide.payloads.shots import Shots
+
+
+def pack(answers: list[Shots]) -> bytes:
+    """As a list of their JSON forms."""
+    return document.write([shots.to_json() for shots in answers], "the answer")
+
+
+def unpack(data: bytes) -> list[Shots]:
+    """The answers again."""
+    forms = document.sequence(document.read(data, "the answer"), "the answer", MOST_CIRCUITS)
+    return [_shots(form, f"circuit {number}") for number, form in enumerate(forms)]
+
+
+def _shots(form: object, where: str) -> Shots:
+    try:
+        return Shots.from_json(document.record(form, where))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        return document.refuse(where, f"these are no shots: {error}")

@@ -1,0 +1,27 @@
+"""Plain JSON values: what a burst carries as its answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from qtide.payloads import document
+from qtide.payloads.payload import PayloadRefused
+
+
+def pack(value: Any) -> bytes:
+    """As JSON."""
+    return written(value, "the answer")
+
+
+def unpack(data: bytes) -> Any:
+    """The value again."""
+    return document.read(data, "the answer")
+
+
+def written(value: Any, what: str) -> bytes:
+    """The value's bytes, if they give the same value back: JSON would make lists of tuples."""
+    data = document.write(value, what)
+    if json.loads(data) != value:
+        raise PayloadRefused(f"{what} is changed by JSON; use lists, strings and numbers alone")
+    return data

@@ -1,0 +1,110 @@
+"""Vendors' readers believe any length that the bytes claim: four gigabytes are four bytes away,
+and a reader that gets no memory takes its process down. So bytes of strangers are read by a child
+process first, which has little memory and little time, and hands back what our own packer makes
+of them; only that is read here.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import resource
+import select
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from qtide.payloads.limits import READING_BYTES, READING_SECONDS
+from qtide.payloads.payload import PayloadRefused
+
+MOST_MESSAGE = 200
+"""Characters of a vendor's message."""
+
+_FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
+
+
+def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
+    """What `read` makes of the data; raises PayloadRefused if it fails, dies or takes long."""
+    receiving, sending = os.pipe()
+    child = _fork()
+    if child == 0:
+        os.close(receiving)
+        _serve(read, data, sending)
+    os.close(sending)
+    try:
+        answer = _receive(receiving, time.monotonic() + READING_SECONDS)
+    finally:
+        os.close(receiving)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return _judged(answer, what)
+
+
+def _judged(answer: bytes | None, what: str) -> bytes:
+    if answer is None:
+        raise PayloadRefused(f"reading {what} took more than {READING_SECONDS:g} s")
+    if answer.startswith(_FINE):
+        return answer[1:]
+    if answer.startswith(_REFUSED):
+        raise PayloadRefused(answer[1:].decode())
+    reason = answer[1:].decode() or "it claims more than memory holds"
+    raise PayloadRefused(f"{what} cannot be read: {reason}")
+
+
+def _fork() -> int:
+    """A fork; the child only reads, so that threads of its parent do not matter to it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _serve(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoReturn:
+    """The child's whole life; whatever happens, it never returns into the parent's code."""
+    try:
+        _confine()
+        answer = _FINE + read(data)
+    except PayloadRefused as error:
+        answer = _REFUSED + str(error).encode(errors="replace")
+    except BaseException as error:  # Rust's panics are no Exceptions
+        answer = _FAILED + plain(error).encode(errors="replace")
+    try:
+        while answer:
+            answer = answer[os.write(sending, answer) :]
+    finally:
+        os._exit(0)
+
+
+def _confine() -> None:
+    """Little memory, no core file, no voice: readers print what they stumble on."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + READING_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()  # a reader's death is expected, and no news for the log
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def plain(error: BaseException) -> str:
+    """Enough of a vendor's message to act on, without its colours and frames."""
+    text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
+    words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
+    return " ".join(words)[:MOST_MESSAGE] or type(error).__name__
+
+
+def _receive(receiving: int, end: float) -> bytes | None:
+    """All that the child writes; None if it is not done in time."""
+    parts: list[bytes] = []
+    while True:
+        ready, _, _ = select.select([receiving], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(receiving, 2**20)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)

@@ -1,0 +1,1 @@
+"""Tables, timelines and pages: the ledger for people to look at."""

@@ -1,0 +1,172 @@
+"""The report: one page that needs nothing beside it, and its pictures as files to cite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from string import Template
+
+from qtide.ledger.metrics import Metrics
+from qtide.report import svg, timeline
+from qtide.report.number import brief
+from qtide.report.panel import Panel
+from qtide.report.table import BASE, Cell, Row, cells, headings
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The strategies that ran with one number of jobs at once."""
+
+    jobs: int
+    panels: tuple[Panel, ...]
+
+    @property
+    def name(self) -> str:
+        """What its pictures are called."""
+        return f"timeline-{self.jobs}-jobs"
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return "One job" if self.jobs == 1 else f"{self.jobs} jobs at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a report was written."""
+
+    page: Path
+    pictures: tuple[Path, ...]
+
+
+def write_report(folder: Path, title: str, groups: list[Group], notes: list[str]) -> Report:
+    """Write `report.html` and the timelines; groups differ in their number of jobs."""
+    shown = sorted((group for group in groups if group.panels), key=lambda group: group.jobs)
+    if len({group.jobs for group in shown}) < len(shown):
+        raise ValueError("a report has one group for each number of jobs, but two have the same")
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures: list[Path] = []
+    sections: list[str] = []
+    for group in shown:
+        figure = timeline.draw(group.panels)
+        for path in (folder / f"{group.name}.png", folder / f"{group.name}.svg"):
+            timeline.save(figure, path)
+            pictures.append(path)
+        picture = svg.inline(figure, f"g{group.jobs}", _description(group))
+        sections.append(_section(group, picture, is_headline=group is shown[-1]))
+    page = folder / "report.html"
+    page.write_text(_page(title, shown, sections, notes), encoding="utf-8", errors="replace")
+    return Report(page, tuple(pictures))
+
+
+def sentence(group: Group) -> str:
+    """What the group shows, in a sentence."""
+    base = next((p.metrics for p in group.panels if p.strategy == BASE), Metrics())
+    totals = {panel.strategy: panel.metrics.total for panel in group.panels}
+    helds = {panel.strategy: panel.metrics.nodes_held for panel in group.panels}
+    jobs = "With one job" if group.jobs == 1 else f"With {group.jobs} jobs at once"
+    time = f"{brief(min(totals.values()))} s{_change(totals, base.total)}"
+    nodes = f"{brief(min(helds.values()))} node-seconds{_change(helds, base.nodes_held)}"
+    first = f"{_least(totals, 'finished first, after', 'took')} {time}"
+    return f"{jobs}, {first}; {_least(helds, 'held the fewest nodes over time,', 'held')} {nodes}."
+
+
+def _least(values: dict[str, float], best: str, same: str) -> str:
+    """Who has the least and what that means; to be equal with all others means nothing."""
+    least = brief(min(values.values()))
+    names = [name for name, value in values.items() if brief(value) == least]
+    if len(names) == 1 < len(values):
+        return f"{names[0]} {best}"
+    if len(names) < len(values):
+        return f"{', '.join(names[:-1])} and {names[-1]} {best}"
+    return f"{'all strategies' if len(names) > 1 else names[0]} {same}"
+
+
+def _change(values: dict[str, float], base: float) -> str:
+    """How far the least is below static; nothing is said of less than half a per cent."""
+    less = round(100 * (1 - min(values.values()) / base)) if base > 0 else 0
+    return f" ({less}% less than {BASE})" if less > 0 else ""
+
+
+def _page(title: str, groups: list[Group], sections: list[str], notes: list[str]) -> str:
+    return Template(_resource("report.html")).substitute(
+        title=escape(title),
+        css=_resource("report.css"),
+        summary=escape(sentence(groups[-1]) if groups else "Nothing to report: no job has run."),
+        table=_table([Row(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
+        sections="\n".join(sections),
+        notes=_notes(notes),
+    )
+
+
+def _resource(name: str) -> str:
+    return files("qtide.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _section(group: Group, picture: str, is_headline: bool) -> str:
+    """A group's picture below its sentence, unless the page opens with that one."""
+    links = ", ".join(
+        f'<a href="{group.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "svg")
+    )
+    label = escape(f"Timeline, {group.title.lower()}")
+    return f"""<section aria-labelledby="{group.name}">
+<h2 id="{group.name}">{escape(group.title)}</h2>
+{"" if is_headline else f"<p>{escape(sentence(group))}</p>"}
+<figure>
+<div class="scroll" role="region" aria-label="{label}" tabindex="0">
+{picture}
+</div>
+<figcaption>Each row is a node, the QPU or the queue; a colour is a job, pale while it holds the
+row and full while it works. The same picture as {links}.</figcaption>
+</figure>
+</section>"""
+
+
+def _description(group: Group) -> str:
+    """The picture in words, for those who hear the page."""
+    totals = (f"{p.strategy} takes {brief(p.metrics.total)} seconds" for p in group.panels)
+    return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
+
+
+def _table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    relative = any(row.strategy == BASE for row in rows)
+    heads = "".join(f'<th scope="col">{_unbroken(title)}</th>' for title in headings(relative))
+    lines = zip(rows, cells(rows, relative), strict=True)
+    bodies = "\n".join(
+        "<tbody>\n" + "\n".join(_row(line) for _, line in each) + "\n</tbody>"
+        for _, each in groupby(lines, key=lambda line: line[0].jobs)
+    )
+    return f"""<div class="scroll" role="region" aria-labelledby="comparison" tabindex="0">
+<table>
+<thead><tr>{heads}</tr></thead>
+{bodies}
+</table>
+</div>"""
+
+
+def _unbroken(title: str) -> str:
+    """A heading may break at its spaces, not within node-s."""
+    return escape(title).replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def _row(line: Sequence[Cell]) -> str:
+    head, *rest = line
+    datas = "".join(map(_data, rest))
+    return f'<tr><th scope="row">{escape(head.text)}</th>{datas}</tr>'
+
+
+def _data(cell: Cell) -> str:
+    text = escape(cell.text)
+    return f'<td class="best"><strong>{text}</strong></td>' if cell.best else f"<td>{text}</td>"
+
+
+def _notes(notes: Sequence[str]) -> str:
+    items = "\n".join(f"<li>{escape(note)}</li>" for note in notes)
+    heading = '<section aria-labelledby="notes">\n<h2 id="notes">Notes</h2>'
+    return f"{heading}\n<ul>\n{items}\n</ul>\n</section>" if notes else ""

@@ -1,0 +1,1 @@
+"""The vQPU service: one QPU for many jobs, users and programs."""

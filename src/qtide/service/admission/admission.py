@@ -1,0 +1,124 @@
+"""Who may use a virtual QPU: whoever proves by munge to own a running job that holds a slot.
+
+Nothing is taken from the job's environment, and no configuration of users is kept here: munge says
+who asks, slurmctld what the job has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pwd
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qtide.service.admission.munge import Identity, Munge, Request, socket_of
+from qtide.service.admission.refused import Refused, Unproven, Unreachable
+from qtide.slurm import slots
+from qtide.slurm.commands import Slurm
+from qtide.slurm.jobs import Holder, Jobs, SlurmJob
+
+__all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
+
+LIMIT = 5.0
+"""Seconds in which munged, slurmctld and the names of users have to answer, each."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a token may be made of."""
+
+    user: str
+    account: str
+    """Empty where Slurm knows of none."""
+    cluster: str
+    job: int
+    nodes: str
+    """As Slurm writes it, like c[1-3]."""
+    slots: int
+    """Of the holder: how many virtual QPUs at once."""
+    holder: Holder
+    """The part of the job that has the slot: when it ends, or gives it back, so does the grant."""
+
+
+class SlurmAdmission:
+    """Admission by one cluster's slurmctld and munged."""
+
+    def __init__(
+        self,
+        cluster: str,
+        conf: Path | None = None,
+        munge_socket: Path | None = None,
+        names: Collection[str] = slots.NAMES,
+        limit: float = LIMIT,
+    ) -> None:
+        self._cluster = cluster
+        self._limit = limit
+        slurm = Slurm(conf)
+        slurm.check()
+        self._munge = Munge(munge_socket or socket_of(slurm), limit)
+        self._jobs = Jobs(slurm, names, limit)
+
+    async def admit(self, credential: str, request: Request) -> Grant:
+        """Let the sender of a request in; `Refused` says why not, `Unreachable` to come again."""
+        identity = await self._munge.verify(credential, request)
+        job = _job_of(request)
+        own, *others = _owned(await self._jobs.of(job), identity, job)
+        holder = next((part for part in (own, *others) if part.holds), None)
+        if holder is None:
+            raise Refused(
+                f"job {job} holds no slot of a QPU; ask for one when you submit it: "
+                "--licenses=qpu:1 or --gres=qpu:1, as your site has it"
+            )
+        return self._grant(own, holder, await self._user(identity))
+
+    async def running(self, holders: Iterable[Holder]) -> set[Holder]:
+        """Those of the grants' holders that still run and have their slot."""
+        return await self._jobs.holding(holders)
+
+    def close(self) -> None:
+        """End what admission has going."""
+        self._munge.close()
+
+    def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
+        if not own.account.isprintable():
+            raise Refused(f"job {own.job} has an account that cannot be written down")
+        return Grant(
+            user=user,
+            account=own.account,
+            cluster=self._cluster,
+            job=own.job,
+            nodes=own.nodes,
+            slots=holder.slots,
+            holder=holder.holder,
+        )
+
+    async def _user(self, identity: Identity) -> str:
+        """In a thread, since a directory service may stand behind it."""
+        entry = asyncio.to_thread(pwd.getpwuid, identity.uid)
+        try:
+            return (await asyncio.wait_for(entry, self._limit)).pw_name
+        except KeyError:
+            raise Refused(f"nobody here has the uid {identity.uid}; tell the operator") from None
+        except TimeoutError:
+            raise Unreachable(f"users' names are not to be had within {self._limit:g} s") from None
+
+
+def _job_of(request: Request) -> int:
+    """The body is {"job": NUMBER}."""
+    try:
+        job = json.loads(request.body)["job"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        job = None
+    if type(job) is not int or not 0 < job < 2**32:
+        raise Refused('the body of a request for admission is {"job": NUMBER}')
+    return job
+
+
+def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob]:
+    """Nobody learns anything of others' jobs; root's credential opens root's jobs alone."""
+    own = [part for part in parts if part.uid == identity.uid]
+    if not own or own[0].job != job or own[0].state != "RUNNING":
+        raise Refused(f"job {job} is no running job of yours")
+    return own

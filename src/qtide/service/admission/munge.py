@@ -1,0 +1,114 @@
+"""The service's end of munge: whose credential it is, and whether it is for this request.
+
+Libmunge blocks while munged thinks, so it is called in threads of its own, and never for longer
+than a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import hmac
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from qtide.service.admission.refused import Unproven, Unreachable
+from qtide.slurm.commands import Slurm
+from qtide.slurm.prolog.prolog import Libmunge, ProofFailed, binding, free
+
+LIMIT = 5.0
+"""Seconds that munged may take."""
+THREADS = 4
+LONGEST = 4096
+"""Characters that a credential of ours never has."""
+
+FAULTS = {1, 5, 6, 7}
+"""Libmunge's own codes for: internal error, no memory, no munged, no answer in time."""
+
+SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
+
+WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
+"""What its codes mean that a user can act on; all others are forgeries to us."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a credential is bound to, as it came."""
+
+    method: str
+    path: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who made a credential, by the word of a munged that shares our key."""
+
+    uid: int
+    gid: int
+
+
+def socket_of(slurm: Slurm) -> Path | None:
+    """The socket of the munged that Slurm itself uses; None if it leaves that to munge."""
+    conf = slurm.environment.get("SLURM_CONF")
+    found = SOCKET.search(Path(conf).read_text()) if conf else None
+    return Path(found[1]) if found else None
+
+
+class Munge:
+    """A munged, by its socket; None is the system's own."""
+
+    def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
+        self._socket = str(socket) if socket else None
+        self._limit = limit
+        self._threads = ThreadPoolExecutor(THREADS, "munge")
+
+    async def verify(self, credential: str, request: Request) -> Identity:
+        """Who sends this request; a credential is good for one request, once."""
+        identity, payload = await self.decode(credential)
+        if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
+            raise Unproven("the credential was made for another request; make one for this")
+        return identity
+
+    async def decode(self, credential: str) -> tuple[Identity, bytes]:
+        """Who made a credential, and what it holds."""
+        if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
+            raise Unproven("the credential is none of munge's")
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
+        try:
+            return await asyncio.wait_for(work, self._limit)
+        except TimeoutError:
+            raise Unreachable(f"munged gave no answer within {self._limit:g} s") from None
+        except ProofFailed as failed:
+            raise _refusal(failed) from None
+
+    def close(self) -> None:
+        """End the threads; one that waits for munged is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, credential: str) -> tuple[Identity, bytes]:
+        with closing(Libmunge(self._socket)) as munge:
+            return _decoded(munge, credential.encode())
+
+
+def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
+    """Libmunge hands out the payload of a bad credential as well: the code decides."""
+    payload, length = ctypes.c_void_p(), ctypes.c_int()
+    uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+    places = [ctypes.byref(each) for each in (payload, length, uid, gid)]
+    code = munge.library.munge_decode(credential, munge.context, *places)
+    try:
+        munge.check(code)
+        held = ctypes.string_at(payload.value, length.value) if payload.value else b""
+        return Identity(uid.value, gid.value), held
+    finally:
+        free(payload)
+
+
+def _refusal(failed: ProofFailed) -> Unproven | Unreachable:
+    if failed.code in FAULTS:
+        return Unreachable(f"munged cannot be asked: {failed}")
+    return Unproven(f"the credential {WHY.get(failed.code, f'is none of our munge: {failed}')}")

@@ -1,0 +1,124 @@
+"""What goes through the native door, as OpenAPI describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = Annotated[str, Field(max_length=200)]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+DeviceState = Literal["offline", "idle", "busy", "error", "maintenance", "calibration"]
+Reason = Literal["queue", "down", "maintenance", "calibration", "quota"]
+
+
+class SubmissionForm(BaseModel):
+    """A payload for a device: as a JSON value in `payload`, or as bytes (base64) in `data`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    device: Text
+    format: Literal["burst", "bqm", "qpy", "qasm3", "iqm"]
+    payload: Any = None
+    data: str | None = None
+    shots: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    name: Text = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    """Seconds within which it has to start; if that cannot be promised, it is refused."""
+
+
+class TaskForm(BaseModel):
+    """A task."""
+
+    id: str
+    name: str
+    state: State
+    device: str
+    user: str
+    account: str
+    job: int | None
+    format: str
+    shots: int
+    size: int
+    seed: int
+    priority: int
+    max_wait: float | None
+    attempts: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    expected_seconds: float
+    qpu_seconds: float
+    error: str | None
+    reason: Reason | None = None
+    """Why it waits."""
+    position: int | None = None
+    """How many tasks are before it."""
+    expected_start: float | None = None
+    expected_end: float | None = None
+    answer_format: str | None = None
+    answer: Any = None
+    number: int | None = None
+
+
+class TaskList(BaseModel):
+    """Tasks, newest first; `before` asks for those after the last."""
+
+    tasks: list[TaskForm]
+    before: int | None
+
+
+class DeviceForm(BaseModel):
+    """A device."""
+
+    name: str
+    kind: str
+    state: DeviceState
+    reason: str | None
+    policy: str
+    slots: int
+    waiting: int
+    running: int
+    properties: dict[str, Any]
+    profile: dict[str, float]
+
+
+class DrainForm(BaseModel):
+    """Why a device is drained."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Text = "maintenance"
+    licences: bool = False
+    """Let Slurm hand out as many licences fewer as the device has slots."""
+
+
+class UsageForm(BaseModel):
+    """What somebody has used."""
+
+    user: str | None = None
+    account: str | None = None
+    job: int | None = None
+    device: str | None = None
+    tasks: int
+    running: int
+    qpu_seconds: float
+    first: float
+    last: float
+
+
+class ErrorForm(BaseModel):
+    """What was wrong, where, and what to do."""
+
+    error: str
+    message: str
+    reason: Reason | None = None
+    expected_start: float | None = None
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a route may refuse, for its description."""
+    known = statuses or (400, 401, 403, 404, 409, 413, 422, 429, 503)
+    return {status: {"model": ErrorForm} for status in known}

@@ -1,0 +1,1 @@
+"""What IQM's clients and QRMI call, under /api/v1."""

@@ -1,0 +1,231 @@
+"""The IQM door: what IQM's own clients and QRMI call, under /api/v1.
+
+Programs written for an IQM machine run unchanged: they find this one by `IQM_SERVER_URL`,
+`IQM_TOKEN` and `IQM_QUANTUM_COMPUTER`. What each call has to answer was found by running them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel
+
+from qtide.errors import QtideError
+from qtide.payloads.encoded import Encoded, decode_answer
+from qtide.payloads.shots import Shots
+from qtide.service.apis.access import Access
+from qtide.service.apis.iqm.circuit_jobs import CircuitRequest, described, ends_within
+from qtide.service.apis.iqm.computers import Computer, Computers
+from qtide.service.apis.iqm.measurements import measurement_counts, measurements
+from qtide.service.refusals import Conflict, NotFound
+from qtide.service.service import Service, Submission
+from qtide.service.task import Caller, State, Task
+from qtide.version import __version__
+
+HOLD = 5.0
+"""Seconds that the answer on a job is held back if it should be over by then.
+
+Clients ask again a second after each answer, which would be a second lost for every short job. On
+a job that waits longer they get an answer at once, as somebody who only looks at it wants to.
+"""
+SHORT_HOLD = 1.0
+"""Seconds for those who ask to wait for a job that takes longer. QRMI does so in every call, even
+in the one that is to cancel the job: taken at its word, it would cancel what is over.
+"""
+
+Id = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The job's id.")]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="Its id or alias.")]
+Set = Annotated[str, Path(pattern=r"^(default|[0-9a-f-]{36})$", description="The id, or default.")]
+Wait = Annotated[bool, Query(alias="wait_until_terminal")]
+Timeout = Annotated[float, Query(alias="timeout_seconds", ge=0)]
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": CircuitRequest.schema_inline()}},
+    }
+}
+
+
+class IqmError(BaseModel):
+    """What was wrong, as IQM's clients read it: the status chooses their exception."""
+
+    message: str
+    error_code: str
+    source: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": IqmError} for status in (400, 401, 404, 409, 413, 422, 429, 503)
+}
+
+
+def iqm_door(service: Service, access: Access) -> APIRouter:
+    """The routes."""
+    door = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
+    caller_of = Depends(access.caller)
+    computers = Computers(service.machines.values())
+    _computers(door, computers, caller_of)
+    _calibration_sets(door, computers, caller_of)
+    _submission(door, service, computers, caller_of)
+    _jobs(door, service, caller_of)
+    _artifacts(door, service, caller_of)
+    return door
+
+
+def _computers(door: APIRouter, computers: Computers, caller_of: Any) -> None:
+    about = {"version": __version__, "software_versions": {"qtide": __version__}}
+
+    @door.get("/about")
+    async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
+        """What this service is."""
+        return about
+
+    @door.get("/quantum-computers")
+    async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
+        """All devices that take IQM's circuits."""
+        return {"quantum_computers": [each.described() for each in await computers.all()]}
+
+    @door.get("/quantum-computers/{computer}")
+    async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """One of them, and its health, where QRMI looks for it."""
+        found = await computers.find(computer)
+        return found.described() | {"status": {"health": found.health()}}
+
+    @door.get("/quantum-computers/{computer}/health")
+    async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """Whether tasks are begun."""
+        return (await computers.find(computer)).health()
+
+    @door.get("/quantum-computers/{computer}/artifacts/about")
+    async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """What runs there."""
+        await computers.find(computer)
+        return about
+
+    @door.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
+    async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
+        """Its qubits and their connections."""
+        return [(await computers.find(computer)).static_architecture()]
+
+
+def _calibration_sets(door: APIRouter, computers: Computers, caller_of: Any) -> None:
+    async def calibrated(computer: Name, calibration: Set) -> Computer:
+        found = await computers.find(computer)
+        found.check_calibration(calibration)
+        return found
+
+    chosen = Depends(calibrated)
+
+    @door.get("/calibration-sets/{computer}/{calibration}")
+    async def get_calibration(
+        caller: Caller = caller_of, found: Computer = chosen
+    ) -> dict[str, Any]:
+        """The calibration set."""
+        return found.calibration_set()
+
+    @door.get("/calibration-sets/{computer}/{calibration}/metrics")
+    async def get_metrics(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
+        """How good its gates are."""
+        return found.quality_metrics()
+
+    @door.get("/calibration-sets/{computer}/{calibration}/dynamic-quantum-architecture")
+    async def get_dynamic(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
+        """Which gate can act where."""
+        return found.dynamic_architecture()
+
+
+def _submission(door: APIRouter, service: Service, computers: Computers, caller_of: Any) -> None:
+    @door.post("/jobs/{computer}/circuit", status_code=201, openapi_extra=BODY)
+    async def submit(
+        computer: Name, request: Request, caller: Caller = caller_of, use_timeslot: bool = False
+    ) -> Response:
+        """Hand in a batch of circuits. Once this answers, it is not lost."""
+        if use_timeslot:
+            raise QtideError("there are no time slots here; submit with use_timeslot=False")
+        found = await computers.find(computer)
+        body = await request.body()
+        form = CircuitRequest.read(body)
+        if form.calibration_set_id is not None:
+            found.check_calibration(str(form.calibration_set_id))
+        task = await service.submit(caller, _to_submit(found, form, body))
+        return _json(described(service, task), 201)
+
+
+def _jobs(door: APIRouter, service: Service, caller_of: Any) -> None:
+    @door.get("/jobs/{id}")
+    async def get_job(
+        id: Id,  # noqa: A002 - the path's word
+        caller: Caller = caller_of,
+        wait: Wait = False,
+        timeout: Timeout = 30.0,
+    ) -> Response:
+        """Where a job stands; if its end is near, that is waited for."""
+        task = _task(service, caller, id)
+        if ends_within(service, task, HOLD):
+            await service.wait(task, min(HOLD, timeout))
+        elif wait:
+            await service.wait(task, min(SHORT_HOLD, timeout))
+        return _json(described(service, task))
+
+    @door.get("/jobs/{id}/payload")
+    async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """The request again."""
+        request = service.request(caller, _task(service, caller, id))
+        return Response(request, media_type="application/json")
+
+    @door.post("/jobs/{id}/cancel")
+    async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """End a job; one that is on the device ends when that lets go of it."""
+        _task(service, caller, id)
+        return _json(described(service, await service.cancel(caller, id)))
+
+    @door.delete("/jobs/{id}", status_code=204)
+    async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
+        """End a job and forget it; what it used stays in the accounts."""
+        _task(service, caller, id)
+        await service.forget(caller, id)
+
+
+def _artifacts(door: APIRouter, service: Service, caller_of: Any) -> None:
+    @door.get("/jobs/{id}/artifacts/measurements")
+    async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """Every single shot."""
+        text = measurements(_answers(service, caller, id))
+        return Response(text, media_type="application/json")
+
+    @door.get("/jobs/{id}/artifacts/measurement_counts")
+    async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """How often what was measured."""
+        return _json(measurement_counts(_answers(service, caller, id)))
+
+
+def _to_submit(computer: Computer, form: CircuitRequest, body: bytes) -> Submission:
+    return Submission(
+        device=computer.machine.name,
+        payload=Encoded("iqm", body),
+        shots=form.shots,
+        name=form.name,
+        request=body,
+    )
+
+
+def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
+    """A circuit job of the caller's; tasks that came by other doors have other payloads."""
+    task = service.task(caller, id)
+    if task.format != "iqm":
+        raise NotFound(f"the task {id!r} is no job of IQM's circuits; ask for it under /v1/tasks")
+    return task
+
+
+def _answers(service: Service, caller: Caller, id: str) -> list[Shots]:  # noqa: A002 - as above
+    task = _task(service, caller, id)
+    if task.state is not State.DONE:
+        raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
+    answers: list[Shots] = decode_answer(service.answer(caller, task))
+    return answers
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")

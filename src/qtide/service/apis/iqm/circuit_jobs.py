@@ -1,0 +1,140 @@
+"""Circuit jobs: tasks as IQM's clients know them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from qtide.service.apis.iqm.computers import calibration_set_id, computer_id
+from qtide.service.service import Service
+from qtide.service.task import State, Task
+
+SOURCE = "qtide"
+STATUS = {
+    State.QUEUED: "waiting",
+    State.RUNNING: "processing",
+    State.DONE: "completed",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+}
+WHY = {
+    "queue": "others are before it",
+    "down": "the device is down and is being started again",
+    "maintenance": "the device is in maintenance",
+    "calibration": "the device is being calibrated",
+    "quota": "the quota is used up for today",
+}
+UNKNOWN_END = ("down", "maintenance")
+LONGEST_NAME = 200
+
+
+class CircuitName(BaseModel):
+    """Of a circuit, its name alone: the device's own process reads the rest."""
+
+    name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+
+
+class CircuitRequest(BaseModel):
+    """What the service itself has to know of a request; most of its bytes become no objects.
+
+    Options that only fight noise are not read: they mean nothing to an emulated device.
+    """
+
+    circuits: Annotated[list[CircuitName], Field(min_length=1)]
+    shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    calibration_set_id: UUID | None = None
+    heralding_mode: Literal["none"] = "none"
+    """Heralding drops shots, and clients count on that: it cannot be left out in silence."""
+
+    @classmethod
+    def read(cls, body: bytes) -> CircuitRequest:
+        """The request, or a refusal that says where it is wrong."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            raise RequestValidationError(error.errors(include_input=False)) from None
+
+    @classmethod
+    def schema_inline(cls) -> dict[str, Any]:
+        """For OpenAPI, which knows no definitions beside its own."""
+        schema = cls.model_json_schema()
+        schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
+        return schema
+
+    @property
+    def name(self) -> str:
+        """The first circuit's name, for lists of tasks."""
+        return self.circuits[0].name
+
+
+def described(service: Service, task: Task) -> dict[str, Any]:
+    """A task in the words of IQM's clients."""
+    outlook = service.outlook(task)
+    return {
+        "id": task.id,
+        "type": "circuit",
+        "status": STATUS[task.state],
+        "qc": {"id": str(computer_id(task.device)), "alias": task.device},
+        "queue_position": outlook.get("position") if task.state is State.QUEUED else None,
+        "compilation": _compilation(service, task),
+        "timeline": [_entry(status, at) for status, at in _timeline(task) if at is not None],
+        "messages": _messages(outlook) if task.state is State.QUEUED else [],
+        "errors": _errors(task),
+        "artifacts": _artifacts(task),
+    }
+
+
+def ends_within(service: Service, task: Task, seconds: float) -> bool:
+    """Whether a task should be over soon: then it is worth while to hold an answer for it."""
+    outlook = service.outlook(task)
+    foreseeable = outlook.get("reason") not in UNKNOWN_END
+    return foreseeable and outlook.get("expected_end", 0.0) - time.time() <= seconds
+
+
+def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
+    machine = service.machines.get(task.device)
+    if machine is None or task.started is None:
+        return None
+    return {"calibration_set_id": str(calibration_set_id(machine))}
+
+
+def _timeline(task: Task) -> Iterator[tuple[str, float | None]]:
+    yield "created", task.submitted
+    yield "execution_started", task.started
+    if task.started is not None:
+        yield "execution_ended", task.ended
+    yield STATUS[task.state], task.ended
+
+
+def _entry(status: str, at: float) -> dict[str, Any]:
+    return {"source": SOURCE, "status": status, "timestamp": _moment(at)}
+
+
+def _messages(outlook: dict[str, Any]) -> list[dict[str, str]]:
+    """Why a task waits, and until when: nobody should take it for stuck."""
+    reason, start = outlook["reason"], outlook.get("expected_start")
+    said = f"the job waits, as {WHY[reason]}"
+    if start is not None and reason not in UNKNOWN_END:
+        said += f"; it should start at {_moment(start)}, in {max(0.0, start - time.time()):.1f} s"
+    return [{"source": SOURCE, "message": said}]
+
+
+def _errors(task: Task) -> list[dict[str, str]]:
+    if task.state is not State.FAILED:
+        return []
+    return [{"source": SOURCE, "error_code": "failed", "message": task.error or "it failed"}]
+
+
+def _artifacts(task: Task) -> list[dict[str, str]]:
+    done = task.state is State.DONE
+    return [{"type": name} for name in ("measurements", "measurement_counts") if done]
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()

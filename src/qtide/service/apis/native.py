@@ -1,0 +1,238 @@
+"""The native door: tasks, devices and accounts under /v1, described by OpenAPI."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from hashlib import sha256
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
+
+from qtide.payloads.encoded import Encoded
+from qtide.payloads.payload import PayloadRefused
+from qtide.service.apis.access import Access, operator_of
+from qtide.service.apis.forms import (
+    DeviceForm,
+    DrainForm,
+    SubmissionForm,
+    TaskForm,
+    TaskList,
+    UsageForm,
+    refusals,
+)
+from qtide.service.device.device import ServedDevice
+from qtide.service.service import Service, Submission
+from qtide.service.task import Caller, State, Task
+from qtide.service.usage import usage
+
+BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+LONGEST_HOLD = 60.0
+"""Seconds that an answer may be held back until a task is over."""
+
+Id = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The task's id.")]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The device's name.")]
+Wait = Annotated[
+    float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to hold the answer for the end.")
+]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{1,200}$",
+        description="The same key gives the same task, however often it is sent.",
+    ),
+]
+Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only tasks older than this.")]
+By = Literal["user", "account", "job", "device"]
+Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since 1970.")]
+
+
+def native_door(service: Service, access: Access) -> APIRouter:
+    """The routes."""
+    door = APIRouter(prefix="/v1", responses=refusals())
+    caller_of = Depends(access.caller)
+    _tasks(door, service, caller_of)
+    _devices(door, service, caller_of)
+    _accounts(door, service, caller_of)
+    return door
+
+
+def _tasks(door: APIRouter, service: Service, caller_of: Any) -> None:
+    @door.post("/tasks", status_code=201, response_model=TaskForm, tags=["tasks"])
+    async def submit(
+        form: SubmissionForm, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
+    ) -> Response:
+        """Hand in a payload, or a batch of circuits. Once this answers, it is not lost."""
+        task = await service.submit(caller, _submission(form, key))
+        await service.wait(task, wait)
+        return _with_answer(service, caller, task, 201)
+
+    @door.get("/tasks", response_model=TaskList, tags=["tasks"])
+    async def list_tasks(
+        caller: Caller = caller_of,
+        state: Annotated[list[State], Query()] = [],  # noqa: B006 - FastAPI copies it
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        before: Before = None,
+        everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
+    ) -> Response:
+        """My tasks, newest first."""
+        found = service.tasks(caller, state, limit, before, all_=everybody)
+        tasks = [described(service, task) | {"number": number} for number, task in found]
+        return _json({"tasks": tasks, "before": tasks[-1]["number"] if tasks else None})
+
+    @door.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
+    async def get_task(id: Id, caller: Caller = caller_of, wait: Wait = 0.0) -> Response:  # noqa: A002 - the path's word
+        """One task: where it stands, and its answer once it is done."""
+        task = service.task(caller, id)
+        await service.wait(task, wait)
+        return _with_answer(service, caller, task, 200)
+
+    @door.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
+    async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """What was handed in, as it was stored."""
+        found = service.payload(caller, service.task(caller, id))
+        return Response(found.data, media_type="application/octet-stream")
+
+    @door.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
+    async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """End a task; one that is on the device ends when that lets go of it."""
+        return _json(described(service, await service.cancel(caller, id)))
+
+
+def _devices(door: APIRouter, service: Service, caller_of: Any) -> None:
+    @door.get("/devices", response_model=list[DeviceForm], tags=["devices"])
+    async def list_devices(caller: Caller = caller_of) -> Response:
+        """All devices and their states."""
+        return _json([device_described(each) for each in service.machines.values()])
+
+    @door.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
+    async def get_device(name: Name, caller: Caller = caller_of) -> Response:
+        """One device."""
+        return _json(device_described(service.machine(name)))
+
+    @door.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
+    async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
+        """Begin no new task; what comes is queued. For operators."""
+        operator_of(caller)
+        machine = service.machine(name)
+        await service.drains.drain(machine, form.reason, licences=form.licences)
+        return _json(device_described(machine))
+
+    @door.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
+    async def resume(name: Name, caller: Caller = caller_of) -> Response:
+        """Go on with the tasks. For operators."""
+        operator_of(caller)
+        machine = service.machine(name)
+        await service.drains.resume(machine)
+        return _json(device_described(machine))
+
+
+def _accounts(door: APIRouter, service: Service, caller_of: Any) -> None:
+    @door.get("/usage", response_model=list[UsageForm], tags=["accounts"])
+    async def get_usage(
+        caller: Caller = caller_of,
+        by: Annotated[list[By], Query()] = ["user"],  # noqa: B006 - FastAPI copies it
+        since: Moment = None,
+        until: Moment = None,
+        everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
+    ) -> Response:
+        """Seconds of the devices, by user, account, job or device; what runs is counted in."""
+        user = None if everybody else caller.user
+        if everybody:
+            operator_of(caller)
+        return _json(service.store.read(usage(list(dict.fromkeys(by)), user, since, until)))
+
+
+def described(service: Service, task: Task) -> dict[str, Any]:
+    """A task in the words of this door."""
+    return {
+        "id": task.id,
+        "name": task.name,
+        "state": str(task.state),
+        "device": task.device,
+        "user": task.caller.user,
+        "account": task.caller.account,
+        "job": task.caller.job,
+        "format": task.format,
+        "shots": task.shots,
+        "size": task.size,
+        "seed": task.seed,
+        "priority": task.priority,
+        "max_wait": task.max_wait,
+        "attempts": task.attempts,
+        "submitted": task.submitted,
+        "started": task.started,
+        "ended": task.ended,
+        "expected_seconds": task.seconds,
+        "qpu_seconds": task.used,
+        "error": task.error,
+    } | service.outlook(task)
+
+
+def device_described(machine: ServedDevice) -> dict[str, Any]:
+    """A device in the words of this door."""
+    return {
+        "name": machine.name,
+        "kind": machine.setup.kind,
+        "state": machine.state,
+        "reason": machine.trouble or machine.drained,
+        "policy": machine.setup.policy,
+        "slots": machine.setup.slots,
+        "waiting": len(machine.queue.waiting),
+        "running": len(machine.queue.handed),
+        "properties": machine.properties,
+        "profile": {
+            "payload_s": machine.profile.payload_s,
+            "shot_s": machine.profile.shot_s,
+            "shots": machine.profile.shots,
+        },
+    }
+
+
+def _submission(form: SubmissionForm, key: str | None) -> Submission:
+    payload = _payload(form)
+    return Submission(
+        device=form.device,
+        payload=Encoded(form.format, payload),
+        shots=form.shots,
+        seed=form.seed,
+        name=form.name,
+        priority=form.priority,
+        max_wait=form.max_wait,
+        key=key,
+        digest=_digest(form, payload) if key else "",
+    )
+
+
+def _digest(form: SubmissionForm, payload: bytes) -> str:
+    """What tells two requests under one key apart."""
+    terms = (form.device, form.format, form.shots, form.seed, form.name)
+    rest = (form.priority, form.max_wait)
+    return sha256(json.dumps([*terms, *rest]).encode() + payload).hexdigest()
+
+
+def _payload(form: SubmissionForm) -> bytes:
+    """The bytes: given as such in base64, or as the JSON value they stand for."""
+    if form.data is None:
+        return json.dumps(form.payload).encode()
+    try:
+        return base64.b64decode(form.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise PayloadRefused("`data` has to be base64; a JSON payload goes to `payload`") from None
+
+
+def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
+    """A task with its answer, which is JSON already and put in as it is."""
+    words = json.dumps(described(service, task))
+    if task.state is State.DONE and task.caller.user == caller.user:
+        found = service.answer(caller, task)
+        head = f'{words[:-1]}, "answer_format": {json.dumps(found.format)}, "answer": '
+        body = head.encode() + found.data + b"}"
+        return Response(body, status, media_type="application/json")
+    return Response(words, status, media_type="application/json")
+
+
+def _json(value: Any) -> Response:
+    return Response(json.dumps(value), media_type="application/json")

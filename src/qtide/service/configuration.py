@@ -1,0 +1,214 @@
+"""The service's configuration: one TOML file, checked as a whole before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from qtide.devices.profile import profile
+from qtide.errors import UsageError
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+PolicyName = Literal["fair", "fifo", "priority", "shortest"]
+
+DAY = 86_400.0
+
+
+class Part(BaseModel):
+    """A part of the file: unknown entries are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Calibration(Part):
+    """Pauses of a device, known beforehand."""
+
+    every: Seconds
+    lasts: Seconds
+
+
+class DeviceSetup(BaseModel):
+    """One device. Entries beyond these are the device's own options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str
+    profile: str | None = None
+    """Timing of an emulated device; a real one has its own."""
+    policy: PolicyName = "fair"
+    slots: Annotated[int, Field(ge=1)] = 16
+    """How many jobs may hold a virtual QPU of it at once."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """How often a task is run again that was on the device when something died."""
+    limit: Seconds = 600.0
+    """How long a task may occupy the device."""
+    python: str | None = None
+    """The interpreter of the environment that has the device's packages."""
+    calibration: Calibration | None = None
+    doors: list[Literal["native", "iqm"]] = ["native", "iqm"]
+    """The IQM door shows devices that take IQM's circuits."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the device itself is told."""
+        return dict(self.model_extra or {})
+
+    @field_validator("profile")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        if name is not None:
+            profile(name)
+        return name
+
+
+class Quota(Part):
+    """The most of something; None is no limit."""
+
+    tasks: Annotated[int, Field(ge=1)] | None = None
+    """tasks that wait or run at once"""
+    qpu_seconds: Seconds | None = None
+    """seconds of devices a day (UTC)"""
+
+
+class Quotas(Part):
+    """Limits by user and by account; `user` and `account` hold for those not named."""
+
+    user: Quota = Quota(tasks=10_000)
+    account: Quota = Quota()
+    users: dict[str, Quota] = {}
+    accounts: dict[str, Quota] = {}
+
+
+class Fair(Part):
+    """The terms of fair share."""
+
+    half_life: Seconds = DAY
+    shares: dict[str, Seconds] = {}
+
+
+class Slurm(Part):
+    """Admission by Slurm."""
+
+    cluster: str = "slurm"
+    conf: Path | None = None
+    munge_socket: Path | None = None
+    licence: str = "qpu"
+    gres: str = "qpu"
+
+
+class Configuration(Part):
+    """Everything that the service is told."""
+
+    listen: str = "127.0.0.1:8037"
+    state: Path = Path("~/.local/state/qtide/service")
+    anonymous: bool = False
+    """Without tokens: for a demonstration on the loopback alone."""
+    operators: list[str] = []
+    """Users whose tokens may see all tasks, drain devices and read all accounts."""
+    certificate: Path | None = None
+    key: Path | None = None
+    retention_days: Annotated[float, Field(gt=0)] = 30.0
+    """How long payloads and answers are kept after a task's end; its account stays."""
+    most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
+    """The largest request."""
+    devices: Annotated[dict[Name, DeviceSetup], Field(min_length=1)]
+    quotas: Quotas = Quotas()
+    fair: Fair = Fair()
+    slurm: Slurm | None = None
+
+    @property
+    def host(self) -> str:
+        """The address to listen on."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 takes any that is free."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def folder(self) -> Path:
+        """Where the state lies."""
+        return self.state.expanduser()
+
+    def listening(self, address: str) -> Configuration:
+        """The same on another address, checked like the file."""
+        try:
+            return Configuration(**dict(self) | {"listen": address})
+        except ValidationError as error:
+            raise UsageError(f"--listen {address} is wrong: {_first(error)}") from None
+
+    @field_validator("listen")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ValueError("give address and port, as in 127.0.0.1:8037")
+        return value
+
+    @model_validator(mode="after")
+    def _safe(self) -> Configuration:
+        """What crosses a network is encrypted, and asked for a token."""
+        if _loopback(self.host):
+            return self
+        if self.anonymous:
+            raise ValueError("anonymous is for the loopback alone; listen on 127.0.0.1")
+        if self.certificate is None or self.key is None:
+            raise ValueError(
+                f"listening on {self.host} needs TLS: name a certificate and a key, "
+                "or listen on 127.0.0.1"
+            )
+        return self
+
+
+def read_configuration(file: Path) -> Configuration:
+    """The configuration in a file; what is wrong with it is said in a sentence."""
+    try:
+        entries = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the configuration {file} cannot be read: {error}") from None
+    try:
+        return Configuration(**entries)
+    except ValidationError as error:
+        raise UsageError(f"the configuration {file} is wrong: {_first(error)}") from None
+
+
+def demonstration() -> Configuration:
+    """What `qtide serve --demo` serves: every emulated device, on the loopback, without tokens."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Configuration(
+        state=Path(state) / "qtide" / "demo",
+        anonymous=True,
+        devices={
+            "star": DeviceSetup(kind="star", profile="superconducting"),
+            "star-noisy": DeviceSetup.model_validate(
+                {"kind": "star", "profile": "superconducting", "noisy": True}
+            ),
+            "gate": DeviceSetup.model_validate({"kind": "gate", "qubits": 20}),
+            "annealer": DeviceSetup(kind="annealer", profile="annealer"),
+            "atoms": DeviceSetup(kind="atoms"),
+        },
+    )
+
+
+def _first(error: ValidationError) -> str:
+    """The first mistake: where, and what is wrong."""
+    first = error.errors()[0]
+    where = ".".join(str(each) for each in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}" if where else said
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

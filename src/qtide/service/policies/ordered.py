@@ -1,0 +1,57 @@
+"""Policies whose order never changes while tasks wait: each has a place from its arrival on.
+
+Ageing needs no clock: of two tasks that wait, both grow older at the same pace. A task that comes
+late enough ranks behind any other, so none is starved.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+
+from qtide.service.task import Task
+
+Place = tuple[float, float, str]
+
+AGEING = 60.0
+"""Seconds of waiting that outweigh one step of priority."""
+PATIENCE = 10.0
+"""Seconds of waiting that outweigh one second of expected occupation."""
+
+
+def arrival(task: Task) -> Place:
+    """First come, first served."""
+    return task.submitted, task.submitted, task.id
+
+
+def urgency(task: Task) -> Place:
+    """The higher its priority, the earlier it counts as having come."""
+    return task.submitted - AGEING * task.priority, task.submitted, task.id
+
+
+def expected(task: Task) -> Place:
+    """The longer it should take, the later it counts as having come."""
+    return task.submitted + PATIENCE * task.seconds, task.submitted, task.id
+
+
+class Ordered:
+    """Tasks by a place of their own."""
+
+    def __init__(self, place: Callable[[Task], Place]) -> None:
+        self._place = place
+        self._tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, task: Task) -> None:
+        """Let a task wait."""
+        insort(self._tasks, task, key=self._place)
+
+    def remove(self, task: Task) -> None:
+        """Let it wait no longer."""
+        del self._tasks[bisect_left(self._tasks, self._place(task), key=self._place)]
+
+    def order(self, now: float) -> Iterator[Task]:
+        """The tasks by their places."""
+        yield from self._tasks

@@ -1,0 +1,110 @@
+"""Quotas: how much each user and each account may have, held beforehand and settled afterwards.
+
+A task holds the seconds it is expected to take. What it really took is settled when it is done;
+what was held and not used is given back. Nothing is stored: the tasks in the store say it all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qtide.errors import QtideError
+from qtide.service.configuration import DAY, Quota, Quotas
+from qtide.service.task import Caller, Task
+
+
+class QuotaExceeded(QtideError):  # noqa: N818 - what happened
+    """Somebody has as many tasks as they may have."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A user or an account, with its limits."""
+
+    kind: str
+    name: str
+    quota: Quota
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What its counts are kept under."""
+        return self.kind, self.name
+
+
+class Meter:
+    """What everybody holds and has used today."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._day = 0
+        self._tasks: Counter[tuple[str, str]] = Counter()
+        self._seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._held: dict[str, Task] = {}
+
+    def accept(self, caller: Caller) -> None:
+        """Count one task more, or refuse it."""
+        for holder in self._holders(caller):
+            most = holder.quota.tasks
+            if most is not None and self._tasks[holder.key] >= most:
+                raise QuotaExceeded(
+                    f"the {holder.kind} {holder.name} has {most} tasks waiting or running, as many "
+                    "as it may have; wait until one has ended"
+                )
+        self.count(caller, 1)
+
+    def count(self, caller: Caller, tasks: int) -> None:
+        """Count so many tasks more, or less."""
+        for holder in self._holders(caller):
+            self._tasks[holder.key] += tasks
+
+    def fits(self, caller: Caller, seconds: float, now: float) -> bool:
+        """Whether so many seconds more are within today's limits; a whole day's worth always is."""
+        self._roll_over(now)
+        return all(
+            holder.quota.qpu_seconds is None
+            or self._seconds[holder.key] + seconds <= holder.quota.qpu_seconds
+            or not self._seconds[holder.key]
+            for holder in self._holders(caller)
+        )
+
+    def hold(self, task: Task, now: float) -> None:
+        """Reserve what a task should take."""
+        self._roll_over(now)
+        self._held[task.id] = task
+        self._add(task.caller, task.seconds)
+
+    def settle(self, task: Task, now: float) -> None:
+        """Put what a task really took in the place of what it held; 0 gives all of it back."""
+        self._roll_over(now)
+        held = task.seconds if self._held.pop(task.id, None) else 0.0
+        self._add(task.caller, task.used - held)
+
+    def note(self, caller: Caller, seconds: float, now: float) -> None:
+        """Count what was used earlier today."""
+        self._roll_over(now)
+        self._add(caller, seconds)
+
+    def next_day(self, now: float) -> float:
+        """When the day's counts begin anew."""
+        return (now // DAY + 1) * DAY
+
+    def _add(self, caller: Caller, seconds: float) -> None:
+        for holder in self._holders(caller):
+            self._seconds[holder.key] = max(0.0, self._seconds[holder.key] + seconds)
+
+    def _roll_over(self, now: float) -> None:
+        """A new day: what is still held counts for it."""
+        if self._day != int(now // DAY):
+            self._day = int(now // DAY)
+            self._seconds.clear()
+            for task in self._held.values():
+                self._add(task.caller, task.seconds)
+
+    def _holders(self, caller: Caller) -> Iterator[Holder]:
+        limits = self._quotas
+        yield Holder("user", caller.user, limits.users.get(caller.user, limits.user))
+        if caller.account:
+            account = limits.accounts.get(caller.account, limits.account)
+            yield Holder("account", caller.account, account)

@@ -1,0 +1,152 @@
+"""Running the service: one process, one loop, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import json
+import logging
+import resource
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from qtide.errors import QtideError
+from qtide.service import tokens
+from qtide.service.application import application
+from qtide.service.configuration import Configuration
+from qtide.service.service import Service
+from qtide.service.task import Caller
+
+GARBAGE = 50_000
+"""Objects made before the collector looks for circles among them."""
+STOP_LIMIT = 10
+"""Seconds that open requests have to end in."""
+OPERATOR_TOKEN_LASTS = 365 * 86_400.0
+
+
+KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
+"""What every record has; the rest was added by whoever logged it."""
+
+
+class JsonLines(logging.Formatter):
+    """A log that programs read: one object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's own words and what was added to them."""
+        extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
+        words = {"time": round(record.created, 3), "level": record.levelname.lower()}
+        words |= {"event": record.getMessage()} | extra
+        if record.exc_info:
+            words["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(words, default=str)
+
+
+class Server(uvicorn.Server):
+    """Ends held answers as soon as it is told to stop, and says where it listens."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._broker = service
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """A signal came."""
+        self._broker.let_go()
+        super().handle_exit(sig, frame)
+
+
+def serve(configuration: Configuration) -> None:
+    """Serve until a signal comes."""
+    _log()
+    _allow_many_connections()
+    lock = _alone(configuration.folder)
+    service = Service(configuration)
+    listener = _listen(configuration)
+    scheme = "https" if configuration.certificate else "http"
+    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
+    url = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    settings = uvicorn.Config(
+        application(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=STOP_LIMIT,
+        ssl_certfile=configuration.certificate,
+        ssl_keyfile=configuration.key,
+    )
+    _write_access(configuration, service, url)
+    logging.getLogger(__name__).info("serving", extra={"url": url})
+    for number in (signal.SIGINT, signal.SIGTERM):  # what uvicorn repeats once it has stopped
+        signal.signal(number, lambda *_: sys.exit(0))
+    gc.freeze()  # what was imported stays: there is no use in looking through it again
+    gc.set_threshold(GARBAGE)
+    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+        runner.run(Server(settings, service).serve([listener]))
+    lock.close()
+
+
+def _allow_many_connections() -> None:
+    """Every client that waits holds one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _alone(folder: Path) -> IO[bytes]:
+    """Let no other service work on the same state; the lock goes with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise QtideError(f"another service works on the state in {folder}") from None
+    return lock
+
+
+def _listen(configuration: Configuration) -> socket.socket:
+    """The socket, before anything is started: whoever comes early waits, and none comes twice."""
+    family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
+    # only a socket that says it is TCP is spared the wait for full packets
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((configuration.host, configuration.port))
+    except OSError as error:
+        listener.close()
+        raise QtideError(f"cannot listen on {configuration.listen}: {error.strerror}") from None
+    listener.listen(1024)
+    return listener
+
+
+def _write_access(configuration: Configuration, service: Service, url: str) -> None:
+    """A file by which the commands of whoever started the service reach it as an operator."""
+    file = configuration.folder / "access.json"
+    with suppress(OSError, ValueError, KeyError):
+        known = json.loads(file.read_text())
+        if tokens.is_valid(service.store, known["token"]):
+            _write_secret(file, known | {"url": url})
+            return
+    operator = Caller("operator", operator=True)
+    token, write = tokens.issue(operator, OPERATOR_TOKEN_LASTS, "of the service itself")
+    asyncio.run(service.store.write(write))
+    _write_secret(file, {"url": url, "token": token})
+
+
+def _write_secret(file: Path, words: dict[str, Any]) -> None:
+    fresh = file.with_suffix(f".{time.time_ns()}")
+    fresh.touch(0o600)
+    fresh.write_text(json.dumps(words) + "\n")
+    fresh.rename(file)
+
+
+def _log() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -1,0 +1,102 @@
+"""A task: one payload, or one batch of circuits, on its way through the service."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from qtide.payloads.encoded import Encoded
+
+
+class State(StrEnum):
+    """Where a task stands."""
+
+    QUEUED = "queued"
+    """accepted: it survives whatever happens to the service"""
+    RUNNING = "running"
+    """handed to the device, or just about to be taken by it"""
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self in (State.DONE, State.FAILED, State.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: a user, in the name of an account, maybe from within a job of Slurm."""
+
+    user: str
+    account: str = ""
+    job: int | None = None
+    operator: bool = False
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task ended."""
+
+    state: State
+    at: float
+    used: float = 0.0
+    error: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Task:
+    """What is known of a task; its payload and its answer lie in the store."""
+
+    id: str
+    caller: Caller
+    device: str
+    format: str
+    shots: int
+    seed: int
+    size: int
+    """How many circuits it has."""
+    seconds: float
+    """How long it should occupy the device."""
+    submitted: float
+    name: str = ""
+    priority: int = 0
+    max_wait: float | None = None
+    state: State = State.QUEUED
+    attempts: int = 0
+    """How often it was handed to the device; of these, the last one alone may answer."""
+    started: float | None = None
+    ended: float | None = None
+    used: float = 0.0
+    """How long it did occupy the device, by which it is charged."""
+    error: str | None = None
+    answer: Encoded | None = field(default=None, repr=False)
+    """Kept for those who wait for it; everybody else reads it from the store."""
+    waiters: list[asyncio.Future[None]] = field(default_factory=list, repr=False)
+    """Who wants to hear of its end."""
+
+    def end(self, ending: Ending, answer: Encoded | None) -> None:
+        """Be over, for everybody to see."""
+        self.answer = answer
+        self.state, self.ended, self.used = ending.state, ending.at, ending.used
+        self.error = ending.error
+        for waiter in self.waiters:
+            release(waiter)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state.over
+
+    @property
+    def latest(self) -> float | None:
+        """The moment until which it was promised to start."""
+        return None if self.max_wait is None else self.submitted + self.max_wait
+
+
+def release(waiter: asyncio.Future[None]) -> None:
+    """Let somebody wait no longer, whoever was faster."""
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,136 @@
+"""Tokens: who may call. Random, stored as a digest alone, ended at any moment by a row.
+
+A token of a job ends with the job: the service asks Slurm again and again which of them still run.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from qtide.errors import QtideError
+from qtide.service.store import Store
+from qtide.service.task import Caller
+from qtide.slurm.jobs import Holder
+
+PREFIX = "qtide_"
+FRESH = 2.0
+"""Seconds that a token counts as looked up: so long it may outlive its end."""
+
+
+class NotAllowed(QtideError):  # noqa: N818 - what happened
+    """The caller is not who they would have to be."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token; the token itself is not."""
+
+    digest: str
+    caller: Caller
+    created: float
+    expires: float
+    name: str
+    holder: Holder | None = None
+    """The job in Slurm, or the part of one, that it lives as long as."""
+
+
+def issue(
+    caller: Caller, lasts: float, name: str = "", holder: Holder | None = None
+) -> tuple[str, Any]:
+    """A new token, and the write that makes it valid."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    now = time.time()
+    values = (digest(token), caller.user, caller.account, caller.job, caller.operator)
+    slot = (holder.job, holder.start) if holder else (None, None)
+    row = (*values, now, now + lasts, name, *slot)
+    words = f"INSERT INTO tokens VALUES ({', '.join('?' * len(row))})"
+    return token, lambda store: store.execute(words, row)
+
+
+def revoke(digest_start: str) -> Any:
+    """End the tokens whose digest begins so; gives how many there were."""
+    words = "DELETE FROM tokens WHERE substr(digest, 1, ?) = ?"
+    return lambda store: store.execute(words, (len(digest_start), digest_start)).rowcount
+
+
+def end_with(holders: Iterable[Holder]) -> Any:
+    """End the tokens of jobs that are over."""
+    words = "DELETE FROM tokens WHERE holder = ? AND holder_start = ?"
+    rows = [(each.job, each.start) for each in holders]
+    return lambda store: store.executemany(words, rows)
+
+
+def sweep(store: sqlite3.Connection) -> Any:
+    """Forget tokens that have expired."""
+    return store.execute("DELETE FROM tokens WHERE expires < ?", (time.time(),))
+
+
+def valid(store: sqlite3.Connection) -> list[Token]:
+    """All tokens that have not expired."""
+    rows = store.execute("SELECT * FROM tokens WHERE expires > ? ORDER BY created", (time.time(),))
+    return [_token(row) for row in rows]
+
+
+def holders(store: sqlite3.Connection) -> set[Holder]:
+    """The jobs that tokens live as long as."""
+    return {token.holder for token in valid(store) if token.holder is not None}
+
+
+def digest(token: str) -> str:
+    """What is stored in a token's place."""
+    return sha256(token.encode()).hexdigest()
+
+
+def is_valid(store: Store, token: str) -> bool:
+    """Whether a token would be let in."""
+    found = store.read(lambda rows: _find(rows, digest(token)))
+    return found is not None and found.expires > time.time()
+
+
+class Register:
+    """Looks tokens up."""
+
+    def __init__(self, store: Store, operators: list[str]) -> None:
+        self._store = store
+        self._operators = frozenset(operators)
+        self._seen: dict[str, tuple[float, Token]] = {}
+
+    def caller(self, token: str) -> Caller:
+        """Whose token it is."""
+        key, now = digest(token), time.monotonic()
+        looked_up, found = self._seen.get(key, (0.0, None))
+        if found is None or now - looked_up > FRESH:
+            found = self._store.read(lambda store: _find(store, key))
+            if found is None:
+                self._seen.pop(key, None)
+                raise NotAllowed("the token is not known here, or its job has ended; get a new one")
+            self._seen[key] = (now, found)
+        if found.expires < time.time():
+            raise NotAllowed("the token has expired; get a new one")
+        return found.caller if found.caller.operator else self._with_rights(found.caller)
+
+    def forget(self) -> None:
+        """Look everything up anew: tokens were ended."""
+        self._seen.clear()
+
+    def _with_rights(self, caller: Caller) -> Caller:
+        """Operators act as such by tokens of their own, not from within jobs."""
+        operator = caller.user in self._operators and caller.job is None
+        return Caller(caller.user, caller.account, caller.job, operator)
+
+
+def _find(store: sqlite3.Connection, key: str) -> Token | None:
+    row = store.execute("SELECT * FROM tokens WHERE digest = ?", (key,)).fetchone()
+    return _token(row) if row else None
+
+
+def _token(row: sqlite3.Row) -> Token:
+    caller = Caller(row["user"], row["account"], row["job"], bool(row["operator"]))
+    holder = Holder(row["holder"], row["holder_start"]) if row["holder"] is not None else None
+    return Token(row["digest"], caller, row["created"], row["expires"], row["name"], holder)

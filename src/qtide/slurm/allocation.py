@@ -1,0 +1,103 @@
+"""Nodes of one companion, with an agent on each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from qtide.clusters.cluster import Allocation, Node, NotEnoughNodes, Work
+from qtide.clusters.link import Link
+from qtide.jobs.job import Job
+from qtide.slurm.companion import Companion
+from qtide.world.world import Future, World
+
+Start = Callable[[Companion, str], Awaitable[asyncio.subprocess.Process]]
+"""Starts the agent of a node of a companion."""
+
+
+class AgentFailed(NotEnoughNodes):
+    """An agent did not start on its node, which is none for us then."""
+
+    exit_code = 1
+
+
+class SlurmAllocation(Allocation):
+    """A companion, or nothing at all where a request could do without."""
+
+    def __init__(self, world: World, job: Job, companion: Companion | None, silence: float) -> None:
+        names = companion.nodes if companion else []
+        nodes = [Node(name, world, self._send) for name in names]
+        super().__init__(nodes, world.now())
+        self._world = world
+        self._companion = companion
+        self._silence = silence
+        self._links: dict[str, Link] = {}
+        self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
+        self._released: Future[None] | None = None
+        self._watch = world.start(self._lose_when_gone())
+
+    def put_beside(self, beside: Any) -> bool:
+        """Let the allocation have what is granted with it; False if there is nothing."""
+        self._beside = beside
+        return beside is not None
+
+    async def ready(self, start: Start) -> None:
+        """Start all agents, and return when each has answered."""
+        await self._world.all_of([self._start(node, start) for node in self.nodes])
+
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
+        if self._released is None:
+            if self._beside is not None:
+                self._beside.release()
+            self._released = self._world.start(self._give_back())
+        return self._world.settled([self._released])
+
+    @property
+    def released(self) -> bool:
+        """Whether all is given back."""
+        return self._released is not None and self._released.done()
+
+    def _send(self, node: Node, ticket: int, work: Work) -> None:
+        self._links[node.name].send(ticket, work)
+
+    async def _start(self, node: Node, start: Start) -> None:
+        assert self._companion is not None
+        link = Link(await start(self._companion, node.name), self._silence)
+        self._links[node.name] = link
+        try:
+            await link.greet()
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            self._companion.silent.add(node.name)
+            raise AgentFailed(f"the agent of node {node.name} did not start") from error
+        link.node = node
+        node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
+
+    async def _disown(self, node: Node) -> None:
+        """A node that failed is Slurm's again at once, before the rest of the companion."""
+        if self._released is None and self._companion and not await self._companion.has(node.name):
+            self._held[node].close()
+
+    async def _lose_when_gone(self) -> None:
+        """Somebody else may end the companion, or its time may be over."""
+        if self._companion is not None:
+            why = await self._companion.gone()
+            for node in self.nodes:
+                node.lose(f"was taken away by Slurm ({why})")
+
+    async def _give_back(self) -> None:
+        await self._world.cancel([self._watch])
+        for node in self.nodes:
+            node.lose("was given back")
+        for link in self._links.values():  # Slurm's own signal does not reach a step that starts
+            link.hang_up()
+        try:
+            if self._companion is not None:
+                self._companion.silent |= {n for n, link in self._links.items() if link.silent}
+                await self._companion.end()
+        finally:
+            for span in self._held.values():
+                span.close()
+            # only now: a slurmstepd whose srun is gone keeps its node for seconds
+            await self._world.all_of([link.kill() for link in self._links.values()])

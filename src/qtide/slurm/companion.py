@@ -1,0 +1,223 @@
+"""A companion: a job that only holds nodes, for as long as its driver holds a pipe to it.
+
+salloc runs a `cat` that reads from us. It ends, and Slurm takes the nodes back, as soon as we
+close the pipe or die. What salloc tells its command spares us asking for the nodes' names.
+
+A heterogeneous companion holds nodes and a QPU, granted together. Cancelling its QPU's part counts
+for salloc as the end of all: it hangs up on its command, and gives nothing back any more. So the
+command does not listen to that, and cancels the job itself when our end of the pipe is closed. It
+ends salloc, too, which else may wait for ever for a command whose end coincides with the job's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+
+from qtide.clusters.cluster import NotEnoughNodes
+from qtide.slurm.commands import Slurm, SlurmFailed, reason
+from qtide.slurm.hostlist import expand
+from qtide.slurm.queue import entries
+
+HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
+HOLD_BOTH = (
+    *("/bin/sh", "-c"),
+    'trap "" HUP; echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1" '
+    '&& cat; scancel "$SLURM_JOB_ID"; kill -KILL "$PPID"',
+)
+REVOKED = re.compile(r"Job (?:allocation )?(\d+) has (?:been revoked|exceeded its time limit)")
+NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
+POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
+END_LIMIT = 120.0
+"""Seconds in which Slurm has to take nodes back; its own KillWait is 30 by default."""
+POLITE = 5.0
+"""Seconds that salloc may take to end by itself,"""
+GRACE = 0.5
+"""or when its job is over already."""
+ABSENT = ("contact slurm controller", "Socket timed out", "backup controller", "Zero Bytes")
+"""What Slurm says while its controller is away, as it is during a restart."""
+
+
+class SlurmRefused(SlurmFailed, NotEnoughNodes):
+    """Slurm does not give these nodes: strategies hear that none will come."""
+
+
+class ControllerAway(SlurmRefused):
+    """Slurm's controller does not answer at the moment."""
+
+
+class Companion:
+    """One salloc, from the request to the end."""
+
+    def __init__(
+        self, slurm: Slurm, process: asyncio.subprocess.Process, sought: str = "nodes"
+    ) -> None:
+        self._slurm = slurm
+        self._sought = sought
+        self._process = process
+        self._said: list[str] = []
+        self._numbered = asyncio.Event()
+        self._withdrawn = False
+        self._over = False
+        self._losses: dict[int | None, asyncio.Event] = {}
+        self.job: int | None = None
+        self.qpu_job: int | None = None
+        """The part that holds a QPU, if it is heterogeneous."""
+        self.nodes: list[str] = []
+        self.silent: set[str] = set()
+        """Nodes that nobody reaches: Slurm itself may have to wait for long before it has them."""
+        self._listener = asyncio.create_task(self._listen())
+        self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
+        """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
+
+    @staticmethod
+    async def ask(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
+        """Stand in Slurm's queue; with a colon among the words, for two parts together."""
+        hold = HOLD_BOTH if ":" in words else HOLD
+        process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
+        return Companion(slurm, process, sought)
+
+    async def gone(self) -> str:
+        """Wait until the companion has ended by itself, and say why."""
+        await self._loss(self.job).wait()
+        return self._said[-1].removeprefix("salloc: ") if self._said else "it did not say why"
+
+    async def qpu_gone(self) -> None:
+        """Wait until what holds a QPU has ended: a part of it, or all."""
+        await self._loss(self.qpu_job or self.job).wait()
+
+    async def end_qpu(self) -> None:
+        """Give the QPU back; nodes that were granted with it stay."""
+        if self.qpu_job is None:
+            await self.end()
+        elif not self._loss(self.qpu_job).is_set():
+            with suppress(SlurmFailed):  # it has just ended by itself
+                await self._slurm.ask("scancel", str(self.qpu_job))
+
+    async def withdraw(self) -> bool:
+        """Leave the queue; True if the nodes were granted all the same."""
+        self._withdrawn = True
+        await self._until_numbered()
+        await self._cancel("--state=PENDING")
+        await asyncio.wait({self.granted}, timeout=POLITE)
+        return self.granted.done() and self.granted.result()
+
+    async def has(self, node: str) -> bool:
+        """Whether a node is still the companion's, as far as Slurm can be asked."""
+        try:
+            found = await entries(self._slurm, f"--jobs={self.job}")
+        except SlurmFailed:
+            return True
+        return any(each.holds and node in expand(each.names) for each in found)
+
+    async def end(self) -> None:
+        """Give the nodes back, and wait until Slurm has them, whatever state this is in."""
+        self._withdrawn = True
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        # a salloc that still stands in the queue does not look at its pipe
+        if not await self._ends(POLITE if self.nodes else 0):
+            await self._force()
+        await self._until_given_back()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Whatever became of the request, nobody asks any more."""
+        self.granted.cancel()
+        await asyncio.wait({self.granted, self._listener})
+        if not self.granted.cancelled():
+            self.granted.exception()
+
+    def _loss(self, job: int | None) -> asyncio.Event:
+        """What is set when a job, or all of it, is over."""
+        event = self._losses.setdefault(job, asyncio.Event())
+        if self._over:
+            event.set()
+        return event
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.readline():
+            line = data.decode(errors="replace").strip()
+            self._said.append(line)
+            if found := NUMBERED.search(line):
+                self.job = int(found[1])
+                self._numbered.set()
+            if found := REVOKED.search(line):
+                self._loss(int(found[1])).set()
+        self._numbered.set()
+        self._over = True
+        for event in self._losses.values():
+            event.set()
+
+    async def _grant(self) -> bool:
+        assert self._process.stdout is not None
+        line = (await self._process.stdout.readline()).decode(errors="replace").split()
+        if len(line) >= 2:
+            self.job, self.nodes = int(line[0]), expand(line[1])
+            self.qpu_job = int(line[2]) if len(line) == 3 else None
+            return True
+        await self._process.wait()
+        await self._listener
+        if self._withdrawn:
+            return False
+        why = reason("\n".join(self._said))
+        raise (ControllerAway if any(each in why for each in ABSENT) else SlurmRefused)(
+            f"Slurm refused the {self._sought}: {why}"
+        )
+
+    async def _force(self) -> None:
+        """Cancel the job, whatever salloc does, and end salloc."""
+        await self._until_numbered()
+        await self._cancel()
+        await self._until_given_back()
+        if not await self._ends(GRACE if self.job else POLITE):
+            self._process.kill()
+            await self._process.wait()
+
+    async def _ends(self, limit: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._process.wait()
+        return self._process.returncode is not None
+
+    async def _until_numbered(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLITE):
+                await self._numbered.wait()
+
+    async def _cancel(self, *terms: str) -> None:
+        """A job that has just ended by itself is as good as cancelled."""
+        if self.job is not None:
+            with suppress(SlurmFailed):
+                await self._slurm.ask("scancel", *terms, str(self.job))
+
+    async def _until_given_back(self) -> None:
+        """Until Slurm has all nodes; those that nobody reaches are not waited for any longer."""
+        for limit, spared in ((POLITE, set[str]()), (END_LIMIT, self.silent)):
+            if await self._given_back(limit, spared):
+                return
+
+    async def _given_back(self, limit: float, spared: set[str]) -> bool:
+        pause = POLL_FIRST
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while await self._holds(spared):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, POLL_MOST)
+                return True
+        return False
+
+    async def _holds(self, spared: set[str]) -> bool:
+        """While the controller is away, nothing is given back; it may not have heard us either."""
+        if self.job is None:
+            return False
+        try:
+            found = await entries(self._slurm, f"--jobs={self.job}")
+        except SlurmFailed:
+            return True
+        if any(each.state in ("RUNNING", "PENDING") for each in found):
+            await self._cancel()
+            return True
+        return any(each.holds and not spared.issuperset(expand(each.names)) for each in found)

@@ -1,0 +1,121 @@
+"""Slots that Slurm gives: each is a job on the quantum partition, or a part of one with nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import count
+from typing import Any
+
+from qtide.jobs.job import Job
+from qtide.leases.qpu import Lease, Qpu
+from qtide.leases.slots import Slot, Slots
+from qtide.slurm.companion import Companion
+from qtide.slurm.mark import Driver, qpu_name
+from qtide.slurm.options import Options
+from qtide.slurm.requests import Ask, Line
+from qtide.world.world import Future
+
+
+class SlurmSlot(Slot):
+    """A slot for as long as its job in Slurm; one that was taken away is asked for again."""
+
+    def __init__(self, slots: SlurmSlots, job: Job, number: int, companion: Companion) -> None:
+        super().__init__(job, number, slots.free)
+        self._slots = slots
+        self._job = job
+        self._renewal = asyncio.Lock()
+        self._released = False
+        self._hold(companion)
+
+    async def ready(self) -> None:
+        """Return once it is held; phases that run together ask for it once."""
+        async with self._renewal:
+            if self._lost.done() and not self._released:
+                with self._job.ledger.span("wait", "qpu", "a lease"):
+                    self._hold(await self._slots.companion(self._job))
+                if self._released:
+                    self._end()
+                else:
+                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}")
+
+    def release(self) -> None:
+        """End its job in Slurm at once."""
+        self._released = True
+        super().release()
+        self._end()
+
+    def _hold(self, companion: Companion) -> None:
+        self._companion = companion
+        self._lost = self._slots.start(self._lose())
+
+    async def _lose(self) -> None:
+        """Somebody else may end the job, or its time may be over."""
+        await self._companion.qpu_gone()
+        self._held.close()
+        await self._companion.end_qpu()
+
+    def _end(self) -> None:
+        self._lost.cancel()
+        self._slots.start(self._companion.end_qpu())
+
+
+class SlurmSlots(Slots):
+    """Admission to one QPU by one Slurm; how many get in at once is for Slurm to say."""
+
+    def __init__(
+        self, qpu: Qpu, line: Line, options: Options, enlist: Callable[[Job], Awaitable[None]]
+    ) -> None:
+        self._qpu = qpu
+        self._line = line
+        self._options = options
+        self._enlist = enlist
+        self._live: dict[int, SlurmSlot] = {}
+        self._errands: set[Future[None]] = set()
+
+    def take(self, job: Job) -> Slot | None:
+        """Nothing is to be had at once: Slurm has to be asked."""
+        return None
+
+    async def acquire(self, job: Job) -> Slot:
+        """Stand in Slurm's queue for a QPU alone."""
+        return self._slot(job, await self.companion(job))
+
+    def watch(self, freed: Callable[[], None]) -> None:
+        """Nobody is told: whoever waits does so in Slurm's queue."""
+
+    def words(self, job: Job) -> list[str]:
+        """What salloc is told of a job, or a part of one, that holds a QPU."""
+        return self._options.qpu(qpu_name(job), Driver.own().comment())
+
+    def lease(self, job: Job, companion: Companion) -> Lease:
+        """The QPU that was granted together with nodes."""
+        return Lease(self._qpu, job, self._slot(job, companion))
+
+    async def companion(self, job: Job) -> Companion:
+        """A job that holds a QPU and nothing else."""
+        await self._enlist(job)
+        ask = Ask(job, self._line.world.now())
+        return await self._line.surely(ask, ["salloc", *self.words(job)])
+
+    def free(self, number: int) -> None:
+        """A slot is given back."""
+        self._live.pop(number, None)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Start something that ends before the slots are closed."""
+        self._errands = {each for each in self._errands if not each.done()}
+        errand = self._line.world.start(work)
+        self._errands.add(errand)
+        return errand
+
+    async def close(self) -> None:
+        """Give everything back, and wait until Slurm has it."""
+        for slot in list(self._live.values()):
+            slot.release()
+        await self._line.world.settled(self._errands)
+
+    def _slot(self, job: Job, companion: Companion) -> SlurmSlot:
+        number = next(each for each in count() if each not in self._live)
+        slot = self._live[number] = SlurmSlot(self, job, number, companion)
+        return slot

@@ -1,0 +1,42 @@
+"""The reaper: ends companions whose driver is dead. Slurm's time limit would, but later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from qtide.slurm.commands import Slurm
+from qtide.slurm.mark import Driver
+from qtide.slurm.queue import entries
+
+
+async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
+    """Cancel companions of drivers that are known to be dead; return their jobs.
+
+    With the names of a run's companions, those of every other driver go: a run's journal lets
+    one driver live at a time, and that is us.
+    """
+    terms = [f"--user={os.getuid()}", *([f"--name={','.join(names)}"] if names else [])]
+    own = Driver.own()
+    orphans = {
+        each.job
+        for each in await entries(slurm, *terms)
+        if (driver := Driver.read(each.comment)) and driver != own and (names or driver.dead)
+    }
+    await cancel(slurm, orphans)
+    return sorted(orphans)
+
+
+async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
+    """Companions of these names and of this very process that Slurm still has."""
+    if not names:
+        return set()
+    mine = Driver.own().comment()
+    found = await entries(slurm, f"--user={os.getuid()}", f"--name={','.join(names)}")
+    return {each.job for each in found if each.comment == mine and each.state != "COMPLETING"}
+
+
+async def cancel(slurm: Slurm, jobs: Collection[int]) -> None:
+    """End jobs."""
+    if jobs:
+        await slurm.ask("scancel", *map(str, jobs))

@@ -1,0 +1,302 @@
+"""The pool: the nodes that a job holds at the moment, and the tasks that wait for one of them."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, NotEnoughNodes, Work
+from qtide.errors import QtideError
+from qtide.jobs.job import Job
+from qtide.programs.phase import Classical, Task
+from qtide.world.world import Future, World
+
+TRIES = 4
+"""How often a task is started before it counts as what kills its nodes."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A task that needs so many nodes at once."""
+
+    nodes: int
+    turn: Future[list[Node]]
+    regroup: Future[None] | None = None
+
+
+class NodePool:
+    """Tasks are spread over the nodes there are, first come first served.
+
+    A node that is lost is replaced, and its task runs again. Heirs say what becomes of a node
+    that has nothing to do.
+
+    No pool waits for nodes while it holds on to what others may wait for: `starving` pools give
+    up their idle nodes, and `on_starving` lets the strategy give up its lease.
+    """
+
+    def __init__(self, world: World, cluster: Cluster, job: Job, most: int) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.job = job
+        self.most = most
+        self.load = 0
+        """How many nodes the unfinished tasks can use,"""
+        self.singles = 0
+        """and those of them that are content with one."""
+        self.on_starving: Callable[[], None] = lambda: None
+        self.idle: deque[Node] = deque()
+        self._home: dict[Node, Allocation] = {}
+        self._waiting: deque[Waiting] = deque()
+        self.coming = 0
+        """How many nodes were asked for and are not here yet."""
+        self._regrouping = 0
+        self._errands: list[Future[Any]] = []
+        self._releases: list[Future[Any]] = []
+        self._seconds: dict[tuple[str, int], float] = {}
+        self._began: dict[tuple[str, int], float | None] = {}
+
+    @property
+    def size(self) -> int:
+        """How many nodes are held."""
+        return len(self._home)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a task waits for nodes."""
+        return bool(self._waiting)
+
+    @property
+    def starving(self) -> bool:
+        """Whether nothing goes on until the cluster grants more."""
+        return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
+
+    @property
+    def remaining(self) -> float:
+        """How long the unfinished tasks should still take, judged by their last time.
+
+        Without a last time, a task lasts as long again as it has until now.
+        """
+        now, left = self.world.now(), [0.0]
+        for place, began in self._began.items():
+            elapsed = 0.0 if began is None else now - began
+            left.append(max(0.0, self._seconds.get(place, 2 * elapsed) - elapsed))
+        return max(left)
+
+    def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
+        """The results of a phase's tasks."""
+        for task in phase.tasks:
+            self._refuse_if_hopeless(task.nodes)
+        self._began |= dict.fromkeys((phase.label, n) for n in range(len(phase.tasks)))
+        self.load += phase.nodes
+        self.singles += sum(task.nodes == 1 for task in phase.tasks)
+        return self._run(phase, key)
+
+    def join(self, allocation: Allocation) -> None:
+        """Nodes are there."""
+        self._home |= dict.fromkeys(allocation.nodes, allocation)
+        for node in allocation.nodes:
+            node.lost.add_done_callback(self._forgetting(node))
+            if node in self._home:
+                self._offer(node)
+
+    async def leave(self, allocations: Sequence[Allocation]) -> None:
+        """Give allocations back, and wait until they are."""
+        await self.world.settled([self._release(each) for each in allocations])
+
+    def give_back(self, node: Node) -> None:
+        """Give the grant of a node back while other things go on, once all its nodes are idle."""
+        allocation = self._home.get(node)
+        held = [each for each, home in self._home.items() if home is allocation]
+        if allocation is not None and all(each in self.idle for each in held):
+            self._release(allocation)
+
+    async def shrink(self, keep: int = 0) -> None:
+        """Give back all but the first `keep` nodes."""
+        kept = set(list(self._home.values())[:keep])
+        await self.leave([each for each in dict.fromkeys(self._home.values()) if each not in kept])
+
+    async def dismiss(self) -> None:
+        """Give everything back, also what is on its way, and wait until it is."""
+        await self.world.cancel(self._errands)
+        await self.shrink()
+        await self.world.settled(self._releases)
+
+    def errand(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Start something that ends with the pool at the latest."""
+        self._errands = [each for each in self._errands if not each.done()]
+        self._errands.append(self.world.start(work))
+        return self._errands[-1]
+
+    def spare(self, node: Node) -> None:
+        """A node has nothing to do: it stays."""
+
+    async def replace(self) -> None:
+        """Ask for a node in place of a lost one."""
+        try:
+            self.join(await self.fetch(1))
+        except NotEnoughNodes as error:
+            self.give_up(error)
+
+    async def fetch(self, nodes: int) -> Allocation:
+        """Ask the cluster for nodes."""
+        self.coming += nodes
+        if self.starving:
+            self.on_starving()
+        try:
+            return await self.cluster.request(self.job, nodes)
+        finally:
+            self.coming -= nodes
+
+    def give_up(self, error: Exception) -> None:
+        """A node will not come: if no other is here or to come, whoever waits hears so."""
+        if not self._home and not self.coming:
+            for waiting in list(self._waiting):
+                self._refuse(waiting, error)
+
+    async def _run(self, phase: Classical, key: str) -> list[Any]:
+        """Start the tasks, those first that took longest before: the phase ends sooner so."""
+        label = phase.label
+        order = sorted(range(len(phase.tasks)), key=lambda n: -self._seconds.get((label, n), 0.0))
+        tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
+        return await self.world.results([tasks[n] for n in sorted(tasks)])
+
+    async def _task(self, task: Task, key: str, place: tuple[str, int]) -> Any:
+        try:
+            for left in reversed(range(TRIES)):
+                try:
+                    return await self._attempt(task, f"{key}/{place[1]}", place)
+                except NodeLost as error:
+                    if not left:
+                        error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
+                        raise
+        finally:
+            self._began.pop(place, None)
+            self.load -= task.nodes
+            self.singles -= task.nodes == 1
+
+    async def _attempt(self, task: Task, key: str, place: tuple[str, int]) -> Any:
+        nodes = await self._take(task.nodes)
+        began = self._began[place] = self.world.now()
+        works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
+        try:
+            pairs = zip(nodes, works, strict=True)
+            results = await self.world.all_of([node.run(work) for node, work in pairs])
+            self._seconds[place] = self.world.now() - began
+        finally:
+            for node in nodes:
+                if node in self._home:
+                    self._offer(node)
+        return results if task.nodes > 1 else results[0]
+
+    async def _take(self, nodes: int) -> list[Node]:
+        self._refuse_if_hopeless(nodes)
+        waiting = Waiting(nodes, self.world.future())
+        self._waiting.append(waiting)
+        self._match()
+        self._see_to_waiting()
+        try:
+            return await waiting.turn
+        except CancelledError:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif waiting.turn.done() and not waiting.turn.cancelled():
+                self.idle.extend(waiting.turn.result())
+            raise
+        finally:
+            if waiting.regroup is not None:
+                waiting.regroup.cancel()
+
+    def _see_to_waiting(self) -> None:
+        """Let those regroup who wait for more than is held, or for nothing that comes."""
+        for each in self._waiting:
+            short = each.nodes > self.size and (each.nodes > 1 or not self.coming)
+            if short and (each.regroup is None or each.regroup.done()):
+                each.regroup = self.errand(self._regroup(each))
+
+    async def _regroup(self, waiting: Waiting) -> None:
+        """A task needs more nodes at once than are held: ask for all of them together.
+
+        Collecting them one by one, two jobs could each hold what the other one waits for.
+        """
+        while waiting in self._waiting and waiting.nodes > self.size:
+            for node in list(self.idle):
+                self.give_back(node)
+            if self.size + self.coming + waiting.nodes > self.most:
+                await self.world.sleep(1.0)  # until what is under way has come, or ended
+                continue
+            self._regrouping += 1
+            try:
+                allocation = await self.fetch(waiting.nodes)
+            except QtideError as error:
+                self._refuse(waiting, error)
+                return
+            finally:
+                self._regrouping -= 1
+            self.join(allocation)
+
+    def _offer(self, node: Node) -> None:
+        self.idle.append(node)
+        self._match()
+        if node in self.idle and self._regrouping:
+            self.give_back(node)
+        elif node in self.idle and not self._waiting:
+            self.spare(node)
+
+    def _match(self) -> None:
+        while self._waiting and len(self.idle) >= self._waiting[0].nodes:
+            first = self._waiting.popleft()
+            first.turn.set_result([self.idle.popleft() for _ in range(first.nodes)])
+
+    def _release(self, allocation: Allocation) -> Future[Any]:
+        for node in allocation.nodes:
+            self._drop(node)
+        self._releases = [each for each in self._releases if not each.done()]
+        self._releases.append(self.world.start(allocation.release()))
+        self._see_to_waiting()
+        return self._releases[-1]
+
+    def _drop(self, node: Node) -> None:
+        self._home.pop(node, None)
+        if node in self.idle:
+            self.idle.remove(node)
+
+    def _forgetting(self, node: Node) -> Callable[[Any], None]:
+        """What happens when a node is gone: unless we gave it back ourselves, see to another."""
+
+        def forget(_: object) -> None:
+            allocation = self._home.get(node)
+            if allocation is None:
+                return
+            self._drop(node)
+            if allocation not in self._home.values():
+                self._release(allocation)
+            self.errand(self.replace())
+            self._refuse_hopeless_ones()
+            self._see_to_waiting()
+
+        return forget
+
+    def _refuse_hopeless_ones(self) -> None:
+        for waiting in list(self._waiting):
+            if waiting.nodes > self.cluster.size:
+                self._refuse(waiting, self._hopeless(waiting.nodes))
+
+    def _refuse(self, waiting: Waiting, error: Exception) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            waiting.turn.set_exception(error)
+            self._match()  # others had stood behind it,
+            self._see_to_waiting()  # or counted on the same nodes
+
+    def _refuse_if_hopeless(self, nodes: int) -> None:
+        if nodes > min(self.most, self.cluster.size):
+            raise self._hopeless(nodes)
+
+    def _hopeless(self, nodes: int) -> NotEnoughNodes:
+        return NotEnoughNodes(
+            f"{self.job.name} has a task for {nodes} nodes, but may hold {self.most} of a cluster "
+            f"of {self.cluster.size}; raise --nodes, or name a larger cluster"
+        )

@@ -1,0 +1,81 @@
+"""A child process that speaks in frames over its stdin and stdout: an agent, or a device."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from qtide.system.frames import SIZES, Header, decode, frame
+
+BUFFER = 2**20
+"""Bytes that may wait to be read."""
+
+
+class Child:
+    """The parent's end of the pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    async def start(
+        cls,
+        words: Sequence[str],
+        log: IO[bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a command in a session of its own: a Ctrl-C is for us alone."""
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                limit=BUFFER,
+            )
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.returncode is None
+
+    def send(self, header: Header, body: bytes = b"") -> None:
+        """Send a message; whoever listens hears of the child's end, so nothing is raised here."""
+        assert self._process.stdin is not None
+        with suppress(ConnectionError, RuntimeError):
+            self._process.stdin.write(frame(header, body))
+
+    async def message(self) -> tuple[Header, bytes]:
+        """The next message; raises IncompleteReadError, or ConnectionError, at the end."""
+        assert self._process.stdout is not None
+        head, body = SIZES.unpack(await self._process.stdout.readexactly(SIZES.size))
+        return decode(await self._process.stdout.readexactly(head + body), head)
+
+    async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
+        """All messages until the end."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                yield await self.message()
+
+    def hang_up(self) -> None:
+        """Let it end by itself, also if it has yet to start."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        return await self._process.wait()
+
+    async def kill(self) -> None:
+        """End it, with everything it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        await self._process.wait()

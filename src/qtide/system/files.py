@@ -1,0 +1,40 @@
+"""Files that others rely on: locked by one process, written whole or not at all, kept secret."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from tempfile import mkstemp
+
+SECRET = 0o600
+
+
+class Locked(Exception):  # noqa: N818 - what happened
+    """Another process holds the lock."""
+
+
+def lock(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file until it is closed, or until this process dies; raise Locked if taken."""
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Locked from None
+
+
+def write_whole(file: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write by draft and rename: whoever reads finds the old content or the new, never half.
+
+    Nobody can read a secret at any moment: the draft has the mode from its first byte on.
+    """
+    handle, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            os.fchmod(handle, mode)
+            opened.write(data)
+            opened.flush()
+            os.fsync(handle)
+        Path(draft).replace(file)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,128 @@
+"""A service of this machine for a test, a benchmark or a notebook: no token to ask for, no money.
+
+It is the real one in a process of its own, with emulated devices, and may be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from qtide.client.client import Client
+from qtide.errors import QtideError
+from qtide.service.store import connect
+from qtide.service.task import Caller
+from qtide.service.tokens import issue
+
+QTIDE = Path(sys.executable).with_name("qtide")
+START_LIMIT = 60.0
+"""Seconds in which the devices have to be there."""
+
+
+class LocalService:
+    """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration."""
+
+    def __init__(self, folder: Path, devices: str, head: str = "") -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.port = _free_port()
+        self.file = folder / "serve.toml"
+        words = f'listen = "127.0.0.1:{self.port}"\nstate = "{self.state}"\n{head}\n'
+        self.file.write_text(words + devices)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, ready: bool = True) -> LocalService:
+        """Start it; `ready` waits until every device is."""
+        with (self.folder / "serve.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [QTIDE, "serve", self.file], stderr=log, start_new_session=True
+            )
+        if ready:
+            self._await_devices()
+        return self
+
+    def kill(self) -> None:
+        """As a power cut would, for this process alone."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ask it to end, as systemd would."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(30.0)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        """Of the service itself."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> list[dict[str, Any]]:
+        """What it has logged."""
+        lines = (self.folder / "serve.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def token(self, user: str = "ada", account: str = "", *, days: float = 1.0, **more: Any) -> str:
+        """A token, as the operator makes it."""
+        made, write = issue(Caller(user, account, **more), 86_400 * days)
+        store = connect(self.state / "store.sqlite")
+        try:
+            write(store)
+        finally:
+            store.close()
+        return made
+
+    def client(self, user: str = "ada", account: str = "", **more: Any) -> Client:
+        """A client of a user."""
+        return Client(self.url, self.token(user, account, **more))
+
+    def operator(self) -> Client:
+        """A client of the one who started the service."""
+        known = json.loads((self.state / "access.json").read_text())
+        return Client(known["url"], known["token"], patience=0.0)
+
+    def workers(self) -> list[int]:
+        """The processes of its devices."""
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(each) for each in found]
+
+    def __enter__(self) -> LocalService:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _await_devices(self) -> None:
+        end = time.monotonic() + START_LIMIT
+        while not self._ready():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise QtideError(f"the service did not start; see {self.folder / 'serve.log'}")
+            time.sleep(0.02)
+
+    def _ready(self) -> bool:
+        try:
+            devices = self.operator().devices()
+        except (OSError, KeyError, ValueError, QtideError):
+            return False
+        return all(each["state"] != "offline" for each in devices)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

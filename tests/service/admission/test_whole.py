@@ -1,0 +1,97 @@
+"""A job of Slurm on the real service: in by its slot, out with its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qtide.client.client import Client, ServiceFailed
+from qtide.slurm.prolog.deployment import announce
+from qtide.testing.service import LocalService
+from tests.service.admission.site import Site
+from tests.service.admission.users import User
+from tests.service.serving import wait_until
+from tests.slurm.stage import until
+
+PROGRAM = """
+import os, qtide
+from qtide.payloads.payload import Burst
+qpu = qtide.qpu()
+print(qpu.run(Burst(0.05, "from the device")), os.environ["QTIDE_TOKEN"], flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def service(site: Site, tmp_path: Path) -> Iterator[LocalService]:
+    """The service beside the box, which the box's prolog knows of."""
+    devices = '[devices.dev]\nkind = "burst"\nslots = 2\n'
+    slurm = f'[slurm]\ncluster = "box"\nconf = "{site.conf}"\n'
+    with LocalService(tmp_path, devices + slurm) as served:
+        announce(site.folder / "etc", served.url, munge_socket=str(site.munge_socket))
+        yield served
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    return file
+
+
+def run_in_a_job(site: Site, program: Path, out: Path, *options: str) -> int:
+    """A program with nothing but Python, in a job that goes on until it is cancelled."""
+    command = f"sleep 600 | {sys.executable} {program} > {out} 2>&1"
+    return site.submit(User.own(), *options, command=command)
+
+
+def test_a_job_with_a_slot_uses_the_qpu_without_a_word_and_is_accounted_by_its_number(
+    site: Site, service: LocalService, program: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    job = run_in_a_job(site, program, out, "--licenses=qpu:1")
+    wait_until(lambda: out.exists() and out.read_text().endswith("\n"))
+    said, _, token = out.read_text().strip().rpartition(" ")
+    assert said == "from the device", out.read_text()
+
+    client = Client(service.url, token, patience=0.0)
+    rows = client.ask("GET", "/v1/usage", {"by": ["job"]})
+    assert [(row["job"], row["tasks"]) for row in rows] == [(job, 1)]
+    assert rows[0]["qpu_seconds"] > 0.04
+
+    site.say("scancel", str(job))
+    wait_until(lambda: refused(client))
+    assert token not in (tmp_path / "serve.log").read_text()
+
+
+def test_a_job_without_a_slot_gets_no_token_and_is_told_why(
+    site: Site, service: LocalService, program: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    site.submit(User.own(), command=f"echo $QTIDE_TOKEN $QTIDE_REFUSED > {out}")
+    wait_until(lambda: out.exists() and out.read_text().endswith("\n"))
+    assert "holds no slot of a QPU" in out.read_text()
+    assert "qtide_" not in out.read_text()
+
+
+def test_while_a_device_drains_jobs_wait_in_slurm_and_go_on_with_it(
+    site: Site, service: LocalService
+) -> None:
+    operator = service.operator()
+    operator.ask("POST", "/v1/devices/dev/drain", form={"licences": True})
+    job = site.submit(User("nobody"), "--licenses=qpu:1")
+    assert until(lambda: "Reason=Licenses" in site.say("scontrol", "show", "job", str(job)))
+    operator.ask("POST", "/v1/devices/dev/resume")
+    assert until(lambda: site.state(job) == "RUNNING")
+
+
+def refused(client: Client) -> bool:
+    try:
+        client.devices()
+    except ServiceFailed as error:
+        assert error.status == 401
+        return True
+    return False

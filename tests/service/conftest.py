@@ -1,0 +1,53 @@
+"""A service that many tests share, and services of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qtide.testing.service import LocalService
+from tests.service.serving import Serve
+
+SHARED = """
+[devices.dev]
+kind = "burst"
+policy = "fair"
+
+[devices.annealer]
+kind = "annealer"
+
+[devices.star]
+kind = "star"
+
+[devices.drained]
+kind = "burst"
+
+[quotas.users.eve]
+tasks = 3
+"""
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    """One service for all tests that harm no other; each has users of its own."""
+    folder = tmp_path_factory.mktemp("service")
+    with LocalService(folder, SHARED, 'operators = ["root"]') as served:
+        yield served
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serve]:
+    """Services that a test may kill."""
+    made: list[LocalService] = []
+
+    def make(configuration: str, head: str = "") -> LocalService:
+        folder = tmp_path / f"service-{len(made)}"
+        folder.mkdir()
+        made.append(LocalService(folder, configuration, head))
+        return made[-1].start()
+
+    yield make
+    for each in made:
+        each.kill()

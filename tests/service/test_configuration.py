@@ -1,0 +1,111 @@
+"""One file says it all; what is wrong with it is said in a sentence before anything starts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import trustme
+
+from qtide.client.access import AUTHORITY
+from qtide.client.client import Client, ServiceFailed
+from qtide.errors import UsageError
+from qtide.payloads.payload import Burst
+from qtide.service.configuration import Configuration, demonstration, read_configuration
+from qtide.testing.service import QTIDE, LocalService
+from tests.service.serving import BURSTS, wait_until
+
+WRONG = {
+    "listen = 17\n" + BURSTS: "listen",
+    'listen = "127.0.0.1"\n' + BURSTS: "give address and port",
+    'listen = "0.0.0.0:8037"\n' + BURSTS: "needs TLS",
+    'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback alone",
+    "colour = 1\n" + BURSTS: "colour",
+    "": "devices",
+    '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy",
+    '[devices.dev]\nkind = "burst"\nprofile = "steam"\n': "no QPU profile 'steam'",
+    '[devices."a b"]\nkind = "burst"\n': "devices.a b",
+    '[devices.dev]\nkind = "burst"\nretries = -1\n': "devices.dev.retries",
+    BURSTS + "[quotas.user]\ntasks = 0\n": "quotas.user.tasks",
+    "[devices": "cannot be read",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_configuration(file)
+    assert WRONG[text] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_entries_that_the_service_does_not_know_are_the_devices_own() -> None:
+    setup = Configuration.model_validate(
+        {"devices": {"star": {"kind": "star", "noisy": True, "policy": "fifo"}}}
+    ).devices["star"]
+    assert (setup.options, setup.policy) == ({"noisy": True}, "fifo")
+
+
+def test_a_demonstration_is_for_the_loopback_alone() -> None:
+    demo = demonstration()
+    assert demo.anonymous
+    assert demo.host == "127.0.0.1"
+    with pytest.raises(UsageError, match="loopback alone"):
+        demo.listening("0.0.0.0:8037")
+
+
+def test_the_example_in_the_docs_is_a_configuration() -> None:
+    example = Path(__file__).parents[2] / "docs" / "examples" / "qtide-serve.toml"
+    assert read_configuration(example).slurm is not None
+
+
+def test_a_service_that_cannot_listen_says_so(tmp_path: Path) -> None:
+    with LocalService(tmp_path, BURSTS) as first:
+        file = tmp_path / "second.toml"
+        words = f'listen = "127.0.0.1:{first.port}"\nstate = "{tmp_path / "second"}"\n'
+        file.write_text(words + BURSTS)
+        done = subprocess.run(
+            [QTIDE, "serve", file], capture_output=True, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 1
+    assert "cannot listen on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_services_cannot_share_a_state(tmp_path: Path) -> None:
+    with LocalService(tmp_path, BURSTS) as first:
+        file = tmp_path / "second.toml"
+        file.write_text(f'listen = "127.0.0.1:0"\nstate = "{first.state}"\n{BURSTS}')
+        done = subprocess.run(
+            [QTIDE, "serve", file], capture_output=True, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 1
+    assert "another service" in done.stderr
+
+
+def test_with_a_certificate_it_speaks_tls_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    head = f'certificate = "{tmp_path / "cert.pem"}"\nkey = "{tmp_path / "key.pem"}"'
+    service = LocalService(tmp_path, BURSTS, head)
+    service.start(ready=False)
+    try:
+        wait_until((service.state / "access.json").exists)
+        url = f"https://127.0.0.1:{service.port}"
+        monkeypatch.setenv(AUTHORITY, str(tmp_path / "ca.pem"))
+        assert Client(url, service.token()).run(Burst(0.0, "secret"), "dev") == "secret"
+        monkeypatch.delenv(AUTHORITY)
+        with pytest.raises(ServiceFailed, match="does not answer"):
+            Client(url, service.token(), patience=0.0).devices()
+        with pytest.raises(ServiceFailed, match="does not answer"):
+            Client(service.url, service.token(), patience=0.0).devices()
+    finally:
+        service.stop()

@@ -1,0 +1,150 @@
+"""Accepted is never lost, answered is never answered differently: proved by killing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from qtide.client.client import Client, TaskFailed
+from qtide.payloads.payload import Burst
+from qtide.service.store import connect
+from qtide.testing.service import LocalService
+from tests.service.serving import BURSTS, Serve, is_alive, wait_until
+
+HARDY = BURSTS + "retries = 1000\n"
+
+
+def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(
+    serving: Serve,
+) -> None:
+    service = serving(HARDY)
+    clients = [service.client(f"user {n}") for n in range(4)]
+    answers: dict[str, list[list[int]]] = {}
+    stop = threading.Event()
+
+    def work(client: Client, number: int) -> None:
+        done = 0
+        while not stop.is_set():
+            done += 1
+            key = f"{number}-{done}"
+            answer = client.run(Burst(0.005, [number, done]), "dev", key=key)
+            answers.setdefault(key, []).append(answer)
+
+    threads = [threading.Thread(target=work, args=(client, n)) for n, client in enumerate(clients)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(3)
+    for _ in range(5):
+        time.sleep(chance.uniform(0.1, 0.8))
+        service.kill()
+        service.start(ready=False)
+    wait_until(lambda: len(answers) > 50)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert all(given == [[int(n) for n in key.split("-")]] for key, given in answers.items())
+    rows = _rows(service)
+    assert len(rows) == len(answers), "a task was accepted and lost, or accepted twice"
+    assert {row["state"] for row in rows} == {"done"}
+    ran_again = [row for row in rows if row["attempts"] > 1]
+    assert all(row["used"] < 1.0 for row in ran_again), "a repeated task was charged twice"
+
+
+def test_the_workers_end_with_a_service_that_is_killed(serving: Serve) -> None:
+    service = serving(BURSTS)
+    workers = service.workers()
+    assert workers
+    service.kill()
+    wait_until(lambda: not any(is_alive(pid) for pid in workers), 10.0)
+
+
+def test_a_task_whose_worker_is_killed_runs_again_and_is_charged_once(serving: Serve) -> None:
+    service = serving(BURSTS)
+    task = service.client().submit(Burst(1.0, "in the end"), "dev")
+    wait_until(lambda: task.refresh().state == "running")
+    os.kill(service.workers()[0], signal.SIGKILL)
+    assert task.result(30) == "in the end"
+    assert task.said["attempts"] == 2
+    assert task.said["qpu_seconds"] == pytest.approx(1.0, abs=0.5)
+
+
+def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(serving: Serve) -> None:
+    service = serving(BURSTS + "retries = 1\n")
+    client = service.client()
+    deadly = client.submit(Burst(60.0), "dev")
+    harmless = client.submit(Burst(0.0, "fine"), "dev")
+    for _ in range(2):
+        wait_until(lambda: deadly.refresh().state == "running" and service.workers())
+        os.kill(service.workers()[0], signal.SIGKILL)
+        wait_until(lambda: deadly.refresh().state != "running")
+    with pytest.raises(TaskFailed, match="2 times when that stopped"):
+        deadly.result(30)
+    assert harmless.result(30) == "fine"
+    assert deadly.said["qpu_seconds"] == 0.0
+
+
+def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving: Serve) -> None:
+    service = serving(BURSTS + "limit = 0.3\n")
+    client = service.client()
+    endless = client.submit(Burst(600.0), "dev")
+    following = client.submit(Burst(0.0, "fine"), "dev")
+    with pytest.raises(TaskFailed, match=r"occupied the device for more than 0\.3 s"):
+        endless.result(30)
+    assert following.result(30) == "fine"
+
+
+def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving: Serve) -> None:
+    service = serving(BURSTS)
+    client = service.client()
+    running = client.submit(Burst(0.5, "finished"), "dev")
+    waiting = client.submit(Burst(0.0, "kept"), "dev")
+    wait_until(lambda: running.refresh().state == "running")
+    assert service.stop() == 0
+    assert sorted((row["state"], row["attempts"]) for row in _rows(service)) == [
+        ("done", 1),
+        ("queued", 0),
+    ]
+    service.start()
+    assert running.result(10) == "finished"
+    assert waiting.result(10) == "kept"
+
+
+def test_a_held_answer_does_not_keep_a_service_from_stopping(serving: Serve) -> None:
+    service = serving(BURSTS)
+    client = service.client()
+    task = client.submit(Burst(600.0), "dev")
+    holder = threading.Thread(target=lambda: task.refresh(30.0))
+    holder.start()
+    time.sleep(0.2)
+    began = time.monotonic()
+    assert service.stop() == 0
+    assert time.monotonic() - began < 20.0
+    service.start(ready=False)
+    holder.join()
+    assert task.refresh().state in ("queued", "running")
+
+
+def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving: Serve) -> None:
+    broken = '[devices.broken]\nkind = "burst"\npython = "/nowhere/python"\n'
+    service = serving(BURSTS + broken)
+    client = service.client()
+    device = client.device("broken")
+    assert device["state"] == "error"
+    assert "/nowhere/python cannot be started" in device["reason"]
+    assert client.run(Burst(0.0, "fine"), "dev") == "fine"
+    task = client.submit(Burst(0.0), "broken")
+    assert task.refresh().said["reason"] == "down"
+
+
+def _rows(service: LocalService) -> list[dict[str, Any]]:
+    store = connect(service.state / "store.sqlite")
+    try:
+        return [dict(row) for row in store.execute("SELECT state, attempts, used FROM tasks")]
+    finally:
+        store.close()

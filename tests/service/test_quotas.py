@@ -1,0 +1,73 @@
+"""What is held, settled and given back adds up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qtide.service.configuration import DAY, Quota, Quotas
+from qtide.service.quotas import Meter, QuotaExceeded
+from qtide.service.task import Caller
+from tests.service.device.test_queue import task
+
+ADA = Caller("ada", "physics")
+
+
+def test_no_more_tasks_than_a_user_may_have() -> None:
+    meter = Meter(Quotas(user=Quota(tasks=2)))
+    meter.accept(ADA)
+    meter.accept(ADA)
+    with pytest.raises(QuotaExceeded, match="the user ada has 2 tasks"):
+        meter.accept(ADA)
+    meter.accept(Caller("bob", "physics"))
+    meter.count(ADA, -1)
+    meter.accept(ADA)
+
+
+def test_an_account_is_limited_whoever_uses_it() -> None:
+    meter = Meter(Quotas(accounts={"physics": Quota(tasks=1)}))
+    meter.accept(ADA)
+    with pytest.raises(QuotaExceeded, match="the account physics"):
+        meter.accept(Caller("bob", "physics"))
+    meter.accept(Caller("bob", "maths"))
+
+
+def test_seconds_are_held_and_what_was_not_used_is_given_back() -> None:
+    meter = Meter(Quotas(users={"ada": Quota(qpu_seconds=10.0)}))
+    long = task("long", seconds=8.0)
+    meter.hold(long, 0.0)
+    assert not meter.fits(Caller("ada"), 3.0, 0.0)
+    long.used = 1.0
+    meter.settle(long, 0.0)
+    assert meter.fits(Caller("ada"), 9.0, 0.0)
+    assert not meter.fits(Caller("ada"), 9.5, 0.0)
+
+
+def test_a_task_longer_than_a_day_allows_runs_on_a_day_of_its_own() -> None:
+    meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
+    assert meter.fits(ADA, 100.0, 0.0)
+    meter.note(ADA, 1.0, 0.0)
+    assert not meter.fits(ADA, 100.0, 0.0)
+
+
+def test_a_new_day_begins_with_what_is_still_held() -> None:
+    meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
+    meter.note(ADA, 9.0, 10.0)
+    meter.hold(task("one", seconds=4.0), 10.0)
+    assert meter.next_day(10.0) == DAY
+    assert not meter.fits(Caller("ada"), 7.0, DAY + 1)
+    assert meter.fits(Caller("ada"), 6.0, DAY + 1)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 100.0), st.floats(0.0, 200.0)), max_size=30))
+def test_in_the_end_what_counts_is_what_was_used(pairs: list[tuple[float, float]]) -> None:
+    meter = Meter(Quotas(user=Quota(qpu_seconds=1e9)))
+    tasks = [task(str(n), seconds=seconds) for n, (seconds, _) in enumerate(pairs)]
+    for each in tasks:
+        meter.hold(each, 0.0)
+    for each, (_, used) in zip(tasks, pairs, strict=True):
+        each.used = used
+        meter.settle(each, 0.0)
+    total = sum(used for _, used in pairs)
+    assert meter._seconds["user", "ada"] == pytest.approx(total, abs=1e-6)

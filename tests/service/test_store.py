@@ -1,0 +1,90 @@
+"""Writes are on disk when they return, and one that fails harms no other."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from qtide.service.store import Action, Store, StoreFailed, connect
+
+DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
+
+
+def draining(name: str) -> Action[sqlite3.Cursor]:
+    return lambda db: db.execute(DRAIN, (name,))
+
+
+def names(file: Path) -> list[str]:
+    with sqlite3.connect(file) as other:
+        return [row[0] for row in other.execute("SELECT device FROM drains ORDER BY device")]
+
+
+def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
+    file = tmp_path / "store.sqlite"
+    store = Store(file)
+
+    async def write() -> list[str]:
+        await asyncio.gather(*(store.write(draining(f"{n:03}")) for n in range(300)))
+        return names(file)
+
+    assert asyncio.run(write()) == [f"{n:03}" for n in range(300)]
+    store.close()
+
+
+def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+
+    async def write() -> list[object]:
+        return await asyncio.gather(
+            *(store.write(draining(name)) for name in ("a", "b", "a", "c")),
+            return_exceptions=True,
+        )
+
+    results = asyncio.run(write())
+    store.close()
+    assert [isinstance(each, sqlite3.IntegrityError) for each in results] == [
+        *(False, False, True, False)
+    ]
+    assert names(tmp_path / "store.sqlite") == ["a", "b", "c"]
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    other = sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)
+    store._connection.execute("PRAGMA busy_timeout=1")
+    other.execute("BEGIN IMMEDIATE")
+
+    async def write() -> None:
+        await store.write(lambda db: db.execute(DRAIN, ("a",)))
+
+    with pytest.raises(StoreFailed, match="cannot be written: database is locked"):
+        asyncio.run(write())
+    other.execute("ROLLBACK")
+    asyncio.run(write())
+    store.close()
+    assert names(tmp_path / "store.sqlite") == ["a"]
+
+
+def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "store.sqlite"
+    connect(file).close()
+    with sqlite3.connect(file) as other:
+        other.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreFailed, match="newer qtide"):
+        connect(file)
+
+
+def test_only_its_owner_may_read_the_store(tmp_path: Path) -> None:
+    connect(tmp_path / "store.sqlite").close()
+    assert (tmp_path / "store.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_something_else_than_a_store_is_refused(tmp_path: Path) -> None:
+    letter = "a letter to a friend, quite long enough for a page\n" * 99
+    (tmp_path / "store.sqlite").write_text(letter)
+    with pytest.raises(StoreFailed, match="cannot be opened"):
+        connect(tmp_path / "store.sqlite")
+    assert (tmp_path / "store.sqlite").read_text() == letter

@@ -1,0 +1,99 @@
+"""What the tests on a box share: a real world, jobs with ledgers, and Slurm's own word."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qtide import task
+from qtide.clusters.cluster import Node, Work
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Ledger
+from qtide.slurm.cluster import SlurmCluster
+from qtide.slurm.commands import environment
+from qtide.slurm.options import Options
+from qtide.world.real import RealWorld
+
+T = TypeVar("T")
+LIMIT = 60.0
+"""Seconds after which a test has hung; no test comes near."""
+
+
+class Stage:
+    """One test's view of a box."""
+
+    def __init__(self, conf: Path, folder: Path) -> None:
+        self.conf = conf
+        self.folder = folder
+        self.world = RealWorld()
+        self.log = folder / "agents.log"
+
+    def play(
+        self,
+        scene: Callable[[SlurmCluster], Awaitable[T]],
+        options: Options | None = None,
+        limit: float = LIMIT,
+    ) -> T:
+        """Run a scene with a cluster that is closed afterwards."""
+
+        async def whole() -> T:
+            cluster = await self.connect(options)
+            try:
+                return await scene(cluster)
+            finally:
+                await cluster.close()
+
+        return self.world.run(self.world.timeout(limit, whole()))
+
+    async def connect(self, options: Options | None = None) -> SlurmCluster:
+        return await SlurmCluster.connect(
+            self.world, options or Options(), conf=self.conf, log=self.log
+        )
+
+    def job(self, name: str = "job") -> Job:
+        return Job(name, Ledger(name, self.world.now), Values(self.folder / name / "values"))
+
+    def slurm(self, *words: str) -> str:
+        """The answer of a command of Slurm."""
+        done = subprocess.run(
+            words,
+            env=environment(self.conf),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+        return done.stdout
+
+    def running(self) -> list[int]:
+        """The jobs that Slurm runs."""
+        return [int(n) for n in self.slurm("squeue", "-h", "-t", "R", "-o", "%i").split()]
+
+    def idle(self, partition: str = "compute") -> int:
+        """How many nodes are idle, and have nothing left to clean up, as Slurm sees it."""
+        lines = self.slurm("sinfo", "-h", "-N", "-p", partition, "-o", "%T").split()
+        return sum(each in ("idle", "planned") for each in lines)  # planned: idle, for somebody
+
+
+def call(job: Job, function: Callable[..., Any], *args: Any) -> Work:
+    """A function as work for a node."""
+    return Work(job, task(function, *args), "0")
+
+
+async def run(node: Node, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+    """What a function gives on a node."""
+    return await node.run(call(job, function, *args))
+
+
+def until(true: Callable[[], bool], limit: float = 30.0) -> bool:
+    """Whether something becomes true in time."""
+    last = time.monotonic() + limit
+    while not true():
+        if time.monotonic() > last:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,52 @@
+"""Slurm's controller away, for a moment as at a restart, or for longer than a minute."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from qtide import box, classical, task
+from qtide.box.packages import program
+from qtide.box.processes import daemons
+from qtide.slurm.cluster import SlurmCluster
+from qtide.slurm.commands import environment
+from tests.slurm.stage import Stage
+from tests.slurm.test_cluster import place
+from tests.slurm.test_faults import crew_of, held, kill
+
+LIMIT = 180.0
+
+
+@pytest.mark.parametrize("away", [6.0, 65.0])  # seconds: salloc is waited for no longer than 5
+def test_a_controller_that_is_away_disturbs_nobody(
+    empty: Path, tmp_path: Path, away: float
+) -> None:
+    box.up(empty, nodes=2)
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+    job = stage.job()
+
+    async def scene(cluster: SlurmCluster) -> list[str]:
+        world, pool = cluster.world, await crew_of(cluster, job, 1)
+        kill(empty, "slurmctld")
+        while "slurmctld" in daemons(empty).values():
+            await world.sleep(0.05)
+        second = world.start(cluster.request(job, 1))
+        places = await pool.run(classical(task(place), task(place)), "0")
+        release = world.start(pool.dismiss())
+        await world.sleep(away)
+        assert not second.done() and not release.done()
+        restart(stage)
+        await world.settled([release])
+        return [*places, *(node.name for node in (await second).nodes)]
+
+    first, again, other = stage.play(scene, limit=LIMIT)
+    assert first == again
+    assert sorted(held(job)) == sorted([f"node/{first}", f"node/{other}"])
+    assert stage.slurm("squeue", "-h") == ""
+
+
+def restart(stage: Stage) -> None:
+    words = [program("slurmctld"), "-f", str(stage.conf)]
+    subprocess.run(words, env=environment(stage.conf), check=True)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qtide.service.admission.refused import Refused, Unreachable
+from qtide.slurm.commands import Slurm
+from qtide.slurm.jobs import Holder, Jobs, SlurmJob, parse
+from tests.service.admission.site import Site
+from tests.service.admission.users import User
+from tests.slurm.stage import until
+
+MARK = "0123456789abcdef"
+NAMES = {"qpu"}
+PLAIN = ("7", "7", "RUNNING", "1000", "1700000000", "1", "q1", "gres:qpu:1", "(null)", "physics")
+
+
+def printed(*records: tuple[str, ...]) -> str:
+    return "".join("".join(MARK + field for field in record) + "\n" for record in records)
+
+
+def parsed(*records: tuple[str, ...]) -> list[SlurmJob]:
+    return list(parse(printed(*records), MARK, NAMES))
+
+
+def changed(**fields: str) -> tuple[str, ...]:
+    names = ("job", "shown", "state", "uid", "start", "number", "nodes", "gres", "licences")
+    return tuple((dict(zip((*names, "account"), PLAIN, strict=True)) | fields).values())
+
+
+def test_a_job_of_2205() -> None:
+    (job,) = parsed(PLAIN)
+    assert job == SlurmJob(7, 7, "RUNNING", 1000, 1700000000, "q1", 1, "physics")
+    assert job.holds and job.holder == Holder(7, 1700000000)
+
+
+def test_the_shapes_of_newer_versions() -> None:
+    for gres in ("gres/qpu:1", "gres/qpu=1"):
+        assert parsed(changed(gres=gres)) == parsed(PLAIN)
+    (job,) = parsed(changed(gres="N/A", licences="qpu@site:2", account="(null)"))
+    assert (job.slots, job.account) == (2, "")
+
+
+def test_parts_and_elements() -> None:
+    jobs = parsed(
+        changed(job="3", shown="3+0", gres="N/A"),
+        changed(job="4", shown="3+1"),
+        changed(job="6", shown="5_1"),
+        changed(job="5", shown="5_[2-9%1]", state="PENDING", start="N/A", nodes=""),
+    )
+    assert [(each.job, each.leader, each.holds) for each in jobs] == [
+        (3, 3, False),
+        (4, 3, True),
+        (6, 6, True),
+        (5, 5, False),
+    ]
+
+
+@pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "COMPLETED", "REQUEUED", "running"])
+def test_who_does_not_run_holds_nothing(state: str) -> None:
+    (job,) = parsed(changed(state=state))
+    assert not job.holds
+
+
+def test_a_job_that_was_suspended_will_go_on() -> None:
+    (job,) = parsed(changed(state="SUSPENDED"))
+    assert job.holds
+
+
+@given(account=st.text())
+def test_whatever_a_user_writes_decides_nothing(account: str) -> None:
+    own, others = changed(gres="N/A", account=account), changed(job="8", uid="1001")
+    (job, other) = parsed(own, others)
+    assert (job.job, job.uid, job.slots) == (7, 1000, 0)
+    assert (other.job, other.uid, other.slots) == (8, 1001, 1)
+
+
+@given(cut=st.integers(min_value=len(MARK), max_value=len(printed(PLAIN)) - len("physics\n") - 1))
+def test_an_answer_that_was_cut_short_admits_nobody(cut: int) -> None:
+    with pytest.raises(Unreachable, match="cut short"):
+        list(parse(printed(PLAIN)[:cut], MARK, NAMES))
+
+
+def jobs_of(site: Site, job: int) -> list[SlurmJob]:
+    return asyncio.run(Jobs(site.slurm).of(job))
+
+
+def holding(site: Site, holders: set[Holder]) -> set[Holder]:
+    return asyncio.run(Jobs(site.slurm).holding(holders))
+
+
+@pytest.mark.parametrize("option", ["--licenses=qpu:2", "--gres=qpu:2"])
+def test_a_running_job(site: Site, option: str) -> None:
+    user = User.own()
+    (job,) = jobs_of(site, site.start(user, option))
+    assert (job.uid, job.state, job.nodes, job.slots) == (user.uid, "RUNNING", "q1", 2)
+
+
+def test_a_job_that_nobody_knows(site: Site) -> None:
+    assert jobs_of(site, 4_000_000) == []
+
+
+def test_elements_of_an_array_are_jobs(site: Site) -> None:
+    first = site.submit(User.own(), "--array=1-2", "--licenses=qpu:1")
+    assert until(lambda: len(site.say("squeue", "-h", "-t", "R").splitlines()) == 2)
+    numbers = [int(word) for word in site.say("squeue", "-h", "-o", "%A").split()]
+    assert first in numbers
+    for number in numbers:
+        assert [(each.job, each.slots) for each in jobs_of(site, number)] == [(number, 1)]
+
+
+def test_parts_of_a_heterogeneous_job_are_found_by_any_of_them(site: Site) -> None:
+    first = site.start_in_two_parts(User.own())
+    for number, other in ((first, first + 1), (first + 1, first)):
+        parts = jobs_of(site, number)
+        assert [each.job for each in parts] == [number, other]
+        assert {each.job for each in parts if each.holds} == {first + 1}
+
+
+def test_no_text_of_a_user_gives_a_slot(site: Site) -> None:
+    line = "9|9|RUNNING|0|1|1|q1|gres:qpu:1|qpu:1|y"
+    job = site.start(
+        User.own(),
+        f"--account=x\n{line}",
+        "--job-name=n Licenses=qpu:1 TresPerNode=gres:qpu:1",
+        f"--comment=c\n{line}",
+    )
+    (found,) = jobs_of(site, job)
+    assert (found.job, found.slots, found.holds) == (job, 0, False)
+
+
+def test_a_job_cannot_take_a_slot_while_it_runs(site: Site) -> None:
+    user = User("nobody")
+    job = site.start(user)
+    for change in ("Licenses=qpu:1", "Gres=qpu:1", "TresPerNode=gres:qpu:1"):
+        site.run(user, "scontrol", "update", f"JobId={job}", change, check=False)
+    assert [each.slots for each in jobs_of(site, job)] == [0]
+
+
+def test_who_still_holds_a_slot(site: Site) -> None:
+    user = User.own()
+    lasting, ending = (site.start(user, "--licenses=qpu:1") for _ in range(2))
+    slotless = site.start(user)
+    holders = {n: jobs_of(site, n)[0].holder for n in (lasting, ending, slotless)}
+    never = Holder(4_000_000, 1)
+    site.say("scancel", "--full", str(ending))
+    wanted = {holders[lasting]}
+    assert until(lambda: holding(site, {*holders.values(), never}) == wanted)
+    assert holding(site, set()) == set()
+
+
+def test_a_job_that_is_suspended_keeps_its_slot(site: Site) -> None:
+    job = site.start(User("nobody"), "--licenses=qpu:1")
+    holder = jobs_of(site, job)[0].holder
+    site.say("scontrol", "suspend", str(job))
+    assert site.state(job) == "SUSPENDED" and holding(site, {holder}) == {holder}
+    site.say("scontrol", "resume", str(job))
+    assert site.state(job) == "RUNNING" and holding(site, {holder}) == {holder}
+
+
+def test_a_slot_that_was_given_back_is_held_no_more(site: Site) -> None:
+    user = User("nobody")
+    job = site.start(user, "--licenses=qpu:1")
+    holder = jobs_of(site, job)[0].holder
+    assert holding(site, {holder}) == {holder}
+    site.run(user, "scontrol", "update", f"JobId={job}", "Licenses=")
+    assert holding(site, {holder}) == set()
+
+
+def test_a_job_that_starts_again_is_another_holder(site: Site) -> None:
+    job = site.start(User.own(), "--licenses=qpu:1", "--requeue")
+    before = jobs_of(site, job)[0].holder
+    site.say("scontrol", "requeue", str(job))
+    gone = time.time()
+    assert until(lambda: site.state(job) == "PENDING")
+    assert holding(site, {before}) == set()
+    assert until(lambda: time.time() > gone + 2)  # Slurm revokes a job's credential by the second
+    assert until(lambda: hurried(site, job) == "RUNNING")
+    after = jobs_of(site, job)[0].holder
+    assert after.job == before.job and after != before
+    assert holding(site, {before, after}) == {after}
+
+
+def hurried(site: Site, job: int) -> str:
+    """Slurm puts a requeued job off for two minutes, at a moment of its own."""
+    state, reason = site.say("squeue", "-h", "--states=all", f"--jobs={job}", "-o", "%T %r").split()
+    if reason == "BeginTime":
+        site.say("scontrol", "update", f"JobId={job}", "StartTime=now")
+    return state
+
+
+def test_all_tasks_of_a_step_ask_slurm_once(site: Site) -> None:
+    job = site.start(User.own(), "--licenses=qpu:1")
+    counting = Counting(site.conf)
+
+    async def scene() -> list[list[SlurmJob]]:
+        jobs = Jobs(counting)
+        return await asyncio.gather(*(jobs.of(job) for _ in range(50)))
+
+    answers = asyncio.run(scene())
+    assert len(answers) == 50 and all(each == answers[0] for each in answers)
+    assert counting.asked == 1
+
+
+class Counting(Slurm):
+    """Counts what slurmctld is asked."""
+
+    asked = 0
+
+    async def ask(self, *words: str, limit: float = 30.0) -> str:
+        self.asked += 1
+        return await super().ask(*words, limit=limit)
+
+
+def test_no_slurmctld_is_no_admission(tmp_path: Path, packages: None) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        "ClusterName=none\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n"
+        "NodeName=c1\nPartitionName=p Nodes=c1\n"
+    )
+    with pytest.raises(Unreachable, match="Slurm cannot be asked about jobs") as caught:
+        asyncio.run(Jobs(Slurm(conf), limit=1.0).of(7))
+    assert not isinstance(caught.value, Refused)
+    with pytest.raises(Unreachable):
+        asyncio.run(Jobs(Slurm(conf), limit=1.0).holding([Holder(7, 1)]))
