@@ -29,7 +29,7 @@ DRIVER = """
 import asyncio, sys
 from pathlib import Path
 from tests.slurm.stage import Stage
-from tests.slurm.test_slots import BY_GRES, admitted
+from tests.slurm.test_leases import BY_GRES, admitted
 
 async def scene(cluster):
     qpu = admitted(cluster)
