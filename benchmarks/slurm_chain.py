@@ -50,7 +50,7 @@ async def ask(slurm: Slurm, after: Companion | None = None) -> Companion:
     """Stand in the queue for three nodes and a QPU, at the earliest when another block is over."""
     terms = [f"--dependency=afterany:{after.job}"] if after else []
     nodes = OPTIONS.salloc("chain", "benchmark", "3")
-    return await Companion.ask(
+    return await Companion.submit(
         slurm, [*nodes, *terms, ":", *OPTIONS.qpu("chain-qpu", "benchmark"), *terms]
     )
 

@@ -106,8 +106,8 @@ def gaps_of(cases: list[Case], scale: float) -> list[float]:
 
 def admitted_gaps(folder: Path) -> list[float]:
     """The same times if each lease is a job of Slurm's."""
-    wish = replace(spec(LONG, STEP_SCALE), qpu_by="gres")
-    return gaps_of(compare(folder, wish, ["workflow"], [1], lambda *_: None), STEP_SCALE)
+    admitted = replace(spec(LONG, STEP_SCALE), options={"qpu_by": "gres"})
+    return gaps_of(compare(folder, admitted, ["workflow"], [1], lambda *_: None), STEP_SCALE)
 
 
 def warm_up(folder: Path) -> None:

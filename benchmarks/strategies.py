@@ -17,7 +17,7 @@ from qtide.ledger.metrics import Metrics
 from qtide.report.table import Row, rich_table
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
-from qtide.strategies import STRATEGIES
+from qtide.strategies.strategy import strategy_names
 
 TASKS, SCORE, ROUNDS, NODES = (77.3, 4.6, 0.2), 52.0, 4, 3
 CLASSICAL = max(TASKS) + SCORE
@@ -30,7 +30,7 @@ def table(quantum: float, cluster: str, scale: float = 1.0) -> Table:
     words = ["published", "--quantum-s", str(quantum)]
     spec = Spec("synthetic", words, cluster=cluster, time_scale=scale, nodes=NODES)
     with tempfile.TemporaryDirectory() as folder:
-        cases = compare(Path(folder), spec, list(STRATEGIES), [1, 2], lambda *_: None)
+        cases = compare(Path(folder), spec, strategy_names(), [1, 2], lambda *_: None)
         return {(case.strategy, case.jobs): case.panel().metrics for case in cases}
 
 

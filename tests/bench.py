@@ -13,7 +13,8 @@ from qtide.jobs.job import Job
 from qtide.jobs.values import Values
 from qtide.leases.emulated import EmulatedQpu
 from qtide.ledger.ledger import Interval, Ledger
-from qtide.strategies import Site
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import Assignment
 from qtide.world.virtual import VirtualWorld
 
 INSTANT = Profile("instant", 0.0, 0.0, 1)
@@ -45,8 +46,8 @@ class Bench:
         self.jobs.append(job)
         return job
 
-    def site(self, name: str = "job") -> Site:
-        return Site(self.world, self.cluster, self.qpu, self.job(name))
+    def assignment(self, name: str = "job", nodes: int = 2) -> Assignment:
+        return Assignment(Site(self.world, self.cluster, self.qpu), self.job(name), nodes)
 
     def run(self, main: Coroutine[Any, Any, Any], until: float = 1e6) -> Any:
         return self.world.run(main, until)

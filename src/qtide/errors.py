@@ -13,5 +13,9 @@ class UsageError(QtideError):
     exit_code = 2
 
 
+class NotEnoughNodes(UsageError):  # noqa: N818 - says what is wrong
+    """More nodes were asked for than can be had."""
+
+
 class PhaseError(Exception):
     """A phase could not be run; the program may catch this and go on without."""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from qtide import pretend, task
-from qtide.clusters.cluster import NodeLost, NotEnoughNodes, Work
+from qtide.clusters.cluster import NodeLost, Work
 from qtide.clusters.simulated import Delays, Loss
+from qtide.errors import NotEnoughNodes
 from qtide.ledger.invariant import check
 from tests.bench import Bench
 

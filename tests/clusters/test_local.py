@@ -191,7 +191,7 @@ def test_the_task_of_a_killed_agent_runs_again_elsewhere(tmp_path: Path) -> None
         pool.join(lab.allocation)
         phase = classical(task(remote.die_once, str(tmp_path / "marker")), task(remote.add, 1))
         results = await pool.run(phase, "1")
-        await pool.dismiss()
+        await pool.release_all()
         return results
 
     assert play(tmp_path, main, nodes=2) == ["survived", 1]
@@ -204,7 +204,7 @@ def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
         try:
             await pool.run(classical(task(os.kill, 0, signal.SIGKILL)), "1")
         finally:
-            await pool.dismiss()
+            await pool.release_all()
 
     with pytest.raises(NodeLost) as caught:
         play(tmp_path, main)
@@ -267,7 +267,7 @@ def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:
         pool = NodePool(lab.world, lab.cluster, lab.job, most=2)
         pool.join(lab.allocation)
         results = await pool.run(classical(task(remote.who).on(2)), "1")
-        await pool.dismiss()
+        await pool.release_all()
         return results
 
     assert play(tmp_path, main, nodes=2) == [[(0, 2), (1, 2)]]

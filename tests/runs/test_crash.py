@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qtide.runs.folder import RunFolder
-from qtide.strategies import STRATEGIES
+from qtide.strategies.strategy import STRATEGIES
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]
@@ -73,7 +73,7 @@ def journaled_before(folder: Path) -> set[str]:
     return {str(n) for r in rounds for n in (2 * r, 2 * r + 1)}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_a_killed_driver_resumes_with_the_same_result(tmp_path: Path, strategy: str) -> None:
     driver = start(tmp_path, strategy)
     await_marks(tmp_path, 5)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from qtide.service.store import connect
-from qtide.strategies import STRATEGIES
+from qtide.strategies.strategy import STRATEGIES
 from qtide.testing.service import LocalService
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
@@ -48,7 +48,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_every_strategy_gives_the_same_result(
     tmp_path: Path, service: LocalService, strategy: str
 ) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from qtide.clusters.cluster import NodeLost, NotEnoughNodes
+from qtide.clusters.cluster import NodeLost
 from qtide.devices.annealer import Annealer
 from qtide.devices.profile import profile
+from qtide.errors import NotEnoughNodes
 from qtide.leases.emulated import EmulatedQpu
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import SlurmFailed
@@ -186,7 +187,7 @@ def test_nodes_and_a_lease_are_granted_together_or_not_at_all(stage: Stage) -> N
         taken = qpu.take(stage.job("other"))
         assert taken is not None
         job = stage.job()
-        both = world.start(cluster.request(job, 1, beside=qpu))
+        both = world.start(cluster.request(job, 1, co_allocate=qpu))
         await world.sleep(1.0)
         assert not both.done()
         assert stage.idle() == 3  # whoever waits for a lease holds no nodes

@@ -45,12 +45,12 @@ def test_why_a_command_failed(text: str, why: str) -> None:
 def test_a_command_that_hangs_is_ended() -> None:
     world = RealWorld()
     with pytest.raises(SlurmFailed, match=r"sleep gave no answer within 0\.05 s"):
-        world.run(Slurm().ask("sleep", "60", limit=0.05))
+        world.run(Slurm().output("sleep", "60", limit=0.05))
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
     with pytest.raises(SlurmFailed, match="there is no no-such-command here"):
-        RealWorld().run(Slurm().ask("no-such-command"))
+        RealWorld().run(Slurm().output("no-such-command"))
 
 
 def test_the_words_of_salloc_are_words_whatever_they_hold() -> None:

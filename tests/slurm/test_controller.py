@@ -34,7 +34,7 @@ def test_a_controller_that_is_away_disturbs_nobody(
             await world.sleep(0.05)
         second = world.start(cluster.request(job, 1))
         places = await pool.run(classical(task(place), task(place)), "0")
-        release = world.start(pool.dismiss())
+        release = world.start(pool.release_all())
         await world.sleep(away)
         assert not second.done() and not release.done()
         restart(stage)

@@ -76,7 +76,7 @@ def rerun(stage: Stage, job: Job, disturb: Callable[[], object]) -> str:
         try:
             return await work
         finally:
-            await pool.dismiss()
+            await pool.release_all()
 
     return str(stage.play(scene)[0])
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from qtide.clusters.cluster import NotEnoughNodes
 from qtide.devices.annealer import Annealer
 from qtide.devices.profile import profile
+from qtide.errors import NotEnoughNodes
 from qtide.jobs.job import Job
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.qpu import Lease, Qpu
 from qtide.payloads.payload import Burst
-from qtide.runs.site import Ground
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import Slurm, environment
 from qtide.slurm.companion import SlurmRefused
@@ -21,6 +20,7 @@ from qtide.slurm.mark import Driver, job_name, qpu_name
 from qtide.slurm.options import Options
 from qtide.slurm.reaper import reap
 from qtide.slurm.requests import QueuedTooLong
+from qtide.strategies.site import Site
 from tests.slurm.stage import Stage, run, until
 
 BY_GRES = Options(qpu_by="gres")
@@ -34,8 +34,8 @@ from tests.slurm.test_leases import BY_GRES, admitted
 async def scene(cluster):
     qpu = admitted(cluster)
     await qpu.lease(stage.job())
-    both = await cluster.request(stage.job(), 1, beside=qpu)
-    lease = both.take_beside()
+    both = await cluster.request(stage.job(), 1, co_allocate=qpu)
+    lease = both.take_co_allocated()
     if sys.argv[3] == "released":
         lease.release()
     print("held", flush=True)
@@ -49,7 +49,7 @@ stage.play(scene, BY_GRES)
 def admitted(cluster: SlurmCluster) -> Qpu:
     """A QPU of which Slurm gives the leases: the box has two."""
     qpu = EmulatedQpu(cluster.world, Annealer(), profile("superconducting"))
-    return Ground(cluster.world, cluster, qpu).qpu
+    return Site(cluster.world, cluster, qpu).qpu
 
 
 def names(stage: Stage, partition: str = "quantum") -> list[str]:
@@ -103,13 +103,13 @@ def test_nodes_and_a_qpu_are_one_heterogeneous_job(stage: Stage, qpu_by: str) ->
     async def scene(cluster: SlurmCluster) -> None:
         qpu = admitted(cluster)
         others = [await qpu.lease(stage.job(f"other-{n}")) for n in range(2)]
-        asked = cluster.world.start(cluster.request(job, 2, beside=qpu))
+        asked = cluster.world.start(cluster.request(job, 2, co_allocate=qpu))
         await cluster.world.sleep(1.5)
         assert not asked.done()
         assert names(stage, "compute") == []  # whoever waits for a QPU holds no nodes
         others[0].release()
         both = await asked
-        lease: Lease = both.take_beside()
+        lease: Lease = both.take_co_allocated()
         ids = stage.slurm(
             "squeue", "-h", "-t", "R", "-n", f"{job_name(job)},{qpu_name(job)}", "-o", "%i"
         )
@@ -145,8 +145,8 @@ def test_a_lease_that_slurm_takes_away_is_asked_for_again(stage: Stage) -> None:
 
 def test_the_qpu_of_nodes_that_are_gone_is_asked_for_again(stage: Stage) -> None:
     async def scene(cluster: SlurmCluster) -> None:
-        both = await cluster.request(stage.job(), 1, beside=admitted(cluster))
-        lease: Lease = both.take_beside()
+        both = await cluster.request(stage.job(), 1, co_allocate=admitted(cluster))
+        lease: Lease = both.take_co_allocated()
         await both.release()
         assert names(stage) == []
         await cluster.world.sleep(0.2)

@@ -96,8 +96,8 @@ def test_what_others_have_reserved_stays_theirs(site: Site, licences: Licences) 
 
 def test_it_takes_an_operator(site: Site) -> None:
     class AsNobody(Slurm):
-        async def ask(self, *words: str, limit: float = 30.0) -> str:
-            return await super().ask(*User("nobody").words(*words), limit=limit)
+        async def output(self, *words: str, limit: float = 30.0) -> str:
+            return await super().output(*User("nobody").words(*words), limit=limit)
 
     with pytest.raises(QtideError, match=r"cannot be withheld: .*; it takes an operator of Slurm"):
         withhold(Licences(AsNobody(site.conf)), 1)

@@ -58,7 +58,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_its_late_answer_refused(
         (tmp_path / "go").touch()
         while not both.nodes[0].refused:
             await world.sleep(0.1)
-        await pool.dismiss()
+        await pool.release_all()
         return places, both.nodes[0]
 
     places, node = stage.play(scene, Options(silence=SILENCE))

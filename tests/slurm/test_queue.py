@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qtide.slurm import partitions
 from qtide.slurm.accounting import parse_records
-from qtide.slurm.queue import Entry, parse_jobs, parse_partitions, plain_state
+from qtide.slurm.commands import SlurmFailed
+from qtide.slurm.queue import Entry, parse, plain_state
 
 
 @pytest.mark.parametrize(
@@ -23,32 +27,75 @@ def test_states_lose_their_suffixes(text: str, state: str) -> None:
     assert plain_state(text) == state
 
 
-def test_jobs_as_squeue_prints_them() -> None:
-    text = (
-        "7|RUNNING|2|1794777527|1794781127|None|c[1-2]|qtide:vm:4026531836:812:99\n"
-        "8|PENDING|1|N/A|N/A|Resources||\n"
-        "9|CANCELLED|1|1794777500|1794777510|None|c1|a|b\n"
-    )
-    assert list(parse_jobs(text)) == [
+MARK = "0123456789abcdef"
+NAMES = (
+    *("job", "shown", "state", "uid", "nodes", "start", "end", "reason", "names", "gres"),
+    *("licences", "account", "comment"),
+)
+PLAIN = (
+    *("7", "7", "RUNNING", "1000", "2", "1794777527", "1794781127", "None", "c[1-2]", "N/A"),
+    *("(null)", "physics", "qtide:vm:4026531836:812:99"),
+)
+
+
+def changed(**fields: str) -> tuple[str, ...]:
+    return tuple((dict(zip(NAMES, PLAIN, strict=True)) | fields).values())
+
+
+def printed(*records: tuple[str, ...]) -> str:
+    return "".join("".join(MARK + field for field in record) + "\n" for record in records)
+
+
+def parsed(*records: tuple[str, ...]) -> list[Entry]:
+    return list(parse(printed(*records), MARK))
+
+
+def test_a_job_as_squeue_prints_it() -> None:
+    assert parsed(PLAIN) == [
         Entry(
-            7,
-            "RUNNING",
-            2,
-            1794777527.0,
-            1794781127.0,
-            "None",
-            "c[1-2]",
-            "qtide:vm:4026531836:812:99",
-        ),
-        Entry(8, "PENDING", 1, None, None, "Resources", "", ""),
-        Entry(9, "CANCELLED", 1, 1794777500.0, 1794777510.0, "None", "c1", "a|b"),
+            job=7,
+            state="RUNNING",
+            nodes=2,
+            start=1794777527.0,
+            end=1794781127.0,
+            leader=7,
+            uid=1000,
+            reason="None",
+            names="c[1-2]",
+            gres="N/A",
+            licences="(null)",
+            account="physics",
+            comment="qtide:vm:4026531836:812:99",
+        )
     ]
 
 
-def test_a_comment_with_a_newline_makes_no_job() -> None:
-    torn = "7|RUNNING|2|1|2|None|c1|torn\na|remark|of|a|user|with|many|bars\n"
-    text = torn + "12_[3-4]|PENDING|1|a|b|c||d\n"
-    assert [each.job for each in parse_jobs(text)] == [7]
+def test_what_is_not_known_yet() -> None:
+    (job,) = parsed(changed(state="PENDING", start="N/A", end="N/A", names="", account="(null)"))
+    assert (job.start, job.end, job.names, job.account, job.holds) == (None, None, "", "", False)
+
+
+def test_parts_and_elements() -> None:
+    jobs = parsed(
+        changed(job="3", shown="3+0"),
+        changed(job="4", shown="3+1"),
+        changed(job="6", shown="5_1"),
+        changed(job="5", shown="5_[2-9%1]", state="PENDING"),
+    )
+    assert [(each.job, each.leader) for each in jobs] == [(3, 3), (4, 3), (6, 6), (5, 5)]
+
+
+@given(text=st.text())
+def test_whatever_a_user_writes_moves_no_other_field(text: str) -> None:
+    first, second = parsed(changed(account=text, comment=text), changed(job="8", uid="1001"))
+    assert (first.job, first.uid, first.gres) == (7, 1000, "N/A")
+    assert (second.job, second.uid) == (8, 1001)
+
+
+@given(cut=st.integers(min_value=len(MARK), max_value=len(printed(PLAIN)) - len(PLAIN[-1]) - 2))
+def test_an_answer_that_was_cut_short_is_none(cut: int) -> None:
+    with pytest.raises(SlurmFailed, match="cut short"):
+        list(parse(printed(PLAIN)[:cut], MARK))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +116,7 @@ def test_nodes_that_take_no_work_do_not_count() -> None:
         "compute*|idle|2\ncompute*|down*|1\ncompute*|mixed|4\nquantum|drained|1\n"
         "quantum|allocated|1\nlong|fail|3\nlong|completing|1\n"
     )
-    assert list(parse_partitions(text)) == [
+    assert list(partitions.parse(text)) == [
         ("compute", True, 2),
         ("compute", True, 4),
         ("quantum", False, 1),
@@ -83,8 +130,3 @@ def test_records_as_sacct_prints_them() -> None:
         "6|RUNNING|7|3|3\n7|NODE_FAIL|2|1|1\n\nnot a record\n"
     )
     assert list(parse_records(text)) == [20.0, 5.0, 21.0, 2.0]
-
-
-def test_the_parts_of_a_heterogeneous_job_count_as_that_job() -> None:
-    text = "7+0|RUNNING|2|1|2|None|c[1-2]|\n7+1|RUNNING|1|1|2|None|q1|\n"
-    assert [(each.job, each.names) for each in parse_jobs(text)] == [(7, "c[1-2]"), (7, "q1")]

@@ -15,12 +15,12 @@ from qtide.programs.replay import Step
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play
-from qtide.runs.site import Ground
 from qtide.runs.spec import Spec
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.mark import qpu_name
 from qtide.slurm.options import Options
-from qtide.strategies import STRATEGIES
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import STRATEGIES
 from tests.slurm.stage import Stage
 
 SHAPE = """
@@ -45,10 +45,10 @@ def spec(folder: Path, strategy: str, cluster: str) -> Spec:
     shape = folder / "shape.toml"
     shape.write_text(SHAPE)
     words = [str(shape)]
-    return Spec(located("synthetic"), words, strategy, cluster, expand_timeout=0.2)
+    return Spec(located("synthetic"), words, strategy, cluster, options={"expand_timeout": 0.2})
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, jobs: int) -> None:
     wish = spec(stage.folder, strategy, "simulated")
@@ -58,7 +58,7 @@ def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, j
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
         qpu = EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu), slots=1)
-        ground = Ground(cluster.world, cluster, qpu)
+        ground = Site(cluster.world, cluster, qpu)
         return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
 
     outcomes = stage.play(scene)
@@ -69,14 +69,14 @@ def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, j
     assert check(intervals, nodes=3, slots=1, slack=SLACK) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: str) -> None:
     wish = spec(stage.folder, strategy, "simulated")
     expected = play(RunFolder.create(stage.folder, "simulated", wish), unheard)
     runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(2)]
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
-        ground = Ground(
+        ground = Site(
             cluster.world, cluster, EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu))
         )
         return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
@@ -92,12 +92,12 @@ def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: st
     assert len(jobs) == (2 if whole else 4)  # one for a run, or one for each quantum phase
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_nodes_that_slurm_refuses_end_the_run_with_its_reason(stage: Stage, strategy: str) -> None:
     run = RunFolder.create(stage.folder, "job", spec(stage.folder, strategy, "simulated"))
 
     async def scene(cluster: SlurmCluster) -> Outcome:
         qpu = EmulatedQpu(cluster.world, Annealer(), profile(run.spec.qpu), slots=1)
-        return await drive(run, Ground(cluster.world, cluster, qpu), unheard)
+        return await drive(run, Site(cluster.world, cluster, qpu), unheard)
 
     assert "Slurm refused the nodes" in str(stage.play(scene, IMPOSSIBLE).error)

@@ -45,7 +45,7 @@ def test_nodes_and_leases_whose_time_is_over_are_replaced(stage: Stage) -> None:
             await world.sleep(0.1)
         answer = await lease.run(PAYLOAD, None, 0)
         lease.release()
-        await pool.dismiss()
+        await pool.release_all()
         return places[0], answer
 
     place, answer = stage.play(scene, Options(qpu_by="gres", time_limit="1"), LIMIT)

@@ -20,9 +20,9 @@ from qtide.ledger.invariant import check
 from qtide.programs.journal import Journal
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import Ground
 from qtide.runs.spec import Spec
-from qtide.strategies import STRATEGIES
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import STRATEGIES
 from qtide.world.virtual import VirtualWorld
 from tests.bench import INSTANT
 from tests.strategies.random_program import RAN, plans
@@ -73,7 +73,7 @@ def faults(draw: st.DrawFn, nodes: int) -> Faults:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     nodes, jobs = draw(st.integers(1, 5)), draw(st.integers(1, 3))
-    strategy = st.sampled_from(list(STRATEGIES))
+    strategy = st.sampled_from(STRATEGIES.names())
     return Case(
         nodes=nodes,
         slots=draw(st.integers(1, 3)),
@@ -99,7 +99,9 @@ def folder() -> Iterator[Path]:
 def create(root: Path, case: Case) -> list[RunFolder]:
     words = [json.dumps(case.plan)]
     program = "tests.strategies.random_program:planned"
-    specs = [Spec(program, words, each, favour=case.favour) for each in case.strategies]
+    specs = [
+        Spec(program, words, each, options={"favour": case.favour}) for each in case.strategies
+    ]
     return [RunFolder.create(root, f"job-{n}", spec) for n, spec in enumerate(specs)]
 
 
@@ -110,7 +112,7 @@ def play(
     world = VirtualWorld(case.seed)
     cluster = SimulatedCluster(world, case.nodes, faults.delays, faults.losses)
     qpu = EmulatedQpu(world, Annealer(), INSTANT, case.slots, faults.failing.__contains__)
-    ground = Ground(world, cluster, qpu)
+    ground = Site(world, cluster, qpu)
     GRAVEYARD.append(world)
 
     async def main() -> list[Outcome]:

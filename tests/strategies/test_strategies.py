@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from qtide import classical, pretend, quantum, task, together
-from qtide.clusters.cluster import NotEnoughNodes
 from qtide.clusters.simulated import Delays
+from qtide.errors import NotEnoughNodes
 from qtide.ledger.invariant import check
 from qtide.ledger.metrics import Metrics, measure
 from qtide.payloads.payload import Burst
 from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
-from qtide.strategies import STRATEGIES, Site, Terms, strategy
+from qtide.strategies.strategy import Assignment, strategy, strategy_names
 from tests.bench import Bench
 
 LONG, SHORT, SCORE = 30.0, 4.0, 20.0
@@ -32,25 +32,28 @@ async def loop(q: float, rounds: int) -> None:
         await task(work, SCORE)
 
 
-async def play(site: Site, name: str, program: Coroutine[Any, Any, Any], terms: Terms) -> Any:
-    performer = strategy(name)(site, terms)
-    site.job.values.folder.mkdir(parents=True)
-    journal = Journal(site.job.values.folder / "journal", "p")
+async def play(
+    given: Assignment, name: str, program: Coroutine[Any, Any, Any], **options: Any
+) -> Any:
+    performer, job = strategy(name, given, options), given.job
+    job.values.folder.mkdir(parents=True)
+    journal = Journal(job.values.folder / "journal", "p")
     try:
-        with site.job.ledger.span("run", "driver", name):
+        with job.ledger.span("run", "driver", name):
             try:
                 await performer.open()
-                return await Replay(site.world, performer, journal, site.job).play(program)
+                return await Replay(given.site.world, performer, journal, job).play(program)
             finally:
                 await performer.close()
     finally:
         journal.close()
 
 
-def measured(bench: Bench, name: str, q: float, jobs: int = 1, **terms: Any) -> Metrics:
-    wanted = Terms(**{"nodes": 2} | terms)
-    sites = [bench.site(f"job{number}") for number in range(jobs)]
-    works = [play(site, name, loop(q, 3), wanted) for site in sites]
+def measured(
+    bench: Bench, name: str, q: float, jobs: int = 1, nodes: int = 2, **options: Any
+) -> Metrics:
+    given = [bench.assignment(f"job{number}", nodes) for number in range(jobs)]
+    works = [play(each, name, loop(q, 3), **options) for each in given]
     bench.run(bench.world.all_of(works))
     assert check(bench.intervals(), bench.cluster.size, bench.qpu.slots) == []
     return measure(bench.intervals())
@@ -132,8 +135,7 @@ def test_elastic_holds_what_it_has_on_a_crowded_cluster(
     async def main() -> None:
         others = [bench.world.start(crowd()) for _ in range(3)]
         await bench.world.sleep(1)
-        terms = Terms(nodes=1, favour=favour)
-        await play(bench.site(), "elastic", loop(5, 3), terms)
+        await play(bench.assignment(nodes=1), "elastic", loop(5, 3), favour=favour)
         await bench.world.cancel(others)
 
     bench.run(main())
@@ -142,32 +144,32 @@ def test_elastic_holds_what_it_has_on_a_crowded_cluster(
     assert (grants == 1) is keeps
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategy_names())
 def test_phases_run_together(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, nodes=2, slots=2)
 
     async def side_by_side() -> list[Any]:
         return await together(task(work, 30), quantum(Burst(30, "q")), quantum(Burst(5, "r")))
 
-    result = bench.run(play(bench.site(), name, side_by_side(), Terms(2)))
+    result = bench.run(play(bench.assignment(nodes=2), name, side_by_side()))
     assert result == [None, "q", "r"]
     assert check(bench.intervals(), 2, 2) == []
     assert bench.world.now() == pytest.approx(35)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategy_names())
 def test_a_phase_wider_than_the_job_is_spread_over_its_nodes(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, nodes=3)
 
     async def wide() -> list[Any]:
         return await classical(*(task(work, 10) for _ in range(5)))
 
-    bench.run(play(bench.site(), name, wide(), Terms(2)))
+    bench.run(play(bench.assignment(nodes=2), name, wide()))
     assert bench.world.now() == pytest.approx(30)
     assert check(bench.intervals(), 2, 1) == []
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", strategy_names())
 def test_a_task_for_more_nodes_than_the_job_may_hold(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, nodes=3)
 
@@ -175,7 +177,7 @@ def test_a_task_for_more_nodes_than_the_job_may_hold(tmp_path: Path, name: str) 
         await task(work, 10).on(3)
 
     with pytest.raises(NotEnoughNodes, match="a task for 3 nodes, but may hold 2"):
-        bench.run(play(bench.site(), name, too_wide(), Terms(2)))
+        bench.run(play(bench.assignment(nodes=2), name, too_wide()))
     assert bench.cluster.granted == {}
 
 
@@ -185,5 +187,5 @@ def test_a_payload_is_tried_again_when_the_qpu_fails(tmp_path: Path) -> None:
     async def once() -> Any:
         return await quantum(Burst(10, "answer"))
 
-    assert bench.run(play(bench.site(), "workflow", once(), Terms(1))) == "answer"
+    assert bench.run(play(bench.assignment(nodes=1), "workflow", once())) == "answer"
     assert bench.world.now() == 30

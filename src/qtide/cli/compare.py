@@ -18,8 +18,7 @@ from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all
 from qtide.runs.folder import stamp
 from qtide.runs.spec import Spec
-from qtide.strategies import STRATEGIES
-from qtide.strategies import strategy as known_strategy
+from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 
 @options.takes_spec
@@ -47,7 +46,7 @@ def compare(
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another --name")
-    cases = _run(folder, spec, strategy or list(STRATEGIES), jobs or [1], warm_up=warm_up)
+    cases = _run(folder, spec, strategy or strategy_names(), jobs or [1], warm_up=warm_up)
     _show(folder, cases, json_wanted=json)
 
 
@@ -55,7 +54,7 @@ def _run(
     folder: Path, spec: Spec, strategies: list[str], jobs: list[int], *, warm_up: bool
 ) -> list[Case]:
     for each in strategies:
-        known_strategy(each)
+        STRATEGIES.load(each)
     for number in jobs:
         if number < 1:
             raise UsageError(f"--jobs has to be at least 1, not {number}")

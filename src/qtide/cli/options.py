@@ -10,11 +10,17 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from qtide.clusters.local import Limits
 from qtide.errors import UsageError
+from qtide.options import declared
 from qtide.programs.load import located
 from qtide.runs.spec import Spec
+from qtide.slurm.kind import SlurmOptions
+from qtide.strategies.elastic_pool import ElasticOptions
+from qtide.strategies.malleable import MalleableOptions
 
 RUNS = Path("qtide-runs")
+CORE = ("cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
 
 Runs = Annotated[Path, typer.Option(envvar="QTIDE_RUNS", help="The folder in which runs are kept.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -63,7 +69,8 @@ def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
         shared["favour"] = _favour(shared["favour"])
         if shared["memory"] is not None:
             shared["memory"] *= 2**20
-        command(Spec(located(program), context.args, **shared), **given)
+        core = {name: shared.pop(name) for name in list(shared) if name in CORE}
+        command(Spec(located(program), context.args, options=shared, **core), **given)
 
     by_keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in merged]
     signature = inspect.Signature(by_keyword)
@@ -78,9 +85,19 @@ def _shared() -> Iterator[inspect.Parameter]:
     yield inspect.Parameter("context", kind, annotation=typer.Context)
     yield inspect.Parameter("program", kind, annotation=Program)
     types, usual = get_type_hints(Spec), Spec("")
+    plugged = {
+        each.name: each
+        for plugin in (Limits, SlurmOptions, MalleableOptions, ElasticOptions)
+        for each in declared(plugin)
+    }
     for name, text in HELP.items():
-        default = getattr(usual, name)
-        typed, default = (str, str(default)) if name == "favour" else (types[name], default)
+        own = plugged.get(name)
+        typed = own.type if own else types[name]
+        default = own.default if own else getattr(usual, name)
+        if name == "favour":
+            typed, default = str, str(default)
+        if name == "salloc":
+            typed, default = list[str], []
         option = Annotated[typed, typer.Option(help=text)]  # type: ignore[valid-type]  # made here
         yield inspect.Parameter(name, kind, default=default, annotation=option)
 

@@ -15,7 +15,7 @@ from qtide.programs.load import load
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.site import check_site
 from qtide.runs.spec import Spec
-from qtide.strategies import strategy as known_strategy
+from qtide.strategies.strategy import STRATEGIES
 
 
 @options.takes_spec
@@ -39,7 +39,7 @@ def run(
 
 def check(spec: Spec) -> str:
     """Find what is wrong before anything is written; the program's name if nothing is."""
-    known_strategy(spec.strategy)
+    STRATEGIES.load(spec.strategy)
     check_site(spec)
     program = load(spec.program)
     args, kwargs = parse(program, spec.words)

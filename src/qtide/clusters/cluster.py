@@ -8,15 +8,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from qtide.errors import PhaseError, UsageError
+from qtide.errors import PhaseError
 from qtide.jobs.job import Job
-from qtide.programs.phase import Task
 from qtide.world.world import Future, World
+
+
+class Task(Protocol):
+    """What a node is given to do; a program's tasks have this shape."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called."""
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """With what."""
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """And with which keywords."""
+
+    @property
+    def nodes(self) -> int:
+        """On how many nodes at the same time (SPMD)."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +62,8 @@ class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words
     """The node died, or was taken away, before it answered."""
 
 
-class NotEnoughNodes(UsageError):  # noqa: N818 - says what is wrong
-    """More nodes were asked for than the cluster has."""
-
-
-class Beside(Protocol):
-    """Something that is to be had together with nodes, or not at all: a QPU's slot."""
+class CoAllocatable(Protocol):
+    """Something that is to be had together with nodes, or not at all: a QPU."""
 
     def take(self, job: Job) -> Any | None:
         """Take it now; None if that is not possible."""
@@ -110,19 +129,40 @@ class Node:
 class Allocation(ABC):
     """Nodes granted together; they are given back together."""
 
-    def __init__(self, nodes: Sequence[Node], granted: float, beside: Any = None) -> None:
+    def __init__(self, nodes: Sequence[Node], granted: float, co_allocated: Any = None) -> None:
         self.nodes = tuple(nodes)
         self.granted = granted
-        self._beside = beside
+        self._co_allocated = co_allocated
 
-    def take_beside(self) -> Any:
+    def take_co_allocated(self) -> Any:
         """What was granted together with the nodes; from now on it is the taker's to give back."""
-        beside, self._beside = self._beside, None
-        return beside
+        taken, self._co_allocated = self._co_allocated, None
+        return taken
 
     @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back; twice does no harm."""
+
+
+@dataclass(eq=False)
+class Request:
+    """What a job asks of a cluster.
+
+    With `least`, a request that has waited for `patience` seconds takes fewer nodes, down to
+    `least`; with a `least` of 0 it then ends with what there is, be it nothing. What is to be
+    co-allocated is granted at the same moment as the nodes.
+    """
+
+    job: Job
+    nodes: int
+    least: int | None = None
+    patience: float = 0.0
+    co_allocate: CoAllocatable | None = None
+
+    @property
+    def needed(self) -> int:
+        """The fewest nodes that it can be granted with."""
+        return self.nodes if self.least is None else min(self.least, self.nodes)
 
 
 class Cluster(ABC):
@@ -130,22 +170,13 @@ class Cluster(ABC):
 
     size: int
 
-    @abstractmethod
-    async def request(
-        self,
-        job: Job,
-        nodes: int,
-        *,
-        least: int | None = None,
-        patience: float = 0.0,
-        beside: Beside | None = None,
-    ) -> Allocation:
-        """Wait for `nodes` nodes that are ready to work.
+    async def request(self, job: Job, nodes: int, **terms: Any) -> Allocation:
+        """Wait for nodes that are ready to work; the terms are those of `Request`."""
+        return await self.grant(Request(job, nodes, **terms))
 
-        With `least`, a request that has waited for `patience` seconds takes fewer, down to
-        `least`; with a `least` of 0 it then ends with what there is, be it nothing. With
-        `beside`, nodes and the other resource are granted at the same moment.
-        """
+    @abstractmethod
+    async def grant(self, request: Request) -> Allocation:
+        """Wait for nodes that are ready to work."""
 
     @abstractmethod
     def expected_wait(self, nodes: int) -> float:

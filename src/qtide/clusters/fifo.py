@@ -9,24 +9,19 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Beside, Cluster, Node, NotEnoughNodes, Work
+from qtide.clusters.cluster import Allocation, Cluster, CoAllocatable, Node, Request, Work
+from qtide.errors import NotEnoughNodes
+from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Span
 from qtide.world.world import Future, World
 
-RECENT = 8
-"""How many past waits count for the expected one."""
-
 
 @dataclass(eq=False)
-class Ask:
+class Pending:
     """A request in the queue."""
 
-    job: Job
-    nodes: int
-    least: int | None
-    beside: Beside | None
-    since: float
+    request: Request
     answer: Future[FifoAllocation]
     impatient: bool = False
 
@@ -35,9 +30,9 @@ class FifoAllocation(Allocation):
     """Nodes of a first-come-first-served cluster."""
 
     def __init__(
-        self, cluster: FifoCluster, job: Job, nodes: Sequence[Node], beside: Any = None
+        self, cluster: FifoCluster, job: Job, nodes: Sequence[Node], co_allocated: Any = None
     ) -> None:
-        super().__init__(nodes, cluster.world.now(), beside)
+        super().__init__(nodes, cluster.world.now(), co_allocated)
         self._cluster = cluster
         self._spans = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
         self._release: Future[None] | None = None
@@ -45,8 +40,8 @@ class FifoAllocation(Allocation):
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:
-            if self._beside is not None:
-                self._beside.release()
+            if self._co_allocated is not None:
+                self._co_allocated.release()
             self._release = self._cluster.world.start(self._retire())
         return self._cluster.world.settled([self._release])
 
@@ -56,33 +51,24 @@ class FifoAllocation(Allocation):
 
 
 class FifoCluster(Cluster):
-    """A fixed set of nodes behind one queue. How a node lives and works is for its heirs."""
+    """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
 
     def __init__(self, world: World, names: Sequence[str]) -> None:
         self.world = world
         self.size = len(names)
-        self.refused = 0
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
-        self._queue: deque[Ask] = deque()
-        self._waits: deque[float] = deque(maxlen=RECENT)
-        self._watched: set[Beside] = set()
+        self._queue: deque[Pending] = deque()
+        self._waits = Waits(world.now)
+        self._watched: set[CoAllocatable] = set()
 
-    async def request(
-        self,
-        job: Job,
-        nodes: int,
-        *,
-        least: int | None = None,
-        patience: float = 0.0,
-        beside: Beside | None = None,
-    ) -> Allocation:
+    async def grant(self, request: Request) -> Allocation:
         """Stand in the queue, then wait until the nodes are ready."""
-        ask = Ask(job, nodes, least, beside, self.world.now(), self.world.future())
-        self._refuse_if_hopeless(ask)
-        self._watch(beside)
-        with job.ledger.span("wait", "nodes", f"{nodes} nodes"):
-            allocation = await self._stand(ask, patience)
+        self._refuse_if_hopeless(request)
+        self._watch(request.co_allocate)
+        span = request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
+        with span, self._waits.standing():
+            allocation = await self._stand(request)
         try:
             await self.world.all_of([self.ready(node) for node in allocation.nodes])
         except BaseException:
@@ -91,15 +77,14 @@ class FifoCluster(Cluster):
         return allocation
 
     def expected_wait(self, nodes: int) -> float:
-        """None while there are enough free; else as long as the last ones and the first waited."""
-        if len(self._free) >= nodes + sum(ask.nodes for ask in self._queue):
+        """None while there are enough free nodes; otherwise as the forecast says."""
+        if len(self._free) >= nodes + sum(each.request.nodes for each in self._queue):
             return 0.0
-        now = self.world.now()
-        return max([now - ask.since for ask in self._queue] + [_mean(self._waits)])
+        return self._waits.expected()
 
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count for the expected one."""
-        self._waits.clear()
+        self._waits.forget()
 
     @abstractmethod
     async def ready(self, node: Node) -> None:
@@ -121,7 +106,6 @@ class FifoCluster(Cluster):
         finally:
             held.close()
             del self.granted[node.name]
-            self.refused += node.refused
         if lives:
             self._free.append(node.name)
             self._serve()
@@ -133,12 +117,12 @@ class FifoCluster(Cluster):
             self._free.remove(name)
         else:
             self.granted[name].lose("died")
-        for ask in list(self._queue):
+        for pending in list(self._queue):
             try:
-                self._refuse_if_hopeless(ask)
+                self._refuse_if_hopeless(pending.request)
             except NotEnoughNodes as error:
-                self._queue.remove(ask)
-                ask.answer.set_exception(error)
+                self._queue.remove(pending)
+                pending.answer.set_exception(error)
         self._serve()
 
     def gain(self, name: str) -> None:
@@ -147,70 +131,69 @@ class FifoCluster(Cluster):
         self._free.append(name)
         self._serve()
 
-    async def _stand(self, ask: Ask, patience: float) -> FifoAllocation:
-        self._queue.append(ask)
-        alarm = None if ask.least is None else self.world.start(self._hurry(ask, patience))
+    async def _stand(self, request: Request) -> FifoAllocation:
+        pending = Pending(request, self.world.future())
+        self._queue.append(pending)
+        alarm = None if request.least is None else self.world.start(self._hurry(pending))
         try:
             self._serve()
-            return await ask.answer
+            return await pending.answer
         except CancelledError:
-            if ask in self._queue:
-                self._queue.remove(ask)
+            if pending in self._queue:
+                self._queue.remove(pending)
                 self._serve()
-            elif ask.answer.done() and not ask.answer.cancelled():
-                await ask.answer.result().release()
+            elif pending.answer.done() and not pending.answer.cancelled():
+                await pending.answer.result().release()
             raise
         finally:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _hurry(self, ask: Ask, patience: float) -> None:
-        """After `patience`, the request takes fewer nodes; one that can do with none ends."""
-        await self.world.sleep(patience)
-        ask.impatient = True
+    async def _hurry(self, pending: Pending) -> None:
+        """When its patience is over, a request takes fewer nodes; one that needs none ends."""
+        await self.world.sleep(pending.request.patience)
+        pending.impatient = True
         self._serve()
-        if ask.least == 0 and ask in self._queue:
-            self._queue.remove(ask)
-            self._grant(ask, 0)
+        if pending.request.least == 0 and pending in self._queue:
+            self._queue.remove(pending)
+            self._answer(pending, 0)
             self._serve()
 
     def _serve(self) -> None:
         """Grant what can be granted, in order. Who waits for a QPU as well lets others pass."""
-        for ask in list(self._queue):
-            share = self._share(ask)
+        for pending in list(self._queue):
+            share = self._share(pending)
             if share is None:
                 return
-            beside = ask.beside.take(ask.job) if ask.beside else None
-            if ask.beside is None or beside is not None:
-                self._queue.remove(ask)
-                self._grant(ask, share, beside)
+            wanted = pending.request.co_allocate
+            taken = wanted.take(pending.request.job) if wanted else None
+            if wanted is None or taken is not None:
+                self._queue.remove(pending)
+                self._answer(pending, share, taken)
 
-    def _share(self, ask: Ask) -> int | None:
+    def _share(self, pending: Pending) -> int | None:
         """How many nodes a request gets now; None if it has to wait."""
-        if len(self._free) >= ask.nodes:
-            return ask.nodes
-        enough = ask.impatient and ask.least is not None and len(self._free) >= ask.least
-        return len(self._free) if enough else None
+        request, free = pending.request, len(self._free)
+        if free >= request.nodes:
+            return request.nodes
+        enough = pending.impatient and request.least is not None and free >= request.least
+        return free if enough else None
 
-    def _grant(self, ask: Ask, share: int, beside: Any = None) -> None:
+    def _answer(self, pending: Pending, share: int, co_allocated: Any = None) -> None:
         nodes = [Node(self._free.popleft(), self.world, self.send) for _ in range(share)]
         self.granted |= {node.name: node for node in nodes}
-        self._waits.append(self.world.now() - ask.since)
-        ask.answer.set_result(FifoAllocation(self, ask.job, nodes, beside))
+        job = pending.request.job
+        pending.answer.set_result(FifoAllocation(self, job, nodes, co_allocated))
 
-    def _watch(self, beside: Beside | None) -> None:
-        if beside is not None and beside not in self._watched:
-            self._watched.add(beside)  # not its id: that of a QPU that is gone may come again
-            beside.watch(self._serve)
+    def _watch(self, wanted: CoAllocatable | None) -> None:
+        if wanted is not None and wanted not in self._watched:
+            self._watched.add(wanted)  # not its id: that of a QPU that is gone may come again
+            wanted.watch(self._serve)
 
-    def _refuse_if_hopeless(self, ask: Ask) -> None:
-        needed = ask.nodes if ask.least is None else ask.least
+    def _refuse_if_hopeless(self, request: Request) -> None:
+        needed = request.nodes if request.least is None else request.least
         if needed > self.size:
             raise NotEnoughNodes(
-                f"{ask.job.name} needs {needed} nodes, but the cluster has {self.size}; "
+                f"{request.job.name} needs {needed} nodes, but the cluster has {self.size}; "
                 "ask for fewer with --nodes, or name a larger cluster"
             )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -1,22 +1,19 @@
-"""The driver's end of the pipe to an agent: sends tasks, takes answers, notices the end."""
+"""The driver's link to an agent: sends tasks, takes answers, and notices when the node is lost."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import pickle
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
 from qtide.jobs.values import Packed
-from qtide.system.frames import SIZES, Header, frame
+from qtide.system.child import Child
+from qtide.system.frames import Header
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
@@ -24,11 +21,15 @@ SILENCE = 60.0
 """Seconds without a word after which a node counts as lost. The network may stumble: what was lost
 is sent again after as long as it took to miss it, so half of this is ridden out."""
 BEATS = 12
-"""How many signs of life are missed by then."""
+"""How many heartbeats are missed by then."""
 
 
 class TaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task raised something that cannot be brought back; the text is what there is."""
+
+
+class AgentFailed(Exception):  # noqa: N818 - what happened
+    """An agent did not start."""
 
 
 def supervisor_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, Any]:
@@ -37,28 +38,30 @@ def supervisor_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, 
 
 
 class Link:
-    """The process of one node, and the pipe to it."""
+    """The agent of one node, for as long as it lives."""
 
-    def __init__(self, process: asyncio.subprocess.Process, silence: float = SILENCE) -> None:
-        self._process = process
+    def __init__(self, child: Child, silence: float = SILENCE) -> None:
+        self.child = child
         self._silence = silence
         self._missed = 0
-        self.pid = process.pid
         self.node: Node | None = None
+        """Whom answers are for; an agent may outlive a grant."""
         self._works: dict[int, Work] = {}
 
     async def greet(self) -> None:
-        """Wait for its first word, then listen."""
-        async with asyncio.timeout(START_LIMIT):
-            while not (await self._message())[0]:
-                continue
+        """Wait for its first word, then listen; AgentFailed if there is none."""
+        try:
+            async with asyncio.timeout(START_LIMIT):
+                while not (await self.child.message())[0]:
+                    continue
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+            raise AgentFailed from error
         self._listener = asyncio.create_task(self._listen())
         self._pulse = asyncio.create_task(self._beat())
 
     def send(self, ticket: int, work: Work) -> None:
         """Hand over a task."""
-        values = work.job.values
-        task = work.task
+        values, task = work.job.values, work.task
         packed = values.pack((task.function, task.args, work.kwargs), by_value=True)
         header: Header = {
             "ticket": ticket,
@@ -68,38 +71,20 @@ class Link:
             "buffers": packed.buffers,
         }
         self._works[ticket] = work
-        self._say(frame(header, packed.data))
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.returncode is None
+        self.child.send(header, packed.data)
 
     @property
     def silent(self) -> bool:
         """Whether nothing was heard of it for too long."""
         return self._missed > BEATS
 
-    def hang_up(self) -> None:
-        """Let it end by itself, also if it has yet to start."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    async def kill(self) -> None:
-        """End it, with everything it started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
-
     async def _listen(self) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                header, body = await self._message()
-                self._missed = 0
-                if header:
-                    self._answer(header, body)
+        async for header, body in self.child.messages():
+            self._missed = 0
+            if header:  # an empty one is a heartbeat
+                self._answer(header, body)
         self._pulse.cancel()
-        code = await self._process.wait()
+        code = await self.child.ended()
         if self.node is not None:
             self.node.lose(f"lost its agent ({_ending(code)})")
 
@@ -110,28 +95,17 @@ class Link:
         """
         while True:
             await asyncio.sleep(self._silence / BEATS)
-            self._say(frame({}))
+            self.child.send({})
             self._missed += 1
             if self.silent and self.node is not None:
                 self.node.dirty = True  # whatever it is doing
                 self.node.lose(f"did not answer for {self._silence:g} s")
 
-    def _say(self, words: bytes) -> None:
-        assert self._process.stdin is not None
-        with suppress(ConnectionError):  # the listener hears of its end as well
-            self._process.stdin.write(words)
-
-    async def _message(self) -> tuple[Header, bytes]:
-        assert self._process.stdout is not None
-        head, body = SIZES.unpack(await self._process.stdout.readexactly(SIZES.size))
-        data = await self._process.stdout.readexactly(head + body)
-        return json.loads(data[:head]), data[head:]
-
     def _answer(self, header: Header, body: bytes) -> None:
         work = self._works.pop(header["ticket"])
         if self.node is None:
             return
-        ticket, result, error = header["ticket"], None, None
+        result, error = None, None
         if "error" in header:
             error = _failure(work, self.node.name, header, body)
         else:
@@ -140,7 +114,7 @@ class Link:
                 result = work.job.values.unpack(packed)
             except Exception as unreadable:
                 error = unreadable
-        self.node.deliver(ticket, result, error)
+        self.node.deliver(header["ticket"], result, error)
 
 
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:

@@ -9,22 +9,36 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
-from qtide.clusters.link import SILENCE, Link, supervisor_terms
+from qtide.clusters.kind import ClusterKind, Setting, numbered
+from qtide.clusters.link import SILENCE, AgentFailed, Link, supervisor_terms
 from qtide.clusters.pretend import SCALE
-from qtide.errors import QtideError
+from qtide.errors import QtideError, UsageError
+from qtide.options import Option
+from qtide.system.child import Child
 from qtide.world.real import RealWorld
+from qtide.world.world import World
+
+
+def megabytes(word: str) -> int:
+    """Bytes, from the number of megabytes that a user gives."""
+    if not (word.isdecimal() and int(word) > 0):
+        raise UsageError(f"--memory is a number of megabytes, not {word!r}")
+    return int(word) * 2**20
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one node may use; None is no limit."""
 
-    memory: int | None = None  # bytes
-    cores: int | None = None
+    memory: Annotated[
+        int | None, Option("Megabytes of memory that a node may use.", megabytes, "MB")
+    ] = None
+    """In bytes."""
+    cores: Annotated[int | None, Option("Cores that a node may use.")] = None
 
 
 class LocalCluster(FifoCluster):
@@ -48,7 +62,7 @@ class LocalCluster(FifoCluster):
     async def ready(self, node: Node) -> None:
         """Start an agent where none is warm."""
         agent = self._agents.get(node.name)
-        if agent is None or not agent.alive:
+        if agent is None or not agent.child.alive:
             agent = self._agents[node.name] = await self._start(node.name)
         agent.node = node
 
@@ -63,38 +77,30 @@ class LocalCluster(FifoCluster):
             agent.node = None
             if node.dirty:
                 del self._agents[node.name]
-                await agent.kill()
+                await agent.child.kill()
         return True
 
     async def close(self) -> None:
         """Kill all agents."""
         agents, self._agents = self._agents, {}
-        await asyncio.gather(*(agent.kill() for agent in agents.values()))
+        await asyncio.gather(*(agent.child.kill() for agent in agents.values()))
         if self._log:
             self._log.close()
 
     def pids(self) -> Mapping[str, int]:
         """The process of each node that has one."""
-        return {name: agent.pid for name, agent in self._agents.items()}
+        return {name: agent.child.pid for name, agent in self._agents.items()}
 
     async def _start(self, name: str) -> Link:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "qtide.clusters.agent", self._terms_of(name)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=self._environment,
-            start_new_session=True,
-        )
-        agent = Link(process, self._silence)
+        words = [sys.executable, "-m", "qtide.clusters.agent", self._terms_of(name)]
+        agent = Link(await Child.start(words, self._log, self._environment), self._silence)
         try:
             await agent.greet()
-        except (TimeoutError, asyncio.IncompleteReadError) as error:
-            await agent.kill()
-            where = f"; see {self._log.name}" if self._log else ""
-            raise QtideError(f"the agent of node {name} did not start{where}") from error
-        except BaseException:
-            await agent.kill()
+        except BaseException as error:
+            await agent.child.kill()
+            if isinstance(error, AgentFailed):
+                where = f"; see {self._log.name}" if self._log else ""
+                raise QtideError(f"the agent of node {name} did not start{where}") from error
             raise
         return agent
 
@@ -106,3 +112,23 @@ class LocalCluster(FifoCluster):
             first = (int(name[1:]) - 1) * wish.cores
             limits["cores"] = [cores[(first + n) % len(cores)] for n in range(wish.cores)]
         return json.dumps({"limits": limits, "supervisor": supervisor_terms(self._silence)})
+
+
+class Local(ClusterKind):
+    """This machine."""
+
+    summary = "processes of this machine, as local or local:4"
+    Options = Limits
+
+    def check(self, setting: Setting) -> None:
+        """Refuse sizes and limits that cannot be."""
+        setting.check_nodes(numbered("local", setting.argument))
+        limits = setting.options(Limits)
+        if limits.cores is not None and limits.cores < 1:
+            raise UsageError(f"--cores has to be at least 1, not {limits.cores}")
+
+    async def open(self, world: World, setting: Setting, log: Path | None) -> LocalCluster:
+        """Agents are started as they are needed."""
+        assert isinstance(world, RealWorld)
+        size = numbered("local", setting.argument)
+        return LocalCluster(world, size, setting.options(Limits), log)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
+from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
+from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
 
@@ -96,3 +99,21 @@ def _call(work: Work) -> tuple[Any, BaseException | None, float]:
             return work.task.function(*work.task.args, **work.kwargs), None, meter[0]
         except Exception as error:
             return None, error, meter[0]
+
+
+class Simulated(ClusterKind):
+    """Nothing is waited for: the strategies' own code, on a clock that jumps."""
+
+    summary = "virtual time, as simulated or simulated:12"
+
+    def check(self, setting: Setting) -> None:
+        """Refuse sizes that cannot be."""
+        setting.check_nodes(numbered("simulated", setting.argument))
+
+    def world(self, time_scale: float) -> World:
+        """Virtual time has no scale."""
+        return VirtualWorld()
+
+    async def open(self, world: World, setting: Setting, log: Path | None) -> SimulatedCluster:
+        """All nodes are there at once."""
+        return SimulatedCluster(world, numbered("simulated", setting.argument))

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 from types import UnionType
 from typing import Any, get_args, get_origin
 
 from qtide.devices.device import Device
 from qtide.errors import UsageError
+from qtide.plugins import Plugins
 
-_PLACES = {
-    "annealer": ("annealer", "Annealer"),
-    "atoms": ("atoms", "Atoms"),
-    "burst": ("bursts", "Bursts"),
-    "gate": ("gate", "gate"),
-    "iqm": ("iqm", "IqmServer"),
-    "star": ("gate", "star"),
-}
+DEVICES: Plugins[Callable[..., Device]] = Plugins("qtide.devices", "kind of device")
 
 
 def make(kind: str, options: dict[str, Any]) -> Device:
     """A device of that kind; raises UsageError for what does not exist or does not fit."""
-    if kind not in _PLACES:
-        known = ", ".join(sorted(_PLACES))
-        raise UsageError(f"there is no kind of device {kind!r}; there are: {known}")
-    module, name = _PLACES[kind]
-    maker = getattr(import_module(f"qtide.devices.{module}"), name)
+    maker = DEVICES.load(kind)
     _check_options(kind, maker, options)
-    device: Device = maker(**options)
-    return device
+    return maker(**options)
 
 
 def _check_options(kind: str, maker: Callable[..., Device], options: dict[str, Any]) -> None:

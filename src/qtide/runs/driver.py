@@ -19,9 +19,9 @@ from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import Ground
 from qtide.runs.spec import Spec
-from qtide.strategies import Site, Strategy, Terms, strategy
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import Assignment, Strategy, strategy
 
 Tell = Callable[[str, Step], None]
 """Hears of each step of a run of that name."""
@@ -36,22 +36,22 @@ class Outcome:
     error: Exception | None = None
 
 
-async def drive(run: RunFolder, ground: Ground, tell: Tell) -> Outcome:
+async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
     """Play a run to its end. Whatever the end, everything it held is given back."""
     program = load(run.spec.program)
     with (
         closing(Journal(run.journal, program.name)) as journal,
         closing(prepare(program, run)) as playing,
-        closing(Ledger(run.name, ground.world.now, run.ledger)) as ledger,
+        closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
         job = Job(run.name, ledger, run.values, run.spec.seed)
         try:
             run.unfinish()
             run.presence.arrive()
-            performer = _performer(run.spec, program, ground, job)
-            replay = Replay(ground.world, performer, journal, job, partial(tell, run.name))
+            performer = _performer(run.spec, program, site, job)
+            replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
             work = _play(performer, replay, playing, ledger, run.spec.strategy)
-            value = await run.presence.during(ground.world, work)
+            value = await run.presence.during(site.world, work)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
         except Exception as error:
@@ -67,11 +67,10 @@ def prepare(program: Program, run: RunFolder) -> Playing:
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
 
 
-def _performer(spec: Spec, program: Program, ground: Ground, job: Job) -> Strategy:
-    size = ground.cluster.size
+def _performer(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
+    size = site.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
-    terms = Terms(nodes, spec.expand_timeout, spec.favour, spec.idle_share)
-    return strategy(spec.strategy)(Site(ground.world, ground.cluster, ground.qpu, job), terms)
+    return strategy(spec.strategy, Assignment(site, job, nodes), spec.options)
 
 
 async def _play(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import Ground, ground, qpu_for, world_for
+from qtide.runs.site import opened, qpu_for, world_for
+from qtide.strategies.site import Site
 
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
@@ -31,12 +32,12 @@ def play_groups(
     world = world_for(spec)
 
     async def play_all() -> list[list[Outcome]]:
-        async with ground(spec, world, log) as here:
-            return [await group(here, runs) for runs in groups]
+        async with opened(spec, world, log) as site:
+            return [await group(site, runs) for runs in groups]
 
-    async def group(here: Ground, runs: Sequence[RunFolder]) -> list[Outcome]:
-        here.cluster.forget()
-        place = replace(here, qpu=qpu_for(runs[0].spec, world))
+    async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
+        site.cluster.forget()
+        place = replace(site, qpu=qpu_for(runs[0].spec, world))
         outcomes = await world.all_of([drive(run, place, tell) for run in runs])
         ended(outcomes)
         return outcomes

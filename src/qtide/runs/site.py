@@ -4,85 +4,46 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from qtide.clusters.cluster import Cluster
+from qtide.clusters.kind import cluster_kind
 from qtide.devices.annealer import Annealer
 from qtide.devices.profile import profile
 from qtide.errors import UsageError
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.qpu import Qpu
 from qtide.runs.spec import Spec
+from qtide.strategies.site import Site
 from qtide.world.real import RealWorld
-from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
-
-if TYPE_CHECKING:
-    from qtide.slurm.options import Options
-
-KINDS = ("local", "simulated", "slurm")
-DEFAULT_NODES = 3
-ADMISSIONS = ("none", "gres", "licence")
-
-
-@runtime_checkable
-class Admitting(Protocol):
-    """A cluster that may give the leases of a QPU as well as nodes."""
-
-    def admit(self, qpu: Qpu) -> None:
-        """Be asked for the leases of a QPU from now on."""
-
-
-@dataclass(frozen=True)
-class Ground:
-    """A world with a cluster and a QPU, for one or several jobs."""
-
-    world: World
-    cluster: Cluster
-    qpu: Qpu
-
-    def __post_init__(self) -> None:
-        """Let the cluster know of the QPU beside it."""
-        if isinstance(self.cluster, Admitting):
-            self.cluster.admit(self.qpu)
 
 
 def check_site(spec: Spec) -> None:
     """Refuse what cannot be put up, with a sentence."""
-    kind, size = _cluster_kind(spec)
-    _check_admission(spec, kind)
-    if kind == "slurm":
-        _check_slurm(spec)
-    elif spec.nodes is not None and not 1 <= spec.nodes <= size:
-        raise UsageError(
-            f"--nodes {spec.nodes} does not fit: the cluster has {size}; give 1 to {size}, or "
-            f"a larger cluster as in --cluster {kind}:{max(spec.nodes, 1)}"
-        )
+    kind, _ = cluster_kind(spec.cluster)
+    kind.check(spec.setting())
     if not spec.time_scale > 0:
         raise UsageError(f"--time-scale has to be above 0, not {spec.time_scale:g}")
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
-    if spec.cores is not None and spec.cores < 1:
-        raise UsageError(f"--cores has to be at least 1, not {spec.cores}")
-    _check_qpu(spec, kind)
+    _check_qpu(spec, world_for(spec))
 
 
 def world_for(spec: Spec) -> World:
     """Real time on a real cluster, virtual time on a simulated one."""
-    kind, _ = _cluster_kind(spec)
-    return VirtualWorld() if kind == "simulated" else RealWorld(spec.time_scale)
+    kind, _ = cluster_kind(spec.cluster)
+    return kind.world(spec.time_scale)
 
 
 @asynccontextmanager
-async def ground(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Ground]:
+async def opened(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Site]:
     """Put up the cluster and the QPU; leave nothing behind."""
-    here = Ground(world, await _cluster(spec, world, log), qpu_for(spec, world))
+    kind, _ = cluster_kind(spec.cluster)
+    cluster = await kind.open(world, spec.setting(), log)
     try:
-        yield here
+        yield Site(world, cluster, qpu_for(spec, world))
     finally:
-        await here.cluster.close()
+        await cluster.close()
 
 
 def qpu_for(spec: Spec, world: World) -> Qpu:
@@ -94,71 +55,13 @@ def qpu_for(spec: Spec, world: World) -> Qpu:
     return EmulatedQpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
 
 
-def _cluster_kind(spec: Spec) -> tuple[str, int]:
-    """The kind of cluster and its size, from a name like `local` or `local:4`.
-
-    Slurm knows its own size; after its colon stands a partition.
-    """
-    kind, _, size = spec.cluster.partition(":")
-    if kind not in KINDS:
-        raise UsageError(f"there is no cluster {kind!r}; there are: {', '.join(KINDS)}")
-    if kind == "slurm":
-        return kind, 0
-    if size and not (size.isdecimal() and int(size) > 0):
-        raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {size!r}")
-    return kind, int(size) if size else DEFAULT_NODES
-
-
-def _check_admission(spec: Spec, kind: str) -> None:
-    if spec.qpu_by not in ADMISSIONS:
-        raise UsageError(f"--qpu-by is {', '.join(ADMISSIONS)}; not {spec.qpu_by!r}")
-    if spec.qpu_by != "none" and kind != "slurm":
-        raise UsageError(f"--qpu-by {spec.qpu_by} is for --cluster slurm, not for {kind}")
-
-
-def _check_qpu(spec: Spec, kind: str) -> None:
+def _check_qpu(spec: Spec, world: World) -> None:
     if not _is_url(spec.qpu):
         profile(spec.qpu)
-    elif kind == "simulated":
+    elif not isinstance(world, RealWorld):
         raise UsageError("a service runs in real time: --qpu URL needs --cluster local or slurm")
 
 
 def _is_url(qpu: str) -> bool:
     """Whether the QPU is a device of the vQPU service."""
     return qpu.startswith(("http://", "https://"))
-
-
-def _check_slurm(spec: Spec) -> None:
-    """How many nodes there are is known once Slurm was asked."""
-    if spec.nodes is not None and spec.nodes < 1:
-        raise UsageError(f"--nodes has to be at least 1, not {spec.nodes}")
-
-
-async def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
-    kind, size = _cluster_kind(spec)
-    if isinstance(world, RealWorld) and kind == "slurm":
-        from qtide.slurm.cluster import SlurmCluster
-
-        return await SlurmCluster.connect(world, _slurm_options(spec), log=log)
-    if isinstance(world, RealWorld):
-        from qtide.clusters.local import Limits, LocalCluster
-
-        return LocalCluster(world, size, Limits(spec.memory, spec.cores), log)
-    from qtide.clusters.simulated import SimulatedCluster
-
-    return SimulatedCluster(world, size)
-
-
-def _slurm_options(spec: Spec) -> Options:
-    from qtide.slurm.options import Options
-
-    return Options(
-        partition=spec.cluster.partition(":")[2] or None,
-        account=spec.account,
-        qos=spec.qos,
-        constraint=spec.constraint,
-        time_limit=spec.time_limit,
-        extra=tuple(spec.salloc),
-        qpu_by=None if spec.qpu_by == "none" else spec.qpu_by,
-        qpu_partition=spec.qpu_partition,
-    )

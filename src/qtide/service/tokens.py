@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from qtide.errors import QtideError
+from qtide.service.admission.jobs import Holder
 from qtide.service.store import Store
 from qtide.service.task import Caller
-from qtide.slurm.jobs import Holder
 
 PREFIX = "qtide_"
 FRESH = 2.0

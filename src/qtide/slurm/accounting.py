@@ -41,7 +41,7 @@ async def _usage(slurm: Slurm, name: str, since: float | None) -> Usage:
     begin = time.localtime(time.time() - HISTORY if since is None else since)
     start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
     try:
-        text = await slurm.ask(*RECORDS, FIELDS, f"--name={name}", start)
+        text = await slurm.output(*RECORDS, FIELDS, f"--name={name}", start)
     except SlurmFailed:
         return await _from_queue(slurm, name)
     held = list(parse_records(text))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Node, NotEnoughNodes, Work
-from qtide.clusters.link import Link
+from qtide.clusters.cluster import Allocation, Node, Work
+from qtide.clusters.link import AgentFailed, Link
+from qtide.errors import NotEnoughNodes
 from qtide.jobs.job import Job
 from qtide.slurm.companion import Companion
+from qtide.system.child import Child
 from qtide.world.world import Future, World
 
-Start = Callable[[Companion, str], Awaitable[asyncio.subprocess.Process]]
+Start = Callable[[Companion, str], Awaitable[Child]]
 """Starts the agent of a node of a companion."""
 
 
-class AgentFailed(NotEnoughNodes):
+class NodeUnusable(NotEnoughNodes):
     """An agent did not start on its node, which is none for us then."""
 
     exit_code = 1
@@ -37,10 +38,10 @@ class SlurmAllocation(Allocation):
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 
-    def put_beside(self, beside: Any) -> bool:
+    def co_allocate(self, taken: Any) -> bool:
         """Let the allocation have what is granted with it; False if there is nothing."""
-        self._beside = beside
-        return beside is not None
+        self._co_allocated = taken
+        return taken is not None
 
     async def ready(self, start: Start) -> None:
         """Start all agents, and return when each has answered."""
@@ -49,8 +50,8 @@ class SlurmAllocation(Allocation):
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._released is None:
-            if self._beside is not None:
-                self._beside.release()
+            if self._co_allocated is not None:
+                self._co_allocated.release()
             self._released = self._world.start(self._give_back())
         return self._world.settled([self._released])
 
@@ -68,9 +69,9 @@ class SlurmAllocation(Allocation):
         self._links[node.name] = link
         try:
             await link.greet()
-        except (TimeoutError, asyncio.IncompleteReadError) as error:
+        except AgentFailed as error:
             self._companion.silent.add(node.name)
-            raise AgentFailed(f"the agent of node {node.name} did not start") from error
+            raise NodeUnusable(f"the agent of node {node.name} did not start") from error
         link.node = node
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
 
@@ -91,7 +92,7 @@ class SlurmAllocation(Allocation):
         for node in self.nodes:
             node.lose("was given back")
         for link in self._links.values():  # Slurm's own signal does not reach a step that starts
-            link.hang_up()
+            link.child.hang_up()
         try:
             if self._companion is not None:
                 self._companion.silent |= {n for n, link in self._links.items() if link.silent}
@@ -100,4 +101,4 @@ class SlurmAllocation(Allocation):
             for span in self._held.values():
                 span.close()
             # only now: a slurmstepd whose srun is gone keeps its node for seconds
-            await self._world.all_of([link.kill() for link in self._links.values()])
+            await self._world.all_of([link.child.kill() for link in self._links.values()])

@@ -41,7 +41,7 @@ class Slurm:
         if conf is not None and not Path(conf).is_file():
             raise SlurmFailed(f"SLURM_CONF names {conf}, which is not there; is the box up?")
 
-    async def ask(self, *words: str, limit: float = LIMIT) -> str:
+    async def output(self, *words: str, limit: float = LIMIT) -> str:
         """What a command prints; SlurmFailed with its own words if it fails."""
         process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
         try:
@@ -55,6 +55,10 @@ class Slurm:
         if process.returncode:
             raise SlurmFailed(f"{words[0]} failed: {reason(err.decode(errors='replace'))}")
         return out.decode(errors="replace")
+
+    async def hostnames(self, names: str) -> list[str]:
+        """The nodes in a list of Slurm's, such as c[1-3]."""
+        return (await self.output("scontrol", "show", "hostnames", names)).split() if names else []
 
     async def start(
         self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE

@@ -15,15 +15,21 @@ import asyncio
 import re
 from contextlib import suppress
 
-from qtide.clusters.cluster import NotEnoughNodes
+from qtide.errors import NotEnoughNodes
 from qtide.slurm.commands import Slurm, SlurmFailed, reason
-from qtide.slurm.hostlist import expand
 from qtide.slurm.queue import entries
 
-HOLD = ("/bin/sh", "-c", 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST" && exec cat')
+NAMES = 'names() { scontrol show hostnames "$1" | tr "\\n" ,; }; '
+"""Slurm itself knows best which nodes its lists mean."""
+HOLD = (
+    *("/bin/sh", "-c"),
+    NAMES + 'echo "$SLURM_JOB_ID $(names "$SLURM_JOB_NODELIST")" && exec cat',
+)
 HOLD_BOTH = (
     *("/bin/sh", "-c"),
-    'trap "" HUP; echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1" '
+    'trap "" HUP; '
+    + NAMES
+    + 'echo "$SLURM_JOB_ID $(names "$SLURM_JOB_NODELIST_HET_GROUP_0") $SLURM_JOB_ID_HET_GROUP_1" '
     '&& cat; scancel "$SLURM_JOB_ID"; kill -KILL "$PPID"',
 )
 REVOKED = re.compile(r"Job (?:allocation )?(\d+) has (?:been revoked|exceeded its time limit)")
@@ -72,7 +78,7 @@ class Companion:
         """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
 
     @staticmethod
-    async def ask(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
+    async def submit(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
         """Stand in Slurm's queue; with a colon among the words, for two parts together."""
         hold = HOLD_BOTH if ":" in words else HOLD
         process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
@@ -93,7 +99,7 @@ class Companion:
             await self.end()
         elif not self._loss(self.qpu_job).is_set():
             with suppress(SlurmFailed):  # it has just ended by itself
-                await self._slurm.ask("scancel", str(self.qpu_job))
+                await self._slurm.output("scancel", str(self.qpu_job))
 
     async def withdraw(self) -> bool:
         """Leave the queue; True if the nodes were granted all the same."""
@@ -109,7 +115,8 @@ class Companion:
             found = await entries(self._slurm, f"--jobs={self.job}")
         except SlurmFailed:
             return True
-        return any(each.holds and node in expand(each.names) for each in found)
+        held = [each.names for each in found if each.holds]
+        return node in [name for names in held for name in await self._slurm.hostnames(names)]
 
     async def end(self) -> None:
         """Give the nodes back, and wait until Slurm has them, whatever state this is in."""
@@ -155,7 +162,7 @@ class Companion:
         assert self._process.stdout is not None
         line = (await self._process.stdout.readline()).decode(errors="replace").split()
         if len(line) >= 2:
-            self.job, self.nodes = int(line[0]), expand(line[1])
+            self.job, self.nodes = int(line[0]), line[1].rstrip(",").split(",")
             self.qpu_job = int(line[2]) if len(line) == 3 else None
             return True
         await self._process.wait()
@@ -191,7 +198,7 @@ class Companion:
         """A job that has just ended by itself is as good as cancelled."""
         if self.job is not None:
             with suppress(SlurmFailed):
-                await self._slurm.ask("scancel", *terms, str(self.job))
+                await self._slurm.output("scancel", *terms, str(self.job))
 
     async def _until_given_back(self) -> None:
         """Until Slurm has all nodes; those that nobody reaches are not waited for any longer."""
@@ -220,4 +227,8 @@ class Companion:
         if any(each.state in ("RUNNING", "PENDING") for each in found):
             await self._cancel()
             return True
-        return any(each.holds and not spared.issuperset(expand(each.names)) for each in found)
+        held = [each.names for each in found if each.holds]
+        if not spared:
+            return bool(held)
+        names = [name for names in held for name in await self._slurm.hostnames(names)]
+        return not spared.issuperset(names)

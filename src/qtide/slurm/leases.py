@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
 from typing import Any
 
+from qtide.forecasts.waits import Wait
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Lease, Qpu
 from qtide.leases.slots import Slot, Slots
 from qtide.slurm.companion import Companion
 from qtide.slurm.mark import Driver, qpu_name
 from qtide.slurm.options import Options
-from qtide.slurm.requests import Ask, Line
+from qtide.slurm.requests import Place, Requests
 from qtide.world.world import Future
 
 
@@ -64,14 +65,18 @@ class SlurmSlots(Slots):
     """Admission to one QPU by one Slurm; how many get in at once is for Slurm to say."""
 
     def __init__(
-        self, qpu: Qpu, line: Line, options: Options, enlist: Callable[[Job], Awaitable[None]]
+        self,
+        qpu: Qpu,
+        requests: Requests,
+        options: Options,
+        enlist: Callable[[Job], Awaitable[None]],
     ) -> None:
         self._qpu = qpu
-        self._line = line
+        self._requests = requests
         self._options = options
         self._enlist = enlist
         self._live: dict[int, SlurmSlot] = {}
-        self._errands: set[Future[None]] = set()
+        self._started: set[Future[None]] = set()
 
     def take(self, job: Job) -> Slot | None:
         """Nothing is to be had at once: Slurm has to be asked."""
@@ -95,8 +100,8 @@ class SlurmSlots(Slots):
     async def companion(self, job: Job) -> Companion:
         """A job that holds a QPU and nothing else."""
         await self._enlist(job)
-        ask = Ask(job, self._line.world.now())
-        return await self._line.surely(ask, ["salloc", *self.words(job)])
+        place = Place(job, Wait(self._requests.world.now()), "QPU")
+        return await self._requests.granted(place, ["salloc", *self.words(job)])
 
     def free(self, number: int) -> None:
         """A slot is given back."""
@@ -104,16 +109,16 @@ class SlurmSlots(Slots):
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Start something that ends before the slots are closed."""
-        self._errands = {each for each in self._errands if not each.done()}
-        errand = self._line.world.start(work)
-        self._errands.add(errand)
-        return errand
+        self._started = {each for each in self._started if not each.done()}
+        started = self._requests.world.start(work)
+        self._started.add(started)
+        return started
 
     async def close(self) -> None:
         """Give everything back, and wait until Slurm has it."""
         for slot in list(self._live.values()):
             slot.release()
-        await self._line.world.settled(self._errands)
+        await self._requests.world.settled(self._started)
 
     def _slot(self, job: Job, companion: Companion) -> SlurmSlot:
         number = next(each for each in count() if each not in self._live)

@@ -29,7 +29,7 @@ class Licences:
 
     async def total(self) -> int:
         """How many there are, withheld or not."""
-        counts = dict(LICENCE.findall(await self._slurm.ask(*SCONTROL, "show", "licenses")))
+        counts = dict(LICENCE.findall(await self._slurm.output(*SCONTROL, "show", "licenses")))
         if self._name not in counts:
             raise UsageError(
                 f"Slurm has no licence {self._name}; give it some: Licenses= in slurm.conf"
@@ -50,7 +50,7 @@ class Licences:
         if not number and not there:
             return
         try:
-            await self._slurm.ask(*SCONTROL, *self._command(number, there))
+            await self._slurm.output(*SCONTROL, *self._command(number, there))
         except SlurmFailed as error:
             raise QtideError(
                 f"licences {self._name} cannot be withheld: {error}; it takes an operator of "
@@ -65,6 +65,6 @@ class Licences:
 
     async def _held(self) -> str | None:
         """The licences in our reservation; None if there is no reservation."""
-        found = RESERVATION.findall(await self._slurm.ask(*SCONTROL, "show", "reservations"))
+        found = RESERVATION.findall(await self._slurm.output(*SCONTROL, "show", "reservations"))
         held: str | None = dict(found).get(self._reservation)
         return held

@@ -1,36 +1,44 @@
-"""What Slurm's queue and its partitions look like, from the text that squeue and sinfo print."""
+"""Slurm's queue as squeue prints it: the one place that reads it.
+
+A user chooses a job's comment and, without accounting, its account, newlines and all. So every
+field stands behind a mark that nobody can guess, and decides nothing but itself.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qtide.slurm.commands import Slurm, SlurmFailed
+from qtide.slurm.commands import LIMIT, Slurm, SlurmFailed
 
-JOBS = ("squeue", "--noheader", "--format=%i|%T|%D|%S|%e|%r|%N|%k")
-"""The comment stands last: nothing that a user wrote can move another field."""
-
-PARTITIONS = ("sinfo", "--noheader", "--format=%P|%T|%D")
+FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
+"""Number, number for people, state, uid, nodes, start, end, reason, their names, GRES, licences,
+account, comment."""
 
 HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING"}
 """States in which a job has nodes."""
 
-UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "maint", "power")
-"""How the states of nodes begin that take no work; `draining` and `failing` among them."""
-
 
 @dataclass(frozen=True)
 class Entry:
-    """A job as the queue has it. Times in seconds since 1970; None is not known."""
+    """A job, or a part of a heterogeneous one. Times in seconds since 1970; None is not known."""
 
     job: int
     state: str
     nodes: int = 0
     start: float | None = None
     end: float | None = None
+    leader: int = 0
+    """The number of the first part; that of the job itself if it has no other part."""
+    uid: int = 0
     reason: str = ""
     names: str = ""
     """Its nodes as a list of Slurm's; a node that failed is there no more."""
+    gres: str = ""
+    licences: str = ""
+    account: str = ""
+    """Empty where Slurm knows of none."""
     comment: str = ""
 
     @property
@@ -46,45 +54,52 @@ class Entry:
         return max(0.0, end - self.start) * self.nodes
 
 
-async def entries(slurm: Slurm, *terms: str) -> list[Entry]:
+async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Entry]:
     """The jobs that fit squeue's own terms; none if Slurm has forgotten the one asked for."""
+    mark = secrets.token_hex(8)
+    form = "".join(mark + field for field in FIELDS)
     try:
-        return list(parse_jobs(await slurm.ask(*JOBS, *terms)))
+        text = await slurm.output("squeue", "--noheader", f"--format={form}", *terms, limit=limit)
     except SlurmFailed as error:
         if "Invalid job id" in str(error):
             return []
         raise
+    return list(parse(text, mark))
 
 
-async def partition_size(slurm: Slurm, partition: str | None) -> int:
-    """How many nodes of a partition, or of the default one, can take work."""
-    found = parse_partitions(await slurm.ask(*PARTITIONS))
-    return sum(
-        nodes for name, default, nodes in found if (name == partition if partition else default)
+def parse(text: str, mark: str) -> Iterator[Entry]:
+    """Jobs from what squeue printed, with `mark` before every field."""
+    words = [word.strip() for word in text.split(mark)[1:]]
+    if len(words) % len(FIELDS):
+        raise SlurmFailed("squeue's answer is cut short; try again")
+    for at in range(0, len(words), len(FIELDS)):
+        yield _entry(*words[at : at + len(FIELDS)])
+
+
+def _entry(  # as many as squeue is asked for
+    job: str, shown: str, state: str, uid: str, nodes: str, start: str, end: str, *texts: str
+) -> Entry:
+    reason, names, gres, licences, account, comment = texts
+    leader, plus, _ = shown.partition("+")
+    return Entry(
+        job=int(job),
+        leader=int(leader) if plus else int(job),
+        state=plain_state(state),
+        uid=int(uid),
+        nodes=int(nodes),
+        start=_time(start),
+        end=_time(end),
+        reason=reason,
+        names=names,
+        gres=gres,
+        licences=licences,
+        account="" if account == "(null)" else account,
+        comment=comment,
     )
 
 
-def parse_jobs(text: str) -> Iterator[Entry]:
-    """The lines that are jobs; what a newline in a comment has torn off is passed over."""
-    for line in text.splitlines():
-        words = line.split("|", 7)
-        words[0] = words[0].partition("+")[0]  # a part of a heterogeneous job counts as the job
-        if len(words) == 8 and words[0].isdecimal() and words[2].isdecimal():
-            job, state, nodes, start, end, *texts = words
-            times = (_time(start), _time(end))
-            yield Entry(int(job), plain_state(state), int(nodes), *times, *texts)
-
-
-def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
-    """Partition, whether it is the default, and a number of usable nodes."""
-    for line in text.splitlines():
-        name, state, nodes = line.rsplit("|", 2)
-        if not state.lower().startswith(UNUSABLE):
-            yield name.removesuffix("*"), name.endswith("*"), int(nodes)
-
-
 def plain_state(text: str) -> str:
-    """`CANCELLED by 0`, `CANCELLED+`, `completing,cancelled`: the first word says it."""
+    """`CANCELLED by 0`, `CANCELLED+`, `COMPLETING,CANCELLED`: the first word says it."""
     return text.replace(",", " ").split()[0].rstrip("+*").upper() if text.strip() else "UNKNOWN"
 
 

@@ -19,7 +19,7 @@ async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
     terms = [f"--user={os.getuid()}", *([f"--name={','.join(names)}"] if names else [])]
     own = Driver.own()
     orphans = {
-        each.job
+        each.leader
         for each in await entries(slurm, *terms)
         if (driver := Driver.read(each.comment)) and driver != own and (names or driver.dead)
     }
@@ -33,10 +33,10 @@ async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
         return set()
     mine = Driver.own().comment()
     found = await entries(slurm, f"--user={os.getuid()}", f"--name={','.join(names)}")
-    return {each.job for each in found if each.comment == mine and each.state != "COMPLETING"}
+    return {each.leader for each in found if each.comment == mine and each.state != "COMPLETING"}
 
 
 async def cancel(slurm: Slurm, jobs: Collection[int]) -> None:
     """End jobs."""
     if jobs:
-        await slurm.ask("scancel", *map(str, jobs))
+        await slurm.output("scancel", *map(str, jobs))

@@ -1,4 +1,4 @@
-"""The line before Slurm's resources: a request stands in it until it is granted or given up."""
+"""Requests in Slurm's queue: each stands there until it is granted or given up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from qtide.clusters.cluster import NotEnoughNodes
+from qtide.errors import NotEnoughNodes
+from qtide.forecasts.waits import Wait
 from qtide.jobs.job import Job
 from qtide.slurm.commands import Slurm, SlurmFailed
 from qtide.slurm.companion import Companion, ControllerAway
@@ -15,7 +16,7 @@ from qtide.world.real import RealWorld
 
 AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
 """Seconds that Slurm's controller may be away, and between two tries."""
-OUTLOOK_FIRST, OUTLOOK_MOST = 1.0, 30.0
+LOOK_FIRST, LOOK_MOST = 1.0, 30.0
 """Seconds between two looks at the queue while a request stands in it."""
 
 
@@ -26,25 +27,16 @@ class QueuedTooLong(NotEnoughNodes):
 
 
 @dataclass(eq=False)
-class Ask:
-    """A request that stands in Slurm's queue, for nodes or for a QPU alone."""
+class Place:
+    """A place in Slurm's queue: whose it is, for what, and what Slurm says of it."""
 
     job: Job
-    since: float
-    nodes: int = 0
-    least: int = 0
-    patience: float = 0.0
-    expected: float = 0.0
-    """How long it should stand there in all, as Slurm sees it."""
+    wait: Wait
+    sought: str = "nodes"
     reason: str = "not known"
 
-    @property
-    def sought(self) -> str:
-        """What it is for."""
-        return "nodes" if self.nodes else "QPU"
 
-
-class Line:
+class Requests:
     """Gets companions from one Slurm, each for as long a wait as the user allows."""
 
     def __init__(self, world: RealWorld, slurm: Slurm, limit: float) -> None:
@@ -52,30 +44,32 @@ class Line:
         self._slurm = slurm
         self._limit = limit
 
-    async def surely(self, ask: Ask, words: list[str]) -> Companion:
+    async def granted(self, place: Place, words: list[str]) -> Companion:
         """Wait for as long as the user allows."""
-        companion = await self.stand(ask, words, self._limit)
+        companion = await self.granted_within(self._limit, place, words)
         if companion is None:
             raise QueuedTooLong(
-                f"{ask.job.name} stood in Slurm's queue for {self._limit:g} s ({ask.reason}) and "
-                "gave up; what was done is kept, resume it later"
+                f"{place.job.name} stood in Slurm's queue for {self._limit:g} s ({place.reason}) "
+                "and gave up; what was done is kept, resume it later"
             )
         return companion
 
-    async def stand(self, ask: Ask, words: list[str], limit: float) -> Companion | None:
-        """Stand in the queue for up to `limit` seconds; a controller that is away is waited for."""
+    async def granted_within(
+        self, limit: float, place: Place, words: list[str]
+    ) -> Companion | None:
+        """Wait for up to `limit` seconds; a controller that is away is waited for."""
         last = asyncio.get_running_loop().time() + AWAY_LIMIT
         while True:
             try:
-                return await self._try(ask, words, limit)
+                return await self._try(limit, place, words)
             except ControllerAway:
                 if asyncio.get_running_loop().time() > last:
                     raise
                 await asyncio.sleep(AWAY_PAUSE)
 
-    async def _try(self, ask: Ask, words: list[str], limit: float) -> Companion | None:
-        companion = await Companion.ask(self._slurm, words, ask.sought)
-        outlook = asyncio.create_task(self._look_out(ask, companion))
+    async def _try(self, limit: float, place: Place, words: list[str]) -> Companion | None:
+        companion = await Companion.submit(self._slurm, words, place.sought)
+        look = asyncio.create_task(self._look(place, companion))
         try:
             await asyncio.wait({companion.granted}, timeout=limit)
             granted = companion.granted.done() or await companion.withdraw()
@@ -85,19 +79,20 @@ class Line:
             await self.world.settled([self.world.start(companion.end())])
             raise
         finally:
-            outlook.cancel()
+            look.cancel()
         await companion.end()
         return None
 
-    async def _look_out(self, ask: Ask, companion: Companion) -> None:
+    async def _look(self, place: Place, companion: Companion) -> None:
         """Learn when Slurm expects to start it, and why not now."""
-        pause = OUTLOOK_FIRST
+        pause = LOOK_FIRST
         while True:
             await asyncio.sleep(pause)
-            pause = min(2 * pause, OUTLOOK_MOST)
+            pause = min(2 * pause, LOOK_MOST)
             if companion.job is None:
                 continue
             with suppress(SlurmFailed):
                 for entry in await entries(self._slurm, f"--jobs={companion.job}"):
-                    ask.reason = entry.reason
-                    ask.expected = (entry.start or 0.0) / self.world.scale - ask.since
+                    place.reason = entry.reason
+                    start = (entry.start or 0.0) / self.world.scale
+                    place.wait.announced = start - place.wait.since

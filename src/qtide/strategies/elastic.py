@@ -10,39 +10,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from qtide.forecasts.phases import Shape
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.strategies.elastic_pool import ElasticPool, Next
-from qtide.strategies.forecast import Forecast
-from qtide.strategies.strategy import Site, Strategy, Terms
+from qtide.programs.replay import asked
+from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
+from qtide.strategies.strategy import Strategy
 
 
 class Elastic(Strategy):
     """Tells its pool what is needed now, what comes next, and when."""
 
+    summary = "a node for each task while it runs, back just as the quantum phase ends"
+    rank = 40
+    Options = ElasticOptions
+    options: ElasticOptions
     pool: ElasticPool
 
-    def __init__(self, site: Site, terms: Terms) -> None:
-        super().__init__(site, terms)
-        self._forecast = Forecast(site.world)
-
     def new_pool(self) -> ElasticPool:
-        """A pool that brings nodes early and decides about each spare one."""
-        return ElasticPool(self.site, self.terms)
+        """A pool that requests nodes early and decides about each idle one."""
+        site = self.site
+        resources = (site.world, site.cluster, self.job, self.nodes, self.forecast)
+        return ElasticPool(self.options, *resources)
 
     async def open(self) -> None:
         """Nothing is held before a task needs it."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """A node for each task."""
-        with self._forecast.during(phase, key):
+        with self.forecast.phases.during(shape(phase), key):
             work = self.pool.run(phase, key)
-            self._look_ahead(phase, lambda: self.site.world.now() + self.pool.remaining)
-            self.pool.bring(self.pool.singles)
+            self._look_ahead(phase, lambda: self.site.world.now() + self.forecast.tasks.remaining())
+            self.pool.ensure(self.pool.singles)
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone; meanwhile, nodes go and come back."""
-        with self._forecast.during(phase, key):
+        with self.forecast.phases.during(shape(phase), key):
             async with self.leased() as lease:
                 usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
                 end = self.site.world.now() + usual
@@ -52,9 +55,16 @@ class Elastic(Strategy):
 
     def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
         """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
-        need = self._forecast.next_need(phase)
+        need = self.forecast.phases.next_need(shape(phase))
         if need is not None:
-            self.pool.expect(Next(lambda: end() + need.after, need.nodes, need.seconds))
+            self.pool.expect(Upcoming(lambda: end() + need.after, need.nodes, need.seconds))
             return
         after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
-        self.pool.expect(Next(lambda: end() + after, self.terms.nodes, 0.0, known=False))
+        self.pool.expect(Upcoming(lambda: end() + after, self.nodes, 0.0, known=False))
+
+
+def shape(phase: Phase) -> Shape:
+    """A phase as the forecast knows it."""
+    if isinstance(phase, Quantum):
+        return Shape(asked(phase), 0, quantum=True)
+    return Shape(asked(phase), sum(task.nodes == 1 for task in phase.tasks))

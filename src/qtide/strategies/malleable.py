@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from qtide.options import Option
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Strategy
 
 
+@dataclass(frozen=True)
+class MalleableOptions:
+    """What its user may choose."""
+
+    expand_timeout: Annotated[
+        float, Option("Seconds to wait for more nodes, then go on with fewer.")
+    ] = 5.0
+
+
 class Malleable(Strategy):
-    """Grows by companion allocations beside its one own node, and shrinks by ending them."""
+    """Grows by allocations beside its one own node, and shrinks by ending them."""
+
+    summary = "one node always; more for a classical phase, given back for a quantum phase"
+    rank = 10
+    Options = MalleableOptions
+    options: MalleableOptions
 
     async def open(self) -> None:
         """Take the node and the lease that are held from start to end."""
@@ -29,7 +45,7 @@ class Malleable(Strategy):
 
     async def _grow(self) -> None:
         """Wait for more nodes up to the timeout, then go on with what came."""
-        more = min(self.pool.load, self.terms.nodes) - self.pool.size
+        more = min(self.pool.load, self.nodes) - self.pool.size
         if more > 0:
-            patience = self.terms.expand_timeout
+            patience = self.options.expand_timeout
             self.pool.join(await self.request(more, least=0, patience=patience))

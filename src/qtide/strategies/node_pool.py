@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, NotEnoughNodes, Work
-from qtide.errors import QtideError
+from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
+from qtide.errors import NotEnoughNodes, QtideError
+from qtide.forecasts.forecast import Forecast
 from qtide.jobs.job import Job
 from qtide.programs.phase import Classical, Task
 from qtide.world.world import Future, World
@@ -23,25 +24,28 @@ class Waiting:
     """A task that needs so many nodes at once."""
 
     nodes: int
-    turn: Future[list[Node]]
+    granted: Future[list[Node]]
     regroup: Future[None] | None = None
 
 
 class NodePool:
     """Tasks are spread over the nodes there are, first come first served.
 
-    A node that is lost is replaced, and its task runs again. Heirs say what becomes of a node
-    that has nothing to do.
+    A node that is lost is replaced, and its task runs again. Subclasses say what becomes of
+    a node that has nothing to do.
 
     No pool waits for nodes while it holds on to what others may wait for: `starving` pools give
     up their idle nodes, and `on_starving` lets the strategy give up its lease.
     """
 
-    def __init__(self, world: World, cluster: Cluster, job: Job, most: int) -> None:
+    def __init__(
+        self, world: World, cluster: Cluster, job: Job, most: int, forecast: Forecast | None = None
+    ) -> None:
         self.world = world
         self.cluster = cluster
         self.job = job
         self.most = most
+        self.forecast = forecast or Forecast(world.now, cluster.expected_wait)
         self.load = 0
         """How many nodes the unfinished tasks can use,"""
         self.singles = 0
@@ -53,10 +57,8 @@ class NodePool:
         self.coming = 0
         """How many nodes were asked for and are not here yet."""
         self._regrouping = 0
-        self._errands: list[Future[Any]] = []
+        self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
-        self._seconds: dict[tuple[str, int], float] = {}
-        self._began: dict[tuple[str, int], float | None] = {}
 
     @property
     def size(self) -> int:
@@ -73,23 +75,11 @@ class NodePool:
         """Whether nothing goes on until the cluster grants more."""
         return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
 
-    @property
-    def remaining(self) -> float:
-        """How long the unfinished tasks should still take, judged by their last time.
-
-        Without a last time, a task lasts as long again as it has until now.
-        """
-        now, left = self.world.now(), [0.0]
-        for place, began in self._began.items():
-            elapsed = 0.0 if began is None else now - began
-            left.append(max(0.0, self._seconds.get(place, 2 * elapsed) - elapsed))
-        return max(left)
-
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """The results of a phase's tasks."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
-        self._began |= dict.fromkeys((phase.label, n) for n in range(len(phase.tasks)))
+        self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
         self.load += phase.nodes
         self.singles += sum(task.nodes == 1 for task in phase.tasks)
         return self._run(phase, key)
@@ -106,7 +96,7 @@ class NodePool:
         """Give allocations back, and wait until they are."""
         await self.world.settled([self._release(each) for each in allocations])
 
-    def give_back(self, node: Node) -> None:
+    def release_if_idle(self, node: Node) -> None:
         """Give the grant of a node back while other things go on, once all its nodes are idle."""
         allocation = self._home.get(node)
         held = [each for each, home in self._home.items() if home is allocation]
@@ -118,19 +108,19 @@ class NodePool:
         kept = set(list(self._home.values())[:keep])
         await self.leave([each for each in dict.fromkeys(self._home.values()) if each not in kept])
 
-    async def dismiss(self) -> None:
+    async def release_all(self) -> None:
         """Give everything back, also what is on its way, and wait until it is."""
-        await self.world.cancel(self._errands)
+        await self.world.cancel(self._started)
         await self.shrink()
         await self.world.settled(self._releases)
 
-    def errand(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+    def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Start something that ends with the pool at the latest."""
-        self._errands = [each for each in self._errands if not each.done()]
-        self._errands.append(self.world.start(work))
-        return self._errands[-1]
+        self._started = [each for each in self._started if not each.done()]
+        self._started.append(self.world.start(work))
+        return self._started[-1]
 
-    def spare(self, node: Node) -> None:
+    def on_idle(self, node: Node) -> None:
         """A node has nothing to do: it stays."""
 
     async def replace(self) -> None:
@@ -159,7 +149,8 @@ class NodePool:
     async def _run(self, phase: Classical, key: str) -> list[Any]:
         """Start the tasks, those first that took longest before: the phase ends sooner so."""
         label = phase.label
-        order = sorted(range(len(phase.tasks)), key=lambda n: -self._seconds.get((label, n), 0.0))
+        last = self.forecast.tasks.last
+        order = sorted(range(len(phase.tasks)), key=lambda n: -last((label, n)))
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
@@ -173,18 +164,18 @@ class NodePool:
                         error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
                         raise
         finally:
-            self._began.pop(place, None)
+            self.forecast.tasks.end(place)
             self.load -= task.nodes
             self.singles -= task.nodes == 1
 
     async def _attempt(self, task: Task, key: str, place: tuple[str, int]) -> Any:
         nodes = await self._take(task.nodes)
-        began = self._began[place] = self.world.now()
+        self.forecast.tasks.begin(place)
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
         try:
             pairs = zip(nodes, works, strict=True)
             results = await self.world.all_of([node.run(work) for node, work in pairs])
-            self._seconds[place] = self.world.now() - began
+            self.forecast.tasks.learn(place)
         finally:
             for node in nodes:
                 if node in self._home:
@@ -198,12 +189,12 @@ class NodePool:
         self._match()
         self._see_to_waiting()
         try:
-            return await waiting.turn
+            return await waiting.granted
         except CancelledError:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
-            elif waiting.turn.done() and not waiting.turn.cancelled():
-                self.idle.extend(waiting.turn.result())
+            elif waiting.granted.done() and not waiting.granted.cancelled():
+                self.idle.extend(waiting.granted.result())
             raise
         finally:
             if waiting.regroup is not None:
@@ -214,7 +205,7 @@ class NodePool:
         for each in self._waiting:
             short = each.nodes > self.size and (each.nodes > 1 or not self.coming)
             if short and (each.regroup is None or each.regroup.done()):
-                each.regroup = self.errand(self._regroup(each))
+                each.regroup = self.start(self._regroup(each))
 
     async def _regroup(self, waiting: Waiting) -> None:
         """A task needs more nodes at once than are held: ask for all of them together.
@@ -223,7 +214,7 @@ class NodePool:
         """
         while waiting in self._waiting and waiting.nodes > self.size:
             for node in list(self.idle):
-                self.give_back(node)
+                self.release_if_idle(node)
             if self.size + self.coming + waiting.nodes > self.most:
                 await self.world.sleep(1.0)  # until what is under way has come, or ended
                 continue
@@ -241,14 +232,14 @@ class NodePool:
         self.idle.append(node)
         self._match()
         if node in self.idle and self._regrouping:
-            self.give_back(node)
+            self.release_if_idle(node)
         elif node in self.idle and not self._waiting:
-            self.spare(node)
+            self.on_idle(node)
 
     def _match(self) -> None:
         while self._waiting and len(self.idle) >= self._waiting[0].nodes:
             first = self._waiting.popleft()
-            first.turn.set_result([self.idle.popleft() for _ in range(first.nodes)])
+            first.granted.set_result([self.idle.popleft() for _ in range(first.nodes)])
 
     def _release(self, allocation: Allocation) -> Future[Any]:
         for node in allocation.nodes:
@@ -273,7 +264,7 @@ class NodePool:
             self._drop(node)
             if allocation not in self._home.values():
                 self._release(allocation)
-            self.errand(self.replace())
+            self.start(self.replace())
             self._refuse_hopeless_ones()
             self._see_to_waiting()
 
@@ -287,7 +278,7 @@ class NodePool:
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
-            waiting.turn.set_exception(error)
+            waiting.granted.set_exception(error)
             self._match()  # others had stood behind it,
             self._see_to_waiting()  # or counted on the same nodes
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from qtide.leases.qpu import Lease
 from qtide.programs.phase import Classical, Quantum
-from qtide.strategies.strategy import Site, Strategy, Terms
+from qtide.strategies.strategy import Assignment, Strategy
 from qtide.world.world import Future
 
 
@@ -18,13 +18,16 @@ class Split(Strategy):
     its part is over, while the classical part goes on; the journal carries the state across.
     """
 
-    def __init__(self, site: Site, terms: Terms) -> None:
-        super().__init__(site, terms)
+    summary = "a chain of heterogeneous allocations; the QPU is given back as its part ends"
+    rank = 30
+
+    def __init__(self, assignment: Assignment, options: Any = None) -> None:
+        super().__init__(assignment, options)
         self._block: Future[Lease] | None = None
 
     async def open(self) -> None:
         """What comes before the first quantum phase is a block of nodes alone."""
-        self.pool.join(await self.request(self.terms.nodes))
+        self.pool.join(await self.request(self.nodes))
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on the nodes of the block, once it is there."""
@@ -59,8 +62,8 @@ class Split(Strategy):
 
     async def _queue(self) -> Lease:
         """End the block before, and wait for the new one."""
-        await self.pool.dismiss()
-        block = await self.request(self.terms.nodes, beside=self.site.qpu)
-        lease: Lease = block.take_beside()
+        await self.pool.release_all()
+        block = await self.request(self.nodes, co_allocate=self.site.qpu)
+        lease: Lease = block.take_co_allocated()
         self.pool.join(block)
         return lease

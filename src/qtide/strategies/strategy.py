@@ -1,55 +1,53 @@
-"""What every strategy is made of: the site it works on, its terms, its opening and closing."""
+"""What every strategy is made of: the site it works on, its job, its opening and its closing."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Cluster
+from qtide.clusters.cluster import Allocation
+from qtide.forecasts.forecast import Forecast
 from qtide.jobs.job import Job
-from qtide.leases.qpu import Lease, Qpu, QpuFailed
+from qtide.leases.qpu import Lease, QpuFailed
+from qtide.options import NoOptions, chosen
+from qtide.plugins import Plugins
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.node_pool import NodePool
-from qtide.world.world import Future, World
+from qtide.strategies.site import Site
+from qtide.world.world import Future
 
 TRIES = 3
 """How often a payload is handed to a QPU that fails on it."""
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where a job runs."""
+class Assignment:
+    """What a strategy is given to do: a job on a site, and the most nodes that it may hold."""
 
-    world: World
-    cluster: Cluster
-    qpu: Qpu
+    site: Site
     job: Job
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the user says about the trade between time and nodes. Times in seconds."""
-
     nodes: int
-    """The most nodes the job may hold."""
-    expand_timeout: float = 5.0
-    """How long `malleable` waits for more nodes before it goes on with what it has."""
-    favour: float = 0.5
-    """What `elastic` weighs more: 0 is nodes alone, 1 is time alone."""
-    idle_share: float = 0.1
-    """How long a node that `elastic` asked for too early may idle, as a share of its next use."""
 
 
 class Strategy(ABC):
-    """Decides which nodes and which lease are held when. Heirs say so phase by phase."""
+    """Decides which nodes and which lease are held when. Subclasses say so phase by phase."""
 
-    def __init__(self, site: Site, terms: Terms) -> None:
-        self.site = site
-        self.terms = terms
+    summary: str
+    """A line for the help."""
+    rank = 50
+    """Where it stands in tables: the baseline first."""
+    Options: type = NoOptions
+
+    def __init__(self, assignment: Assignment, options: Any = None) -> None:
+        self.site = assignment.site
+        self.job = assignment.job
+        self.nodes = assignment.nodes
+        self.options = self.Options() if options is None else options
+        self.forecast = Forecast(self.site.world.now, self.site.cluster.expected_wait)
         self.pool: NodePool = self.new_pool()
         self.pool.on_starving = self._lend_lease
         self._lease: Lease | None = None
@@ -69,27 +67,27 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Give everything back."""
-        await self.pool.dismiss()
+        await self.pool.release_all()
         if self._lease is not None:
             self._lease.release()
 
     async def take(self, nodes: int) -> None:
         """Take nodes and a lease at the same moment, to hold both for the whole run."""
-        allocation = await self.request(nodes, beside=self.site.qpu)
-        self._lease = allocation.take_beside()
+        allocation = await self.request(nodes, co_allocate=self.site.qpu)
+        self._lease = allocation.take_co_allocated()
         self.pool.join(allocation)
 
     def new_pool(self) -> NodePool:
         """A pool without nodes."""
-        return NodePool(self.site.world, self.site.cluster, self.site.job, self.terms.nodes)
+        return NodePool(self.site.world, self.site.cluster, self.job, self.nodes, self.forecast)
 
     async def request(self, nodes: int, **terms: Any) -> Allocation:
         """Ask the cluster for nodes for this job."""
-        return await self.site.cluster.request(self.site.job, nodes, **terms)
+        return await self.site.cluster.request(self.job, nodes, **terms)
 
     async def solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
         """Run a payload, again if the QPU fails. The seed is the phase's: always the same."""
-        seed = seed_of(self.site.job, key)
+        seed = seed_of(self.job, key)
         for _ in range(TRIES - 1):
             try:
                 return await lease.run(phase.payload, phase.shots, seed)
@@ -109,13 +107,13 @@ class Strategy(ABC):
     async def _renewed_lease(self) -> Lease:
         """The lease again, after it was lent: phases that run together wait for the same one."""
         if self._renewal is None:
-            self._renewal = self.pool.errand(self._renew_lease())
+            self._renewal = self.pool.start(self._renew_lease())
         renewal = self._renewal
         await self.site.world.settled([renewal])
         return renewal.result()
 
     async def _renew_lease(self) -> Lease:
-        self._lease = await self.site.qpu.lease(self.site.job)
+        self._lease = await self.site.qpu.lease(self.job)
         self._renewal = None
         return self._lease
 
@@ -128,11 +126,25 @@ class Strategy(ABC):
     @asynccontextmanager
     async def leased(self) -> AsyncIterator[Lease]:
         """A lease for as long as one phase takes."""
-        lease = await self.site.qpu.lease(self.site.job)
+        lease = await self.site.qpu.lease(self.job)
         try:
             yield lease
         finally:
             lease.release()
+
+
+STRATEGIES: Plugins[type[Strategy]] = Plugins("qtide.strategies", "strategy")
+
+
+def strategy_names() -> list[str]:
+    """All strategies, the baseline first."""
+    return sorted(STRATEGIES.names(), key=lambda name: (STRATEGIES.load(name).rank, name))
+
+
+def strategy(name: str, assignment: Assignment, given: Mapping[str, Any]) -> Strategy:
+    """The strategy of that name, with its own out of the given options."""
+    kind = STRATEGIES.load(name)
+    return kind(assignment, chosen(kind.Options, given))
 
 
 def seed_of(job: Job, key: str) -> int:

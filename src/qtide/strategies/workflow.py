@@ -11,6 +11,9 @@ from qtide.strategies.strategy import Strategy
 class Workflow(Strategy):
     """Each phase is a step of its own that queues for exactly what it needs."""
 
+    summary = "an allocation for each phase, none between"
+    rank = 20
+
     async def open(self) -> None:
         """Nothing is held between phases."""
 
@@ -18,10 +21,10 @@ class Workflow(Strategy):
         """A pool for this phase alone."""
         pool = self.new_pool()
         try:
-            pool.join(await self.request(min(phase.nodes, self.terms.nodes)))
+            pool.join(await self.request(min(phase.nodes, self.nodes)))
             return await pool.run(phase, key)
         finally:
-            await pool.dismiss()
+            await pool.release_all()
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone."""

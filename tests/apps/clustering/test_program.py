@@ -14,7 +14,7 @@ from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
 from qtide.runs.session import play
 from qtide.runs.spec import Spec
-from qtide.strategies import STRATEGIES
+from qtide.strategies.strategy import STRATEGIES
 
 
 def run(folder: Path, *words: object, strategy: str = "elastic") -> Outcome:
@@ -53,7 +53,7 @@ def test_results_lie_in_the_runs_folder(tmp_path: Path) -> None:
 
 def test_every_strategy_finds_the_same(tmp_path: Path) -> None:
     words = ("--blobs", 300, "--most", 2, "--threshold", 0.99)
-    found = [result(tmp_path, *words, strategy=name) for name in STRATEGIES]
+    found = [result(tmp_path, *words, strategy=name) for name in STRATEGIES.names()]
     assert all(each == found[0] for each in found)
 
 

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from qtide.service.admission.jobs import Holder, Jobs, SlurmJob
 from qtide.service.admission.munge import Identity, Munge, Request, socket_of
 from qtide.service.admission.refused import Refused, Unproven, Unreachable
 from qtide.slurm import slots
 from qtide.slurm.commands import Slurm
-from qtide.slurm.jobs import Holder, Jobs, SlurmJob
 
 __all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
 
@@ -82,14 +82,14 @@ class SlurmAdmission:
         self._munge.close()
 
     def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
-        if not own.account.isprintable():
-            raise Refused(f"job {own.job} has an account that cannot be written down")
+        if not own.entry.account.isprintable():
+            raise Refused(f"job {own.entry.job} has an account that cannot be written down")
         return Grant(
             user=user,
-            account=own.account,
+            account=own.entry.account,
             cluster=self._cluster,
-            job=own.job,
-            nodes=own.nodes,
+            job=own.entry.job,
+            nodes=own.entry.names,
             slots=holder.slots,
             holder=holder.holder,
         )
@@ -118,7 +118,7 @@ def _job_of(request: Request) -> int:
 
 def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob]:
     """Nobody learns anything of others' jobs; root's credential opens root's jobs alone."""
-    own = [part for part in parts if part.uid == identity.uid]
-    if not own or own[0].job != job or own[0].state != "RUNNING":
+    own = [part for part in parts if part.entry.uid == identity.uid]
+    if not own or own[0].entry.job != job or own[0].entry.state != "RUNNING":
         raise Refused(f"job {job} is no running job of yours")
     return own

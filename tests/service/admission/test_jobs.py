@@ -2,88 +2,44 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from qtide.service.admission.jobs import Holder, Jobs, SlurmJob
 from qtide.service.admission.refused import Refused, Unreachable
 from qtide.slurm.commands import Slurm
-from qtide.slurm.jobs import Holder, Jobs, SlurmJob, parse
+from qtide.slurm.queue import Entry
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.slurm.stage import until
 
-MARK = "0123456789abcdef"
-NAMES = {"qpu"}
-PLAIN = ("7", "7", "RUNNING", "1000", "1700000000", "1", "q1", "gres:qpu:1", "(null)", "physics")
+PLAIN = Entry(7, "RUNNING", 1, 1700000000.0, leader=7, uid=1000, gres="gres:qpu:1")
 
 
-def printed(*records: tuple[str, ...]) -> str:
-    return "".join("".join(MARK + field for field in record) + "\n" for record in records)
-
-
-def parsed(*records: tuple[str, ...]) -> list[SlurmJob]:
-    return list(parse(printed(*records), MARK, NAMES))
-
-
-def changed(**fields: str) -> tuple[str, ...]:
-    names = ("job", "shown", "state", "uid", "start", "number", "nodes", "gres", "licences")
-    return tuple((dict(zip((*names, "account"), PLAIN, strict=True)) | fields).values())
+def job_of(entry: Entry) -> SlurmJob:
+    return SlurmJob.of(entry, {"qpu"})
 
 
 def test_a_job_of_2205() -> None:
-    (job,) = parsed(PLAIN)
-    assert job == SlurmJob(7, 7, "RUNNING", 1000, 1700000000, "q1", 1, "physics")
-    assert job.holds and job.holder == Holder(7, 1700000000)
+    job = job_of(PLAIN)
+    assert (job.slots, job.holds, job.holder) == (1, True, Holder(7, 1700000000))
 
 
 def test_the_shapes_of_newer_versions() -> None:
     for gres in ("gres/qpu:1", "gres/qpu=1"):
-        assert parsed(changed(gres=gres)) == parsed(PLAIN)
-    (job,) = parsed(changed(gres="N/A", licences="qpu@site:2", account="(null)"))
-    assert (job.slots, job.account) == (2, "")
+        assert job_of(replace(PLAIN, gres=gres)).slots == 1
+    assert job_of(replace(PLAIN, gres="N/A", licences="qpu@site:2")).slots == 2
 
 
-def test_parts_and_elements() -> None:
-    jobs = parsed(
-        changed(job="3", shown="3+0", gres="N/A"),
-        changed(job="4", shown="3+1"),
-        changed(job="6", shown="5_1"),
-        changed(job="5", shown="5_[2-9%1]", state="PENDING", start="N/A", nodes=""),
-    )
-    assert [(each.job, each.leader, each.holds) for each in jobs] == [
-        (3, 3, False),
-        (4, 3, True),
-        (6, 6, True),
-        (5, 5, False),
-    ]
-
-
-@pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "COMPLETED", "REQUEUED", "running"])
+@pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "COMPLETED", "REQUEUED"])
 def test_who_does_not_run_holds_nothing(state: str) -> None:
-    (job,) = parsed(changed(state=state))
-    assert not job.holds
+    assert not job_of(replace(PLAIN, state=state)).holds
 
 
 def test_a_job_that_was_suspended_will_go_on() -> None:
-    (job,) = parsed(changed(state="SUSPENDED"))
-    assert job.holds
-
-
-@given(account=st.text())
-def test_whatever_a_user_writes_decides_nothing(account: str) -> None:
-    own, others = changed(gres="N/A", account=account), changed(job="8", uid="1001")
-    (job, other) = parsed(own, others)
-    assert (job.job, job.uid, job.slots) == (7, 1000, 0)
-    assert (other.job, other.uid, other.slots) == (8, 1001, 1)
-
-
-@given(cut=st.integers(min_value=len(MARK), max_value=len(printed(PLAIN)) - len("physics\n") - 1))
-def test_an_answer_that_was_cut_short_admits_nobody(cut: int) -> None:
-    with pytest.raises(Unreachable, match="cut short"):
-        list(parse(printed(PLAIN)[:cut], MARK, NAMES))
+    assert job_of(replace(PLAIN, state="SUSPENDED")).holds
 
 
 def jobs_of(site: Site, job: int) -> list[SlurmJob]:
@@ -98,7 +54,12 @@ def holding(site: Site, holders: set[Holder]) -> set[Holder]:
 def test_a_running_job(site: Site, option: str) -> None:
     user = User.own()
     (job,) = jobs_of(site, site.start(user, option))
-    assert (job.uid, job.state, job.nodes, job.slots) == (user.uid, "RUNNING", "q1", 2)
+    assert (job.entry.uid, job.entry.state, job.entry.names, job.slots) == (
+        user.uid,
+        "RUNNING",
+        "q1",
+        2,
+    )
 
 
 def test_a_job_that_nobody_knows(site: Site) -> None:
@@ -111,15 +72,15 @@ def test_elements_of_an_array_are_jobs(site: Site) -> None:
     numbers = [int(word) for word in site.say("squeue", "-h", "-o", "%A").split()]
     assert first in numbers
     for number in numbers:
-        assert [(each.job, each.slots) for each in jobs_of(site, number)] == [(number, 1)]
+        assert [(each.entry.job, each.slots) for each in jobs_of(site, number)] == [(number, 1)]
 
 
 def test_parts_of_a_heterogeneous_job_are_found_by_any_of_them(site: Site) -> None:
     first = site.start_in_two_parts(User.own())
     for number, other in ((first, first + 1), (first + 1, first)):
         parts = jobs_of(site, number)
-        assert [each.job for each in parts] == [number, other]
-        assert {each.job for each in parts if each.holds} == {first + 1}
+        assert [each.entry.job for each in parts] == [number, other]
+        assert {each.entry.job for each in parts if each.holds} == {first + 1}
 
 
 def test_no_text_of_a_user_gives_a_slot(site: Site) -> None:
@@ -131,7 +92,7 @@ def test_no_text_of_a_user_gives_a_slot(site: Site) -> None:
         f"--comment=c\n{line}",
     )
     (found,) = jobs_of(site, job)
-    assert (found.job, found.slots, found.holds) == (job, 0, False)
+    assert (found.entry.job, found.slots, found.holds) == (job, 0, False)
 
 
 def test_a_job_cannot_take_a_slot_while_it_runs(site: Site) -> None:
@@ -212,9 +173,9 @@ class Counting(Slurm):
 
     asked = 0
 
-    async def ask(self, *words: str, limit: float = 30.0) -> str:
+    async def output(self, *words: str, limit: float = 30.0) -> str:
         self.asked += 1
-        return await super().ask(*words, limit=limit)
+        return await super().output(*words, limit=limit)
 
 
 def test_no_slurmctld_is_no_admission(tmp_path: Path, packages: None) -> None:

@@ -1,0 +1,101 @@
+"""Kinds of clusters: what a user names after `--cluster`. Each owns its options and its checks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qtide.clusters.cluster import Cluster
+from qtide.errors import UsageError
+from qtide.jobs.job import Job
+from qtide.options import NoOptions, chosen
+from qtide.plugins import Plugins
+from qtide.world.real import RealWorld
+from qtide.world.world import World
+
+T = TypeVar("T")
+
+DEFAULT_NODES = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run says about its cluster: `local:4` is the kind `local` with the argument `4`."""
+
+    argument: str = ""
+    nodes: int | None = None
+    """The most nodes that a job may hold."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The options of all plug-ins, by name."""
+
+    def options(self, kind: type[T]) -> T:
+        """Those of one kind."""
+        return chosen(kind, self.given)
+
+    def check_nodes(self, size: int) -> None:
+        """Refuse more nodes per job than the cluster has."""
+        if self.nodes is not None and not 1 <= self.nodes <= size:
+            raise UsageError(
+                f"--nodes {self.nodes} does not fit: the cluster has {size}; give 1 to {size}, "
+                f"or name a larger cluster with --cluster"
+            )
+
+
+class ClusterKind(ABC):
+    """How a kind of cluster is checked and put up, and what it can do for drivers beside that."""
+
+    summary: str
+    """A line for the help."""
+    Options: type = NoOptions
+
+    @abstractmethod
+    def check(self, setting: Setting) -> None:
+        """Refuse what cannot be put up, with a sentence."""
+
+    @abstractmethod
+    async def open(self, world: World, setting: Setting, log: Path | None) -> Cluster:
+        """Put the cluster up; what agents print goes to the log."""
+
+    def world(self, time_scale: float) -> World:
+        """Whose clock the cluster lives by."""
+        return RealWorld(time_scale)
+
+    def accounts(self, job: Job, held: Mapping[str, float], since: float) -> dict[str, Any]:
+        """What the site charges for a job beside what it held, if the site keeps accounts.
+
+        `held` has the seconds of `nodes` and of `qpu` by the real clock.
+        """
+        return {}
+
+    def driver_state(self, job: str) -> str | None:
+        """How the site sees a driver that is a job of its own; None if it cannot say."""
+        return None
+
+    def launch_driver(
+        self, command: Sequence[str], log: Path, name: str, extra: Sequence[str]
+    ) -> str:
+        """Leave a driver to the site, and say what it is there."""
+        raise UsageError("this kind of cluster runs no drivers; use --driver background")
+
+    def reap(self) -> list[int]:
+        """End what dead drivers of this user have left; what was ended."""
+        return []
+
+
+CLUSTERS: Plugins[type[ClusterKind]] = Plugins("qtide.clusters", "cluster")
+
+
+def cluster_kind(cluster: str) -> tuple[ClusterKind, str]:
+    """The kind, and its argument, that a word like `local:4` names."""
+    name, _, argument = cluster.partition(":")
+    return CLUSTERS.load(name)(), argument
+
+
+def numbered(kind: str, argument: str) -> int:
+    """The number of nodes that an argument gives."""
+    if argument and not (argument.isdecimal() and int(argument) > 0):
+        raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {argument!r}")
+    return int(argument) if argument else DEFAULT_NODES

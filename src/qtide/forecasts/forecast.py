@@ -1,0 +1,30 @@
+"""The forecast of one job: everything that a strategy may want to know about what is to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qtide.forecasts.durations import Durations
+from qtide.forecasts.phases import Phases
+from qtide.forecasts.recent import Recent
+
+STARTS = 4
+"""How many past starts of nodes count for the next."""
+
+
+class Forecast:
+    """Tasks, phases and nodes of a job; how long its requests wait is for the cluster to say."""
+
+    def __init__(self, now: Callable[[], float], expected_wait: Callable[[int], float]) -> None:
+        self.tasks = Durations(now)
+        self.phases = Phases(now)
+        self._starts = Recent(STARTS)
+        self._expected_wait = expected_wait
+
+    def node_started(self, seconds: float) -> None:
+        """A node that was granted could work after so long."""
+        self._starts.add(seconds)
+
+    def lead(self, nodes: int) -> float:
+        """How long it takes from asking for nodes until they can work."""
+        return self._expected_wait(nodes) + self._starts.mean()

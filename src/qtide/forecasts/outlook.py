@@ -1,0 +1,13 @@
+"""An outlook: where a payload stands in a device's queue, and what is expected of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Outlook(NamedTuple):
+    """How many are before it, and when it should start and end."""
+
+    position: int
+    start: float
+    end: float

@@ -1,0 +1,64 @@
+"""Phases: what a job's own past says about what comes next, and when.
+
+Programs loop: the phase that followed a phase last time will most likely follow it again, and
+take about as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+HORIZON = 8
+"""How many quantum phases in a row are looked past."""
+
+
+class Shape(NamedTuple):
+    """What is known of a phase beforehand: what it asks for, and how many single nodes."""
+
+    name: str
+    nodes: int
+    quantum: bool = False
+
+
+class Need(NamedTuple):
+    """A classical phase to come: how many seconds after the present one, and its single nodes."""
+
+    after: float
+    nodes: int
+    seconds: float
+
+
+class Phases:
+    """Learns phases by what they ask for."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._followed: dict[str, Shape] = {}
+        self._seconds: dict[str, float] = {}
+        self._last: dict[str, str] = {}
+
+    @contextmanager
+    def during(self, shape: Shape, key: str) -> Iterator[None]:
+        """Learn from a phase: what it came after, and how long it took."""
+        branch = key.rpartition(".")[0]
+        if branch in self._last:
+            self._followed[self._last[branch]] = shape
+        self._last[branch] = shape.name
+        began = self._now()
+        yield
+        self._seconds[shape.name] = self._now() - began
+
+    def next_need(self, shape: Shape) -> Need | None:
+        """The next classical phase after this one, as far as the past tells."""
+        after = 0.0
+        for _ in range(HORIZON):
+            following = self._followed.get(shape.name)
+            if following is None:
+                return None
+            if not following.quantum:
+                return Need(after, following.nodes, self._seconds.get(following.name, 0.0))
+            after += self._seconds.get(following.name, 0.0)
+            shape = following
+        return None

@@ -1,0 +1,56 @@
+"""Waits: how long a request for nodes should stand in a cluster's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from qtide.forecasts.recent import Recent
+
+RECENT = 8
+"""How many past waits count for the expected one."""
+
+
+@dataclass(eq=False)
+class Wait:
+    """A request that stands in the queue."""
+
+    since: float
+    announced: float = 0.0
+    """How long it should stand there in all, if the cluster's scheduler says so."""
+
+
+class Waits:
+    """Learns from requests that are granted, and looks at those that still wait."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._standing: set[Wait] = set()
+        self._recent = Recent(RECENT)
+
+    @contextmanager
+    def standing(self) -> Iterator[Wait]:
+        """A request stands in the queue; if it leaves without an error, it was granted."""
+        wait = Wait(self._now())
+        self._standing.add(wait)
+        try:
+            yield wait
+        finally:
+            self._standing.discard(wait)
+        self._recent.add(self._now() - wait.since)
+
+    def expected(self, *, announced: bool = False) -> float:
+        """As long as those that wait now have waited, or as the last ones did.
+
+        With `announced`, the scheduler's own word counts as well.
+        """
+        now = self._now()
+        waited = [
+            max(now - each.since, each.announced if announced else 0.0) for each in self._standing
+        ]
+        return max([*waited, self._recent.mean()])
+
+    def forget(self) -> None:
+        """Let the waits of earlier jobs no longer count."""
+        self._recent.clear()

@@ -1,0 +1,70 @@
+"""`--cluster slurm`: what its user may choose, and how a stock Slurm becomes a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from qtide.clusters.kind import ClusterKind, Setting
+from qtide.errors import UsageError
+from qtide.options import Option
+from qtide.slurm.cluster import SlurmCluster
+from qtide.slurm.options import ADMISSION, Options
+from qtide.world.real import RealWorld
+from qtide.world.world import World
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """Words as Slurm has them; None leaves it to the site's defaults."""
+
+    account: Annotated[str | None, Option("The account that pays.")] = None
+    qos: Annotated[str | None, Option("The quality of service.")] = None
+    constraint: Annotated[str | None, Option("Features that nodes need to have.")] = None
+    time_limit: Annotated[
+        str, Option("How long nodes are held at a time, as sbatch's --time has it.")
+    ] = "60"
+    salloc: Annotated[
+        Sequence[str], Option("One more option of salloc, as --salloc=--reservation=R.")
+    ] = ()
+    qpu_by: Annotated[
+        str, Option("What a lease of the QPU is to Slurm: gres, licence, or none.", None, "WHAT")
+    ] = "none"
+    qpu_partition: Annotated[str, Option("The partition of jobs that hold a lease.")] = "quantum"
+
+
+class SlurmKind(ClusterKind):
+    """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
+
+    summary = "a Slurm cluster, as slurm or slurm:PARTITION"
+    Options = SlurmOptions
+
+    def check(self, setting: Setting) -> None:
+        """How many nodes there are is known once Slurm was asked."""
+        admission = setting.options(SlurmOptions).qpu_by
+        if admission not in ("none", *ADMISSION):
+            raise UsageError(f"--qpu-by is none, {', '.join(ADMISSION)}; not {admission!r}")
+        if setting.nodes is not None and setting.nodes < 1:
+            raise UsageError(f"--nodes has to be at least 1, not {setting.nodes}")
+
+    async def open(self, world: World, setting: Setting, log: Path | None) -> SlurmCluster:
+        """Nothing is started before it is asked for; what dead drivers left is ended."""
+        assert isinstance(world, RealWorld)
+        return await SlurmCluster.connect(world, companion_options(setting), log=log)
+
+
+def companion_options(setting: Setting) -> Options:
+    """What companions are asked for with."""
+    said = setting.options(SlurmOptions)
+    return Options(
+        partition=setting.argument or None,
+        account=said.account,
+        qos=said.qos,
+        constraint=said.constraint,
+        time_limit=said.time_limit,
+        extra=tuple(said.salloc),
+        qpu_by=None if said.qpu_by == "none" else said.qpu_by,
+        qpu_partition=said.qpu_partition,
+    )
