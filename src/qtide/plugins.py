@@ -21,6 +21,7 @@ class Plugins(Generic[T]):
     def __init__(self, group: str, noun: str) -> None:
         self.group = group
         self.noun = noun
+        self._loaded: dict[str, T] = {}
 
     def names(self) -> list[str]:
         """All names, in alphabetical order."""
@@ -28,6 +29,11 @@ class Plugins(Generic[T]):
 
     def load(self, name: str) -> T:
         """What is registered under a name; UsageError says which names there are."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> T:
         point = _found(self.group).get(name)
         if point is None:
             known = ", ".join(self.names()) or "none"
@@ -37,7 +43,7 @@ class Plugins(Generic[T]):
         except ImportError as error:
             raise UsageError(
                 f"the {self.noun} {name!r} cannot be loaded ({error}); "
-                f"install what it needs, or remove the package that brought it"
+                "install what it needs, or remove the package that brought it"
             ) from None
         return loaded
 

@@ -7,7 +7,8 @@ import pytest
 from qtide.devices.annealer import Annealer
 from qtide.devices.profile import profile, profiles
 from qtide.errors import UsageError
-from qtide.leases.qpu import Outlook, QpuFailed
+from qtide.forecasts.outlook import Outlook
+from qtide.leases.qpu import QpuFailed
 from qtide.payloads.payload import Burst, PayloadRefused
 from tests.bench import Bench
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from qtide.devices.device import Device
 from qtide.devices.profile import Profile
-from qtide.leases.qpu import Outlook, Payload, Qpu, QpuFailed, Turn
+from qtide.forecasts.outlook import Outlook
+from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.world.world import Future, World
 
 
 @dataclass(eq=False)
-class Place(Turn):
+class EmulatedTask(QpuTask):
     """A payload in the device's queue."""
 
     qpu: EmulatedQpu
@@ -51,60 +52,60 @@ class EmulatedQpu(Qpu):
         self.device = device
         self._fails = fails
         self._served = 0
-        self._queue: deque[Place] = deque()
+        self._queue: deque[EmulatedTask] = deque()
 
     def check(self, payload: Any) -> None:
         """Ask the device."""
         self.device.check(payload)
 
-    def turn(self, payload: Payload) -> Place:
+    def task(self, payload: Payload) -> EmulatedTask:
         """A place in the queue, from the moment it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
-        return Place(self, payload, seconds, self.world.future())
+        return EmulatedTask(self, payload, seconds, self.world.future())
 
-    async def serve(self, turn: Place) -> Any:
+    async def serve(self, task: EmulatedTask) -> Any:
         """Run a payload when its turn has come."""
-        payload = turn.payload
+        payload = task.payload
         try:
-            await self._line_up(turn)
-            turn.began = self.world.now()
+            await self._queue_up(task)
+            task.began = self.world.now()
             kind = type(payload.content).__name__
             with payload.job.ledger.span("busy", f"qpu/{self.device.name}", kind):
-                return await self._solve(turn)
+                return await self._solve(task)
         finally:
-            self._queue.remove(turn)
+            self._queue.remove(task)
             if self._queue and not self._queue[0].go.done():
                 self._queue[0].go.set_result(None)
 
-    def outlook(self, turn: Place) -> Outlook:
+    def outlook(self, task: EmulatedTask) -> Outlook:
         """When the payloads before this one, and this one, should be through."""
         now = self.world.now()
-        position = self._queue.index(turn)
+        position = self._queue.index(task)
         start = now
         for each in list(self._queue)[:position]:
             start += self._remaining(each, now)
-        if turn.began is not None:
-            start = turn.began
-        return Outlook(position, start, max(now, start + turn.seconds))
+        if task.began is not None:
+            start = task.began
+        return Outlook(position, start, max(now, start + task.seconds))
 
-    async def _line_up(self, turn: Place) -> None:
-        self._queue.append(turn)
-        if self._queue[0] is turn:
+    async def _queue_up(self, task: EmulatedTask) -> None:
+        self._queue.append(task)
+        if self._queue[0] is task:
             return
-        with turn.payload.job.ledger.span("wait", "qpu", "the device"):
-            await turn.go
+        with task.payload.job.ledger.span("wait", "qpu", "the device"):
+            await task.go
 
-    async def _solve(self, turn: Place) -> Any:
+    async def _solve(self, task: EmulatedTask) -> Any:
         """The answer, once the profile's time is over: emulating never takes less."""
         self._served += 1
         number, began = self._served, self.world.now()
-        content, shots, seed = turn.payload.content, turn.payload.shots, turn.payload.seed
+        content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed
         shots = self.profile.shots if shots is None else shots
         answer = await self.world.offload(self.device.solve, content, shots, seed)
-        await self.world.sleep(began + turn.seconds - self.world.now())
+        await self.world.sleep(began + task.seconds - self.world.now())
         if self._fails(number):
             raise QpuFailed(f"the {self.profile.name} QPU failed on its payload {number}")
         return answer
 
-    def _remaining(self, turn: Place, now: float) -> float:
-        return turn.seconds if turn.began is None else max(0.0, turn.began + turn.seconds - now)
+    def _remaining(self, task: EmulatedTask, now: float) -> float:
+        return task.seconds if task.began is None else max(0.0, task.began + task.seconds - now)

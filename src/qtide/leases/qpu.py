@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from qtide.devices.profile import Profile
 from qtide.errors import PhaseError
+from qtide.forecasts.outlook import Outlook
 from qtide.jobs.job import Job
 from qtide.leases.fifo import FifoSlots
 from qtide.leases.slots import Slot, Slots
@@ -23,15 +24,7 @@ class QpuFailed(PhaseError):  # noqa: N818 - what happened
     """The device failed while it worked on a payload."""
 
 
-class Outlook(NamedTuple):
-    """Where a payload stands: how many are before it, and its expected start and end."""
-
-    position: int
-    start: float
-    end: float
-
-
-class Turn(ABC):
+class QpuTask(ABC):
     """A payload that was handed in."""
 
     @property
@@ -61,7 +54,7 @@ class Lease:
         self._qpu = qpu
         self._job = job
         self._slot: Slot | None = slot
-        self._turns: list[Turn] = []
+        self._tasks: list[QpuTask] = []
 
     async def run(self, payload: Any, shots: int | None, seed: int) -> Any:
         """The device's answer."""
@@ -70,17 +63,17 @@ class Lease:
             await self._slot.ready()
         if self._slot is None:
             raise QpuFailed("the lease of the QPU was given back already")
-        turn = self._qpu.turn(Payload(self._job, payload, shots, seed))
-        self._turns.append(turn)
+        task = self._qpu.task(Payload(self._job, payload, shots, seed))
+        self._tasks.append(task)
         try:
-            return await turn.run()
+            return await task.run()
         finally:
-            self._turns.remove(turn)
+            self._tasks.remove(task)
 
     @property
     def outlook(self) -> Outlook | None:
         """Where the payload that was handed in last stands; None if there is none."""
-        return self._turns[-1].outlook if self._turns else None
+        return self._tasks[-1].outlook if self._tasks else None
 
     def release(self) -> None:
         """Give the slot back; twice does no harm."""
@@ -90,7 +83,7 @@ class Lease:
 
 
 class Qpu(ABC):
-    """One device behind `slots` leases; heirs say how it runs payloads."""
+    """One device behind `slots` leases; subclasses say how it runs payloads."""
 
     def __init__(self, world: World, profile: Profile, slots: int = 1) -> None:
         self.world = world
@@ -104,8 +97,8 @@ class Qpu(ABC):
         """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
 
     @abstractmethod
-    def turn(self, payload: Payload) -> Turn:
-        """A turn for a payload."""
+    def task(self, payload: Payload) -> QpuTask:
+        """What becomes of a payload that is handed in."""
 
     async def lease(self, job: Job) -> Lease:
         """Wait for a slot."""

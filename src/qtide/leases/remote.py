@@ -16,7 +16,8 @@ from qtide.client.client import Client, RemoteTask, ServiceFailed
 from qtide.client.client import TaskFailed as RemoteFailed
 from qtide.devices.profile import Profile
 from qtide.errors import UsageError
-from qtide.leases.qpu import Outlook, Payload, Qpu, QpuFailed, Turn
+from qtide.forecasts.outlook import Outlook
+from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.payloads.encoded import Encoded, encode
 from qtide.payloads.payload import Burst, PayloadRefused
 from qtide.world.real import RealWorld
@@ -28,7 +29,7 @@ HOLD = 2.0
 
 
 @dataclass(eq=False)
-class RemoteTurn(Turn):
+class ServiceTask(QpuTask):
     """A payload at the service."""
 
     qpu: RemoteQpu
@@ -72,37 +73,37 @@ class RemoteQpu(Qpu):
         """The service checks whatever has a format."""
         encode(payload)
 
-    def turn(self, payload: Payload) -> RemoteTurn:
-        """A turn, from the moment it runs."""
+    def task(self, payload: Payload) -> ServiceTask:
+        """A task, from the moment it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
-        return RemoteTurn(self, payload, self.world.now(), seconds)
+        return ServiceTask(self, payload, self.world.now(), seconds)
 
     def moment(self, unix: float | None, otherwise: float) -> float:
         """A time of the service on the run's clock."""
         return otherwise if unix is None else unix / self._scale
 
-    async def serve(self, turn: RemoteTurn) -> Any:
+    async def serve(self, task: ServiceTask) -> Any:
         """The service's answer."""
-        task = await self.world.offload(self._submit, turn)
+        remote = await self.world.offload(self._submit, task)
         try:
-            while task.said["ended"] is None:
-                turn.said = task.said
-                await self.world.offload(task.refresh, HOLD)
+            while remote.said["ended"] is None:
+                task.said = remote.said
+                await self.world.offload(remote.refresh, HOLD)
         except BaseException:
-            self.world.start(self._withdraw(task))
+            self.world.start(self._withdraw(remote))
             raise
-        self._account(turn, task.said)
+        self._account(task, remote.said)
         try:
-            return task.result()
+            return remote.result()
         except RemoteFailed as error:
             raise QpuFailed(str(error)) from None
 
-    async def _withdraw(self, task: RemoteTask) -> None:
+    async def _withdraw(self, remote: RemoteTask) -> None:
         with suppress(ServiceFailed):
-            await self.world.offload(task.cancel)
+            await self.world.offload(remote.cancel)
 
-    def _submit(self, turn: RemoteTurn) -> RemoteTask:
-        payload = turn.payload
+    def _submit(self, task: ServiceTask) -> RemoteTask:
+        payload = task.payload
         encoded = encode(self._scaled(payload.content))
         key = self._key(payload, encoded)
         try:
@@ -132,12 +133,12 @@ class RemoteQpu(Qpu):
             return Burst(content.seconds * self._scale, content.answer)
         return content
 
-    def _account(self, turn: RemoteTurn, said: dict[str, Any]) -> None:
+    def _account(self, task: ServiceTask, said: dict[str, Any]) -> None:
         """Enter in the ledger what the service has measured."""
-        ledger, now = turn.payload.job.ledger, self.world.now()
+        ledger, now = task.payload.job.ledger, self.world.now()
         started = self.moment(said["started"], now)
-        kind = type(turn.payload.content).__name__
-        ledger.enter("wait", "qpu", turn.submitted, started, "the device")
+        kind = type(task.payload.content).__name__
+        ledger.enter("wait", "qpu", task.submitted, started, "the device")
         if said["started"] is not None:
             end = started + said["qpu_seconds"] / self._scale
             ledger.enter("busy", f"qpu/{said['device']}", started, end, kind)

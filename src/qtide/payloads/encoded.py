@@ -1,19 +1,39 @@
-"""A encoded: the name of a format and bytes. One module a format knows what they stand for."""
+"""Encoded payloads and answers: the name of a format, and bytes.
+
+Formats are plug-ins, one module each. The service in front of the devices looks at no payload and
+imports no vendor's SDK; so neither does a format until a payload of that vendor is met.
+"""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from qtide.errors import PhaseError
-from qtide.payloads.formats.iqm import IqmBatch
-from qtide.payloads.payload import Burst, PayloadRefused
-from qtide.payloads.shots import Shots
+from qtide.payloads.payload import PayloadRefused
+from qtide.plugins import Plugins
 
-PAYLOADS = ("burst", "bqm", "qpy", "qasm3", "iqm")
-ANSWERS = ("samples", "shots", "value")
+
+class Format(Protocol):
+    """What the module of a format has.
+
+    `unpack_trusted` may stand beside `unpack`: for bytes that `pack` has made on this side.
+    """
+
+    def recognises(self, value: Any, /) -> bool:
+        """Whether the value is one of this format's."""
+
+    def pack(self, value: Any, /) -> bytes:
+        """The value as bytes; raises PayloadRefused if it cannot be."""
+
+    def unpack(self, data: bytes, /) -> Any:
+        """The value again; raises PayloadRefused whatever is wrong with the bytes."""
+
+
+FORMATS: Plugins[Format] = Plugins("qtide.formats", "payload format")
+ANSWERS: Plugins[Format] = Plugins("qtide.answers", "answer format")
+VALUE = "value"
+"""What every answer can be that no other format recognises."""
 
 
 class AnswerUnreadable(PhaseError):  # noqa: N818 - what happened
@@ -29,69 +49,42 @@ class Encoded:
 
 
 def encode(payload: Any) -> Encoded:
-    """The payload as bytes; raises PayloadRefused where there is no format for it."""
-    name = _payload_format(payload)
-    return Encoded(name, _module(name).pack(payload))
+    """The payload as bytes; raises PayloadRefused if there is no format for it."""
+    name = _recognised(FORMATS, payload)
+    if name is None:
+        raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
+    return Encoded(name, FORMATS.load(name).pack(payload))
 
 
 def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
     """The payload again; raises PayloadRefused whatever is wrong with the bytes.
 
     Vendors' readers are given bytes of strangers in a process that may die; `trusted` spares that
-    where `pack` has made the bytes on this side.
+    for bytes that `encode` has made on this side.
     """
-    if encoded.format not in PAYLOADS:
-        known = ", ".join(PAYLOADS)
+    if encoded.format not in FORMATS.names():
+        known = ", ".join(FORMATS.names())
         raise PayloadRefused(f"there is no payload format {encoded.format!r}; there are: {known}")
-    module = _module(encoded.format)
-    read = getattr(module, "unpack_trusted", module.unpack) if trusted else module.unpack
+    form = FORMATS.load(encoded.format)
+    read = getattr(form, "unpack_trusted", form.unpack) if trusted else form.unpack
     return read(encoded.data)
 
 
 def encode_answer(answer: Any) -> Encoded:
     """The answer of a device as bytes."""
-    name = _answer_format(answer)
-    return Encoded(name, _module(name).pack(answer))
+    name = _recognised(ANSWERS, answer) or VALUE
+    return Encoded(name, ANSWERS.load(name).pack(answer))
 
 
 def decode_answer(encoded: Encoded) -> Any:
     """The answer again; raises AnswerUnreadable whatever is wrong with the bytes."""
-    if encoded.format not in ANSWERS:
+    if encoded.format not in ANSWERS.names():
         raise AnswerUnreadable(f"there is no answer format {encoded.format!r}")
     try:
-        return _module(encoded.format).unpack(encoded.data)
+        return ANSWERS.load(encoded.format).unpack(encoded.data)
     except PayloadRefused as error:
         raise AnswerUnreadable(str(error)) from None
 
 
-def _payload_format(payload: Any) -> str:
-    one = payload[0] if isinstance(payload, list | tuple) and payload else payload
-    if isinstance(payload, Burst):
-        return "burst"
-    if isinstance(payload, IqmBatch):
-        return "iqm"
-    if isinstance(one, str):
-        return "qasm3"
-    if _is(one, "qiskit", "QuantumCircuit"):
-        return "qpy"
-    if _is(payload, "dimod", "BinaryQuadraticModel"):
-        return "bqm"
-    raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
-
-
-def _answer_format(answer: Any) -> str:
-    if _is(answer, "dimod", "SampleSet"):
-        return "samples"
-    if isinstance(answer, list) and answer and all(isinstance(one, Shots) for one in answer):
-        return "shots"
-    return "value"
-
-
-def _is(value: Any, package: str, name: str) -> bool:
-    """Whether it is of a vendor's class; nothing is before the vendor's package was imported."""
-    module = sys.modules.get(package)
-    return module is not None and isinstance(value, getattr(module, name))
-
-
-def _module(name: str) -> Any:
-    return import_module(f"qtide.payloads.formats.{name}")
+def _recognised(formats: Plugins[Format], value: Any) -> str | None:
+    return next((name for name in formats.names() if formats.load(name).recognises(value)), None)

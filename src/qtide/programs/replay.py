@@ -66,7 +66,7 @@ class Replay:
             failed_at = f"{prefix}{place}"
             place += 1
             try:
-                wish = program.send(value) if error is None else program.throw(error)
+                awaited = program.send(value) if error is None else program.throw(error)
             except StopIteration as end:
                 self._caught(failed_at)
                 return end.value
@@ -74,23 +74,23 @@ class Replay:
                 self._caught(failed_at)
             value, error = None, None
             try:
-                value = await self._perform(wish, f"{prefix}{place}")
+                value = await self._perform(awaited, f"{prefix}{place}")
             except QtideError:
                 program.close()
                 raise
             except Exception as failure:
                 error = failure
 
-    async def _perform(self, wish: Any, key: str) -> Any:
-        match wish:
+    async def _perform(self, awaited: Any, key: str) -> Any:
+        match awaited:
             case Classical() | Quantum():
-                return await self._phase(wish, key)
+                return await self._phase(awaited, key)
             case Together(parts):
                 parts_with_keys = ((part, f"{key}.{n}") for n, part in enumerate(parts, 1))
                 return await self._world.all_of(self._part(*each) for each in parts_with_keys)
             case _:
                 raise QtideError(
-                    f"the program awaits {wish!r} at {key}; a program may await only task(), "
+                    f"the program awaits {awaited!r} at {key}; a program may await only task(), "
                     "classical(), quantum(), together() and coroutines of these"
                 )
 

@@ -2,7 +2,7 @@
 
 What is to happen at one moment lies in one list, and a heap holds the moments alone: comparing
 bare floats, and touching the heap once a moment, is what makes the kernel fast. Nothing is ever
-searched for: a task that is woken early leaves a void turn behind, which is passed over.
+searched for: a task that is woken early leaves a void one behind, which is passed over.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class VirtualFuture(Generic[T]):
     _done = False
     _error: BaseException | None = None
     _result: T
-    turns: list[Turn] | None = None
+    waiters: list[Resumption] | None = None
     """Who waits for it: the kernel itself adds them, since a call would cost too much."""
     _callbacks: list[Callable[[Any], object]] | None = None
 
-    def __init__(self, ready: list[Turn]) -> None:
+    def __init__(self, ready: list[Resumption]) -> None:
         self._ready = ready
 
     def done(self) -> bool:
@@ -65,8 +65,8 @@ class VirtualFuture(Generic[T]):
             raise InvalidStateError("the result was given already")
         self._done = True
         self._result = result
-        if self.turns is not None:
-            self._ready += self.turns
+        if self.waiters is not None:
+            self._ready += self.waiters
         if self._callbacks is not None:
             self._call_back()
 
@@ -104,36 +104,36 @@ class VirtualFuture(Generic[T]):
             callback(self)
 
 
-class Turn:
-    """A task's place among what is to happen; `step` runs the task up to its next wait."""
+class Resumption:
+    """A task's place among what is to happen; `run` runs the task up to its next wait."""
 
-    __slots__ = ("step", "task")
+    __slots__ = ("run", "task")
 
-    def __init__(self, step: Callable[[Any], Any], task: VirtualTask[Any]) -> None:
-        self.step = step
+    def __init__(self, run: Callable[[Any], Any], task: VirtualTask[Any]) -> None:
+        self.run = run
         self.task = task
 
 
 class VirtualTask(VirtualFuture[T]):
     """A coroutine on its way through virtual time."""
 
-    def __init__(self, ready: list[Turn], work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, ready: list[Resumption], work: Coroutine[Any, Any, T]) -> None:
         super().__init__(ready)
         self._work = work
-        self._turn = Turn(work.send, self)
-        ready.append(self._turn)
+        self._resumption = Resumption(work.send, self)
+        ready.append(self._resumption)
 
     def cancel(self) -> bool:
         """Throw CancelledError into the coroutine, at the present moment."""
         if self._done:
             return False
-        self._turn.step = _void
-        self._turn = Turn(self._throw, self)
-        self._ready.append(self._turn)
+        self._resumption.run = _void
+        self._resumption = Resumption(self._throw, self)
+        self._ready.append(self._resumption)
         return True
 
     def _throw(self, _: None) -> Any:
-        self._turn.step = self._work.send
+        self._resumption.run = self._work.send
         return self._work.throw(CancelledError())
 
 
@@ -148,8 +148,8 @@ class VirtualWorld(World):
         self.events = 0
         self._now = 0.0
         self._moments: list[float] = []
-        self._turns: dict[float, list[Turn]] = {}
-        self._ready: list[Turn] = []
+        self._later: dict[float, list[Resumption]] = {}
+        self._ready: list[Resumption] = []
         self._shuffle = None if seed is None else random.Random(seed).shuffle
 
     def now(self) -> float:
@@ -185,8 +185,8 @@ class VirtualWorld(World):
         return task.result()
 
     def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
-        """Go from moment to moment; the turns of one in order, then those they made ready."""
-        moments, turns, ready, now = self._moments, self._turns, self._ready, self._now
+        """Go from moment to moment; what is due in order, then those they made ready."""
+        moments, later, ready, now = self._moments, self._later, self._ready, self._now
         shuffle, events = self._shuffle, 0
         while not main._done:
             if ready:
@@ -194,34 +194,34 @@ class VirtualWorld(World):
                 ready.clear()
             elif moments and moments[0] <= until:
                 self._now = now = heappop(moments)
-                due = turns.pop(now)
+                due = later.pop(now)
             else:
                 break
             if shuffle:
                 shuffle(due)
             events += len(due)
-            for turn in due:
+            for each in due:
                 try:
-                    wish = turn.step(None)
+                    awaited = each.run(None)
                 except StopIteration as stop:
-                    turn.task.set_result(stop.value)
+                    each.task.set_result(stop.value)
                 except BaseException as error:
-                    turn.task.set_exception(error)
+                    each.task.set_exception(error)
                 else:
-                    if wish.__class__ is float or wish.__class__ is int:
-                        moment = now + wish if wish > 0 else now
-                        if moment in turns:
-                            turns[moment].append(turn)
+                    if awaited.__class__ is float or awaited.__class__ is int:
+                        moment = now + awaited if awaited > 0 else now
+                        if moment in later:
+                            later[moment].append(each)
                         else:
-                            turns[moment] = [turn]
+                            later[moment] = [each]
                             heappush(moments, moment)
-                    elif wish is not None:
-                        if wish.turns is None:
-                            wish.turns = [turn]
+                    elif awaited is not None:
+                        if awaited.waiters is None:
+                            awaited.waiters = [each]
                         else:
-                            wish.turns.append(turn)
+                            awaited.waiters.append(each)
         self.events += events
 
 
 def _void(_: None) -> None:
-    """The step of a turn whose task was cancelled in the meantime."""
+    """What is run for a resumption whose task was cancelled in the meantime."""

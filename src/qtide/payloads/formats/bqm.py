@@ -8,8 +8,14 @@ from typing import Any
 from qtide.payloads import document
 from qtide.payloads.limits import MOST_VARIABLES
 from qtide.payloads.payload import PayloadRefused
+from qtide.payloads.vendors import is_of
 
 WHAT = "the model"
+
+
+def recognises(value: object) -> bool:
+    """dimod's models."""
+    return is_of(value, "dimod", "BinaryQuadraticModel")
 
 
 def pack(model: Any) -> bytes:

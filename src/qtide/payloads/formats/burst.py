@@ -7,6 +7,11 @@ from qtide.payloads.formats.value import written
 from qtide.payloads.payload import Burst
 
 
+def recognises(value: object) -> bool:
+    """Bursts alone."""
+    return isinstance(value, Burst)
+
+
 def pack(burst: Burst) -> bytes:
     """As an object of its two fields."""
     fields = {"seconds": burst.seconds, "answer": burst.answer}

@@ -66,6 +66,11 @@ _KINDS = {
 }
 
 
+def recognises(value: object) -> bool:
+    """Batches of IQM's circuits."""
+    return isinstance(value, IqmBatch)
+
+
 def pack(batch: IqmBatch) -> bytes:
     """As a run request has them."""
     circuits = [_circuit_form(circuit) for circuit in batch.circuits]

@@ -14,6 +14,12 @@ from qtide.payloads.payload import PayloadRefused
 WHAT = "the list of OpenQASM 3 texts"
 
 
+def recognises(value: Any) -> bool:
+    """A text, or a list that begins with one."""
+    one = value[0] if isinstance(value, list | tuple) and value else value
+    return isinstance(one, str)
+
+
 def pack(texts: Any) -> bytes:
     """A text, or a list of them."""
     batch = [texts] if isinstance(texts, str) else list(texts)

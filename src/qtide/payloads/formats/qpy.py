@@ -8,9 +8,16 @@ from typing import Any
 from qtide.payloads.guard import guarded
 from qtide.payloads.limits import MOST_BYTES, MOST_CIRCUITS, MOST_INSTRUCTIONS, MOST_QUBITS
 from qtide.payloads.payload import PayloadRefused
+from qtide.payloads.vendors import is_of
 
 OLDEST = 13
 """Versions before it could carry code."""
+
+
+def recognises(value: Any) -> bool:
+    """A circuit of Qiskit's, or a list that begins with one."""
+    one = value[0] if isinstance(value, list | tuple) and value else value
+    return is_of(one, "qiskit", "QuantumCircuit")
 
 
 def pack(circuits: Any) -> bytes:

@@ -6,8 +6,14 @@ from typing import Any
 
 from qtide.payloads import document
 from qtide.payloads.payload import PayloadRefused
+from qtide.payloads.vendors import is_of
 
 WHAT = "the sample set"
+
+
+def recognises(value: object) -> bool:
+    """dimod's sample sets."""
+    return is_of(value, "dimod", "SampleSet")
 
 
 def pack(samples: Any) -> bytes:

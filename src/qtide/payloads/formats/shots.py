@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from qtide.payloads import document
 from qtide.payloads.limits import MOST_CIRCUITS
 from qtide.payloads.shots import Shots
+
+
+def recognises(value: Any) -> bool:
+    """A list of shots, one for each circuit."""
+    some = isinstance(value, list) and bool(value)
+    return some and all(isinstance(one, Shots) for one in value)
 
 
 def pack(answers: list[Shots]) -> bytes:

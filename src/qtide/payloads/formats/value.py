@@ -9,6 +9,11 @@ from qtide.payloads import document
 from qtide.payloads.payload import PayloadRefused
 
 
+def recognises(value: object) -> bool:
+    """Nothing by itself: it is what is left if no other format fits."""
+    return False
+
+
 def pack(value: Any) -> bytes:
     """As JSON."""
     return written(value, "the answer")
