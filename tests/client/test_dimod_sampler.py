@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.client.client import Client
-from qtide.client.dimod_sampler import Sampler
+from qtide.client.dimod_sampler import DimodSampler
 
 LABELS = st.one_of(st.integers(-9, 9), st.text(max_size=3), st.tuples(st.integers(0, 3), st.text()))
 BIASES = st.integers(-20, 20).map(lambda tenths: tenths / 10)
@@ -27,7 +27,7 @@ def models(draw: st.DrawFn) -> dimod.BinaryQuadraticModel:
 def test_energies_are_right_and_the_best_is_found(
     client: Client, model: dimod.BinaryQuadraticModel
 ) -> None:
-    samples = Sampler(client, "annealer").sample(model, num_reads=20, seed=1)
+    samples = DimodSampler(client, "annealer").sample(model, num_reads=20, seed=1)
     assert samples.vartype is model.vartype
     assert set(samples.variables) == set(model.variables)
     assert samples.record.energy == pytest.approx(model.energies(samples))
@@ -36,7 +36,7 @@ def test_energies_are_right_and_the_best_is_found(
 
 
 def test_it_is_a_sampler_as_dimod_means_it(client: Client) -> None:
-    sampler = Sampler(client, "annealer")
+    sampler = DimodSampler(client, "annealer")
     dimod.testing.assert_sampler_api(sampler)
     assert sampler.properties["num_reads_range"] == [1, 1_000_000]
     assert sampler.sample_ising({"a": 1.0}, {}).first.sample == {"a": -1}
@@ -45,7 +45,7 @@ def test_it_is_a_sampler_as_dimod_means_it(client: Client) -> None:
 
 def test_the_answer_says_how_long_it_took(client: Client) -> None:
     model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0.0, "SPIN")
-    samples = Sampler(client, "annealer").sample(model, num_reads=100, label="by its label")
+    samples = DimodSampler(client, "annealer").sample(model, num_reads=100, label="by its label")
     task = client.task(samples.info["task_id"])
     waited = task.said["started"] - task.said["submitted"]
     assert samples.info["timing"] == {
@@ -59,4 +59,4 @@ def test_the_answer_says_how_long_it_took(client: Client) -> None:
 def test_parameters_that_do_not_exist_are_warned_of(client: Client) -> None:
     model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0.0, "SPIN")
     with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="annealing_time"):
-        Sampler(client, "annealer").sample(model, annealing_time=20)
+        DimodSampler(client, "annealer").sample(model, annealing_time=20)

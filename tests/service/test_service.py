@@ -88,11 +88,11 @@ def test_nobody_sees_fetches_or_cancels_anothers_task(service: LocalService) -> 
         ("POST", f"/v1/tasks/{task.id}/cancel"),
     ):
         with pytest.raises(ServiceFailed, match="you have no task") as refused:
-            stranger.ask(method, path)
+            stranger.call(method, path)
         assert refused.value.status == 404
     assert [each.id for each in stranger.tasks()] == []
     with pytest.raises(ServiceFailed, match="no operator") as refused:
-        stranger.ask("GET", "/v1/usage", {"everybody": True})
+        stranger.call("GET", "/v1/usage", {"everybody": True})
     assert refused.value.status == 403
     assert task.result(10) == "secret"
 
@@ -105,7 +105,7 @@ def test_operators_see_what_there_is_but_no_payload_and_no_answer(service: Local
     assert (said["user"], said["account"], said["state"]) == ("gus", "physics", "done")
     assert "answer" not in said
     with pytest.raises(ServiceFailed, match="operators see no payloads"):
-        operator.ask("GET", f"/v1/tasks/{task.id}/payload")
+        operator.call("GET", f"/v1/tasks/{task.id}/payload")
     assert task.id in [each.id for each in operator.tasks(everybody=True)]
 
 
@@ -173,7 +173,7 @@ def test_a_longest_wait_is_promised_or_refused_at_once(service: LocalService) ->
 
 def test_a_drained_device_keeps_new_work_until_it_goes_on(service: LocalService) -> None:
     operator, client = service.operator(), service.client("ned")
-    operator.ask("POST", "/v1/devices/drained/drain", form={"reason": "cooling"})
+    operator.call("POST", "/v1/devices/drained/drain", form={"reason": "cooling"})
     task = client.submit(Burst(0.0, "later"), "drained")
     assert task.refresh().said["reason"] == "maintenance"
     device = client.device("drained")
@@ -181,8 +181,8 @@ def test_a_drained_device_keeps_new_work_until_it_goes_on(service: LocalService)
     with pytest.raises(ServiceFailed, match="nobody knows when"):
         client.submit(Burst(0.0), "drained", max_wait=5.0)
     with pytest.raises(ServiceFailed, match="no operator"):
-        client.ask("POST", "/v1/devices/drained/resume")
-    operator.ask("POST", "/v1/devices/drained/resume")
+        client.call("POST", "/v1/devices/drained/resume")
+    operator.call("POST", "/v1/devices/drained/resume")
     assert task.result(10) == "later"
 
 
@@ -191,14 +191,14 @@ def test_usage_counts_what_was_used_by_user_account_job_and_device(service: Loca
     client = Client(service.url, token)
     for _ in range(3):
         client.run(Burst(0.1), "dev")
-    rows = client.ask("GET", "/v1/usage", {"by": ["account", "job", "device"]})
+    rows = client.call("GET", "/v1/usage", {"by": ["account", "job", "device"]})
     assert [(row["account"], row["job"], row["device"], row["tasks"]) for row in rows] == [
         ("physics", 4711, "dev", 3)
     ]
     assert rows[0]["qpu_seconds"] == pytest.approx(0.3, abs=0.2)
     running = client.submit(Burst(20.0), "dev")
     wait_until(lambda: running.refresh().state == "running")
-    rows = client.ask("GET", "/v1/usage", {"by": ["user"]})
+    rows = client.call("GET", "/v1/usage", {"by": ["user"]})
     assert (rows[0]["running"], rows[0]["tasks"]) == (1, 4)
     assert rows[0]["qpu_seconds"] > 0.3
     running.cancel()
@@ -272,7 +272,7 @@ def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:
     wait_until(lambda: any(line["event"] == "purged" for line in service.log()))
     with pytest.raises(ServiceFailed, match="were purged"):
         client.task(task.id)
-    assert client.ask("GET", "/v1/usage")[0]["qpu_seconds"] > 0
+    assert client.call("GET", "/v1/usage")[0]["qpu_seconds"] > 0
 
 
 def test_a_device_without_a_profile_is_learnt_and_given_one_task_at_a_time(

@@ -26,7 +26,7 @@ def drain(
     Example: qtide drain star --reason "cooling, back at 14:00"; then: qtide resume --device star
     """
     path = f"/v1/devices/{quote(device, safe='')}/drain"
-    said = client(url).ask("POST", path, form={"reason": reason, "licences": licences})
+    said = client(url).call("POST", path, form={"reason": reason, "licences": licences})
     if json:
         as_json(said)
     else:
@@ -35,7 +35,7 @@ def drain(
 
 def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
     """Go on with a device that was drained."""
-    said = client(url).ask("POST", f"/v1/devices/{quote(device, safe='')}/resume")
+    said = client(url).call("POST", f"/v1/devices/{quote(device, safe='')}/resume")
     if json_wanted:
         as_json(said)
     else:

@@ -45,7 +45,7 @@ def usage(
     """
     keys = [each.value for each in by or [By.USER]]
     terms = {"by": keys, "since": moment(since), "until": moment(until), "everybody": everybody}
-    rows = client(url).ask("GET", "/v1/usage", terms)
+    rows = client(url).call("GET", "/v1/usage", terms)
     if json:
         as_json(rows)
     elif as_csv:

@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from itertools import accumulate, count, takewhile
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,7 +25,8 @@ HOLD = 30.0
 """Seconds that the service holds an answer back, until we ask again."""
 PATIENCE = 60.0
 """Seconds that a service may be away, as during a restart."""
-PAUSE_FIRST, PAUSE_MOST = 0.05, 2.0
+PAUSE, PAUSE_MOST = 0.05, 2.0
+"""Seconds between two tries: the first, doubled each time, and the longest."""
 OVER = ("done", "failed", "cancelled")
 
 
@@ -50,8 +52,9 @@ class Client:
         self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
     ) -> None:
         self.access: Access = find_access(url, token)
-        self._patience = patience
-        self._pool = urllib3.PoolManager(maxsize=16, retries=False, ca_certs=self.access.authority)
+        self._pool = urllib3.PoolManager(
+            maxsize=16, retries=_retries(patience), ca_certs=self.access.authority
+        )
 
     def submit(
         self,
@@ -79,7 +82,7 @@ class Client:
             "max_wait": max_wait,
         }
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        said = self.ask("POST", "/v1/tasks", {"wait": wait}, form, headers)
+        said = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
         return RemoteTask(self, said)
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
@@ -88,14 +91,14 @@ class Client:
 
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
         """A task of mine, whichever process handed it in."""
-        return RemoteTask(self, self.ask("GET", f"/v1/tasks/{quote(id, safe='')}"))
+        return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
 
     def tasks(self, *states: str, everybody: bool = False) -> Iterator[RemoteTask]:
         """My tasks, newest first; for operators, everybody's."""
         before: int | None = None
         while True:
             terms = {"state": states, "everybody": everybody, "before": before}
-            said = self.ask("GET", "/v1/tasks", terms)
+            said = self.call("GET", "/v1/tasks", terms)
             yield from (RemoteTask(self, each) for each in said["tasks"])
             before = said["before"]
             if before is None:
@@ -103,12 +106,12 @@ class Client:
 
     def devices(self) -> list[dict[str, Any]]:
         """All devices and their states."""
-        devices: list[dict[str, Any]] = self.ask("GET", "/v1/devices")
+        devices: list[dict[str, Any]] = self.call("GET", "/v1/devices")
         return devices
 
     def device(self, name: str) -> dict[str, Any]:
         """One device."""
-        device: dict[str, Any] = self.ask("GET", f"/v1/devices/{quote(name, safe='')}")
+        device: dict[str, Any] = self.call("GET", f"/v1/devices/{quote(name, safe='')}")
         return device
 
     def default_device(self, format: str) -> str:  # noqa: A002 - as everywhere here
@@ -119,7 +122,7 @@ class Client:
                 return name
         raise ServiceFailed(f"no device at {self.access.url} takes payloads of format {format!r}")
 
-    def ask(
+    def call(
         self,
         method: str,
         path: str,
@@ -129,36 +132,24 @@ class Client:
     ) -> Any:
         """What the service answers; while it is away, ask again."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
-        url = (
-            f"{self.access.url}{path}?{urlencode(words, doseq=True)}"
-            if words
-            else (f"{self.access.url}{path}")
-        )
+        query = f"?{urlencode(words, doseq=True)}" if words else ""
+        url = f"{self.access.url}{path}{query}"
         head = dict(headers or {}) | {"Accept": "application/json"}
         if self.access.token:
             head["Authorization"] = f"Bearer {self.access.token}"
         body = None
         if form is not None:
             body, head["Content-Type"] = json.dumps(form), "application/json"
-        return self._insist(method, url, body, head)
+        return self._answer(method, url, body, head)
 
-    def _insist(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
-        end, pause = time.monotonic() + self._patience, PAUSE_FIRST
-        while True:
-            try:
-                answer = self._pool.request(
-                    method, url, body=body, headers=head, timeout=HOLD + 30.0
-                )
-            except urllib3.exceptions.HTTPError as error:
-                failure = ServiceFailed(f"{self.access.url} does not answer: {_brief(error)}")
-            else:
-                if answer.status < 400:
-                    return answer.json()
-                failure = _refusal(self.access.url, answer)
-            if failure.status not in (0, 503) or time.monotonic() + pause > end:
-                raise failure
-            time.sleep(pause)
-            pause = min(2 * pause, PAUSE_MOST)
+    def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
+        try:
+            answer = self._pool.request(method, url, body=body, headers=head, timeout=HOLD + 30.0)
+        except urllib3.exceptions.HTTPError as error:
+            raise ServiceFailed(f"{self.access.url} does not answer: {_brief(error)}") from None
+        if answer.status >= 400:
+            raise _refusal(self.access.url, answer)
+        return answer.json()
 
 
 class RemoteTask:
@@ -182,7 +173,7 @@ class RemoteTask:
 
     def refresh(self, wait: float = 0.0) -> RemoteTask:
         """Ask again; the service may hold the answer until the task is over."""
-        self.said = self._client.ask("GET", f"/v1/tasks/{self.id}", {"wait": wait})
+        self.said = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
         return self
 
     def result(self, timeout: float | None = None) -> Any:
@@ -202,11 +193,26 @@ class RemoteTask:
 
     def cancel(self) -> RemoteTask:
         """End it; one that is on the device ends when that lets go of it."""
-        self.said = self._client.ask("POST", f"/v1/tasks/{self.id}/cancel")
+        self.said = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
         return self
 
     def __repr__(self) -> str:
         return f"<task {self.id} {self.state}>"
+
+
+def _retries(patience: float) -> urllib3.Retry:
+    """As many as fit into so many seconds; with its key, a submission does no harm twice."""
+    pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
+    tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
+    return urllib3.Retry(
+        total=tries,
+        backoff_factor=PAUSE,
+        backoff_max=PAUSE_MOST,
+        status_forcelist=[503],
+        allowed_methods=None,
+        raise_on_status=False,
+        respect_retry_after_header=False,
+    )
 
 
 def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:

@@ -19,7 +19,7 @@ PARAMETERS: dict[str, list[str]] = {
 }
 
 
-class Sampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod is typed in part
+class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod is typed in part
     """One device that takes binary quadratic models."""
 
     def __init__(self, client: Client, device: str) -> None:

@@ -10,7 +10,7 @@ from qtide.client.client import Client, RemoteTask
 
 if TYPE_CHECKING:
     from qtide.client.backend import Backend
-    from qtide.client.dimod_sampler import Sampler
+    from qtide.client.dimod_sampler import DimodSampler
 
 
 class QpuHandle:
@@ -34,11 +34,11 @@ class QpuHandle:
 
         return Backend(self.client, self.device or self.client.default_device("qpy"))
 
-    def sampler(self) -> Sampler:
+    def sampler(self) -> DimodSampler:
         """As a sampler for dimod."""
-        from qtide.client.dimod_sampler import Sampler
+        from qtide.client.dimod_sampler import DimodSampler
 
-        return Sampler(self.client, self.device or self.client.default_device("bqm"))
+        return DimodSampler(self.client, self.device or self.client.default_device("bqm"))
 
     def __repr__(self) -> str:
         return f"<qpu {self.device or 'any'} at {self.client.access.url}>"

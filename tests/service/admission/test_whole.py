@@ -58,7 +58,7 @@ def test_a_job_with_a_slot_uses_the_qpu_without_a_word_and_is_accounted_by_its_n
     assert said == "from the device", out.read_text()
 
     client = Client(service.url, token, patience=0.0)
-    rows = client.ask("GET", "/v1/usage", {"by": ["job"]})
+    rows = client.call("GET", "/v1/usage", {"by": ["job"]})
     assert [(row["job"], row["tasks"]) for row in rows] == [(job, 1)]
     assert rows[0]["qpu_seconds"] > 0.04
 
@@ -81,10 +81,10 @@ def test_while_a_device_drains_jobs_wait_in_slurm_and_go_on_with_it(
     site: Site, service: LocalService
 ) -> None:
     operator = service.operator()
-    operator.ask("POST", "/v1/devices/dev/drain", form={"licences": True})
+    operator.call("POST", "/v1/devices/dev/drain", form={"licences": True})
     job = site.submit(User("nobody"), "--licenses=qpu:1")
     assert until(lambda: "Reason=Licenses" in site.say("scontrol", "show", "job", str(job)))
-    operator.ask("POST", "/v1/devices/dev/resume")
+    operator.call("POST", "/v1/devices/dev/resume")
     assert until(lambda: site.state(job) == "RUNNING")
 
 

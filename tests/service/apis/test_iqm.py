@@ -137,14 +137,14 @@ def test_a_job_that_waits_says_why_and_until_when(ada: Caller, bob: Caller) -> N
 
 def test_a_job_says_that_its_device_is_in_maintenance(service: LocalService, ada: Caller) -> None:
     operator = service.operator()
-    operator.ask("POST", "/v1/devices/crowded/drain", form={"reason": "new cables"})
+    operator.call("POST", "/v1/devices/crowded/drain", form={"reason": "new cables"})
     try:
         job = handed_in(ada, "crowded")
         [message] = ada("GET", f"jobs/{job}")["messages"]
         assert message["message"] == "the job waits, as the device is in maintenance"
         assert ada("GET", "quantum-computers/crowded/health")["healthy"] is False
     finally:
-        operator.ask("POST", "/v1/devices/crowded/resume")
+        operator.call("POST", "/v1/devices/crowded/resume")
     assert ended(ada, job)["status"] == "completed"
 
 

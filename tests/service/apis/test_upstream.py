@@ -76,10 +76,10 @@ def test_a_computer_that_is_away_is_waited_for(python: Path, tmp_path: Path) -> 
     try:
         with in_front_of(farther, tmp_path / "nearer", python) as nearer:
             operator, call = nearer.operator(), Caller(nearer.url, nearer.token("ada"))
-            operator.ask("POST", "/v1/devices/upstream/drain", form={})
+            operator.call("POST", "/v1/devices/upstream/drain", form={})
             job = handed_in(call, "upstream")
             farther.kill()
-            operator.ask("POST", "/v1/devices/upstream/resume")
+            operator.call("POST", "/v1/devices/upstream/resume")
             wait_until(lambda: operator.device("upstream")["state"] == "error")
             assert farther.url in operator.device("upstream")["reason"]
             farther.start()
