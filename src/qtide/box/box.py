@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections import Counter
@@ -11,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qtide.box.daemons import free_ports, give_tokens, node_states, prepare, start
+from qtide.box.daemons import give_tokens, node_states, prepare, start
 from qtide.box.layout import Layout, Plan
 from qtide.box.packages import require
 from qtide.box.processes import daemons, end, offspring
 from qtide.errors import QtideError, UsageError
+from qtide.system.files import Locked, lock
+from qtide.system.paths import state_folder
+from qtide.system.ports import free_ports
 
 END_LIMIT = 10.0
 """Seconds in which killed processes have to be gone."""
@@ -96,8 +98,7 @@ def default_folder(name: str) -> Path:
     """Where the box of that name lives unless told otherwise."""
     if not name or "/" in name or name.startswith("."):
         raise UsageError(f"a box's name is one plain word, not {name!r}")
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "qtide" / "box" / name
+    return state_folder() / "box" / name
 
 
 def _standing(layout: Layout, plan: Plan) -> Status | None:
@@ -145,14 +146,9 @@ def _alone(layout: Layout) -> Iterator[None]:
     layout.folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(layout.folder, os.O_RDONLY)
     try:
-        _lock(handle, layout)
+        lock(handle)
         yield
+    except Locked:
+        raise QtideError(f"somebody else is working on the box in {layout.folder}") from None
     finally:
         os.close(handle)
-
-
-def _lock(handle: int, layout: Layout) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise QtideError(f"somebody else is working on the box in {layout.folder}") from None

@@ -8,8 +8,7 @@ import pwd
 import socket
 
 from qtide.box.layout import Layout, Plan
-
-LOOPBACK = "127.0.0.1"
+from qtide.system.ports import LOOPBACK
 
 
 def slurm_conf(layout: Layout, plan: Plan) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from qtide.box.configuration import LOOPBACK, gres_conf, slurm_conf, slurmdbd_conf
+from qtide.box.configuration import gres_conf, slurm_conf, slurmdbd_conf
 from qtide.box.layout import Layout, Plan
 from qtide.box.packages import program
 from qtide.box.processes import PAUSE
 from qtide.errors import QtideError
 from qtide.slurm.commands import environment
 from qtide.slurm.prolog.deployment import announce, deploy
+from qtide.system.files import SECRET, write_whole
+from qtide.system.ports import LOOPBACK
 
 START_LIMIT = 30.0
 """Seconds in which each daemon has to be there."""
@@ -26,31 +26,18 @@ class BoxFailed(QtideError):  # noqa: N818 - what happened
     """A daemon of the box did not start."""
 
 
-def free_ports(number: int) -> tuple[int, ...]:
-    """So many ports of the loopback that nobody listens on."""
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return tuple(each.getsockname()[1] for each in sockets)
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def prepare(layout: Layout, plan: Plan) -> None:
     """Write the folders, the key and the configuration."""
     for folder in layout.folders():
         folder.mkdir(exist_ok=True)
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
-    _write_secret(layout.key, secrets.token_bytes(128))
+    write_whole(layout.key, secrets.token_bytes(128), 0o400)
     layout.conf.write_text(slurm_conf(layout, plan))
     (layout.conf.parent / "gres.conf").write_text(gres_conf(plan))
     if plan.accounting:
-        _write_secret(
-            layout.conf.parent / "slurmdbd.conf", slurmdbd_conf(layout, plan).encode(), 0o600
-        )
+        database = layout.conf.parent / "slurmdbd.conf"
+        write_whole(database, slurmdbd_conf(layout, plan).encode(), SECRET)
 
 
 def start(layout: Layout, plan: Plan) -> None:
@@ -192,12 +179,6 @@ def _all_idle(layout: Layout, plan: Plan) -> bool:
 
 def _owner(layout: Layout) -> str:
     return layout.folder.owner()
-
-
-def _write_secret(file: Path, data: bytes, mode: int = 0o400) -> None:
-    """Nobody else can read it at any moment."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
-        handle.write(data)
 
 
 def _sentence(layout: Layout, name: str, why: str) -> str:

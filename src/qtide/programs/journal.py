@@ -5,7 +5,6 @@ One line a record: a checksum, then JSON. A phase counts as done once its line i
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from qtide.errors import QtideError
+from qtide.system.files import Locked, lock
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Journal:
 
     def _lock(self) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock(self._file)
+        except Locked:
             raise QtideError(
                 f"another driver is at work on {self.path.parent}; wait for it, or end it first"
             ) from None

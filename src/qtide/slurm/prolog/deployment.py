@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
 from pathlib import Path
 
 from qtide.errors import UsageError
+from qtide.system.files import write_whole
 
 OURS = Path(__file__).parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -40,10 +40,8 @@ def announce(folder: Path, url: str, *, ca: str = "", munge_socket: str = "") ->
     old = file.read_text().splitlines() if file.exists() else []
     lines = [f"{key}={value}" for key, value in entries.items() if value]
     lines += [line for line in old if line.partition("=")[0] not in entries]
-    new = file.with_suffix(f".{os.getpid()}")
-    new.write_text("\n".join(lines) + "\n")
-    new.chmod(0o644)
-    new.replace(file)  # at once: a task may start at any moment
+    # at once: a task may start at any moment
+    write_whole(file, ("\n".join(lines) + "\n").encode())
 
 
 def _interpreter() -> str:

@@ -1,0 +1,95 @@
+"""What a job's own past says: durations of tasks, phases that follow, starts of nodes."""
+
+import pytest
+
+from qtide.forecasts.durations import Durations
+from qtide.forecasts.forecast import STARTS, Forecast
+from qtide.forecasts.phases import HORIZON, Need, Phases, Shape
+from tests.forecasts.test_waits import Clock
+
+SCATTER = Shape("classical scatter", 3)
+SOLVE = Shape("quantum bqm", 0, quantum=True)
+SCORE = Shape("classical score", 1)
+
+
+def play(phases: Phases, clock: Clock, *steps: tuple[Shape, float], first: int = 1) -> None:
+    for place, (shape, seconds) in enumerate(steps, first):
+        with phases.during(shape, str(place)):
+            clock.time += seconds
+
+
+def test_a_task_takes_as_long_as_last_time() -> None:
+    clock = Clock()
+    tasks = Durations(clock)
+    tasks.begin("a")
+    clock.time += 4.0
+    tasks.learn("a")
+    tasks.end("a")
+    assert (tasks.last("a"), tasks.last("b"), tasks.remaining()) == (4.0, 0.0, 0.0)
+    tasks.begin("a")
+    clock.time += 1.0
+    assert tasks.remaining() == 3.0
+    clock.time += 9.0
+    assert tasks.remaining() == 0.0  # late, but not before it began
+
+
+def test_a_task_without_a_past_lasts_as_long_again() -> None:
+    clock = Clock()
+    tasks = Durations(clock)
+    tasks.expect(["a", "b"])
+    assert tasks.remaining() == 0.0
+    tasks.begin("a")
+    clock.time += 5.0
+    assert tasks.remaining() == 5.0
+
+
+def test_a_failed_attempt_teaches_nothing() -> None:
+    clock = Clock()
+    tasks = Durations(clock)
+    tasks.begin("a")
+    clock.time += 5.0
+    tasks.end("a")
+    assert tasks.last("a") == 0.0
+
+
+def test_the_phase_that_followed_will_follow_again() -> None:
+    clock = Clock()
+    phases = Phases(clock)
+    play(phases, clock, (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0), (SCATTER, 10.0))
+    assert phases.next_need(SOLVE) == Need(0.0, 1, 3.0)
+    assert phases.next_need(SCATTER) == Need(120.0, 1, 3.0)  # past the quantum phase
+    assert phases.next_need(SCORE) == Need(0.0, 3, 10.0)
+
+
+def test_what_never_happened_is_not_known() -> None:
+    clock = Clock()
+    phases = Phases(clock)
+    assert phases.next_need(SCATTER) is None
+    play(phases, clock, (SCATTER, 1.0), (SOLVE, 1.0))
+    assert phases.next_need(SCATTER) is None  # nothing classical came after it
+
+
+def test_quantum_phases_in_a_circle_are_not_followed_for_ever() -> None:
+    clock = Clock()
+    phases = Phases(clock)
+    play(phases, clock, *[(SOLVE, 1.0)] * (HORIZON + 2))
+    assert phases.next_need(SOLVE) is None
+
+
+def test_branches_that_run_together_do_not_follow_each_other() -> None:
+    clock = Clock()
+    phases = Phases(clock)
+    with phases.during(SCATTER, "1.1.1"), phases.during(SOLVE, "1.2.1"):
+        clock.time += 1.0
+    with phases.during(SCORE, "1.1.2"):
+        clock.time += 1.0
+    assert phases.next_need(SCATTER) == Need(0.0, 1, 1.0)
+    assert phases.next_need(SOLVE) is None
+
+
+def test_getting_nodes_takes_the_wait_and_the_start() -> None:
+    forecast = Forecast(Clock(), lambda nodes: 10.0 * nodes)
+    assert forecast.lead(2) == 20.0
+    for seconds in (9.0, *[1.0, 3.0] * (STARTS // 2)):
+        forecast.node_started(seconds)
+    assert forecast.lead(2) == pytest.approx(22.0)

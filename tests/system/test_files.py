@@ -1,0 +1,83 @@
+"""Files that others rely on: whole or not at all, secret from the first byte, locked by one."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qtide.system.files import SECRET, Locked, lock, write_whole
+from qtide.system.paths import config_folder, state_folder
+from qtide.system.ports import free_ports
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    write_whole(file, b"old")
+    with file.open("rb") as reader:
+        write_whole(file, b"the new content")
+        assert reader.read() == b"old"  # whoever has opened it reads on
+    assert file.read_bytes() == b"the new content"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_secret_is_for_its_owner_alone_whatever_the_mask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_whole(tmp_path / "secret", b"s", SECRET)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole(tmp_path / "file", b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "file", b"new")
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_lock_is_for_one_process_and_goes_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    code = (
+        "import os, sys; from qtide.system.files import lock\n"
+        "lock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)); print('held', flush=True); input()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        handle = os.open(file, os.O_RDWR)
+        with pytest.raises(Locked):
+            lock(handle)
+        with pytest.raises(Locked):
+            lock(handle, shared=True)
+    finally:
+        other.kill()
+        other.wait()
+    lock(handle)
+    os.close(handle)
+
+
+def test_folders_follow_the_users_wishes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert state_folder() == tmp_path / "state" / "qtide"
+    assert config_folder() == Path.home() / ".config" / "qtide"
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(20))) == 20
