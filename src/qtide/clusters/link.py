@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Link:
         header: Header = {
             "ticket": ticket,
             "values": str(values.folder.absolute()),
-            "path": [str(Path(place).absolute()) for place in sys.path],
+            "path": _search_path(tuple(sys.path)),
             "file": packed.file,
             "buffers": packed.buffers,
         }
@@ -115,6 +116,12 @@ class Link:
             except Exception as unreadable:
                 error = unreadable
         self.node.deliver(header["ticket"], result, error)
+
+
+@lru_cache(maxsize=4)
+def _search_path(places: tuple[str, ...]) -> list[str]:
+    """Where a node looks for modules: where we do, whatever folder it works in."""
+    return [str(Path(place).absolute()) for place in places]
 
 
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:

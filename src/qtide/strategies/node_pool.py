@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
@@ -13,19 +12,11 @@ from qtide.errors import NotEnoughNodes, QtideError
 from qtide.forecasts.forecast import Forecast
 from qtide.jobs.job import Job
 from qtide.programs.phase import Classical, Task
+from qtide.strategies.task_queue import TaskQueue, Waiting
 from qtide.world.world import Future, World
 
 TRIES = 4
 """How often a task is started before it counts as what kills its nodes."""
-
-
-@dataclass(eq=False)
-class Waiting:
-    """A task that needs so many nodes at once."""
-
-    nodes: int
-    granted: Future[list[Node]]
-    regroup: Future[None] | None = None
 
 
 class NodePool:
@@ -53,7 +44,7 @@ class NodePool:
         self.on_starving: Callable[[], None] = lambda: None
         self.idle: deque[Node] = deque()
         self._home: dict[Node, Allocation] = {}
-        self._waiting: deque[Waiting] = deque()
+        self._waiting = TaskQueue()
         self.coming = 0
         """How many nodes were asked for and are not here yet."""
         self._regrouping = 0
@@ -79,7 +70,8 @@ class NodePool:
         """The results of a phase's tasks."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
-        self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
+        label = phase.label  # once: it looks at every task
+        self.forecast.tasks.expect((label, n) for n in range(len(phase.tasks)))
         self.load += phase.nodes
         self.singles += sum(task.nodes == 1 for task in phase.tasks)
         return self._run(phase, key)
@@ -143,7 +135,7 @@ class NodePool:
     def give_up(self, error: Exception) -> None:
         """A node will not come: if no other is here or to come, whoever waits hears so."""
         if not self._home and not self.coming:
-            for waiting in list(self._waiting):
+            for waiting in self._waiting.everybody():
                 self._refuse(waiting, error)
 
     async def _run(self, phase: Classical, key: str) -> list[Any]:
@@ -173,8 +165,7 @@ class NodePool:
         self.forecast.tasks.begin(place)
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
         try:
-            pairs = zip(nodes, works, strict=True)
-            results = await self.world.all_of([node.run(work) for node, work in pairs])
+            results = await self._perform(nodes, works)
             self.forecast.tasks.learn(place)
         finally:
             for node in nodes:
@@ -182,10 +173,16 @@ class NodePool:
                     self._offer(node)
         return results if task.nodes > 1 else results[0]
 
+    async def _perform(self, nodes: list[Node], works: list[Work]) -> list[Any]:
+        if len(nodes) == 1:  # no further task of the world for what is most common
+            return [await nodes[0].run(works[0])]
+        pairs = zip(nodes, works, strict=True)
+        return await self.world.all_of([node.run(work) for node, work in pairs])
+
     async def _take(self, nodes: int) -> list[Node]:
         self._refuse_if_hopeless(nodes)
         waiting = Waiting(nodes, self.world.future())
-        self._waiting.append(waiting)
+        self._waiting.add(waiting)
         self._match()
         self._see_to_waiting()
         try:
@@ -202,9 +199,11 @@ class NodePool:
 
     def _see_to_waiting(self) -> None:
         """Let those regroup who wait for more than is held, or for nothing that comes."""
-        for each in self._waiting:
-            short = each.nodes > self.size and (each.nodes > 1 or not self.coming)
-            if short and (each.regroup is None or each.regroup.done()):
+        short = [each for each in self._waiting.wide() if each.nodes > self.size]
+        if not self.size and not self.coming:
+            short += self._waiting.singles(self.most)
+        for each in short:
+            if each.regroup is None or each.regroup.done():
                 each.regroup = self.start(self._regroup(each))
 
     async def _regroup(self, waiting: Waiting) -> None:
@@ -237,8 +236,8 @@ class NodePool:
             self.on_idle(node)
 
     def _match(self) -> None:
-        while self._waiting and len(self.idle) >= self._waiting[0].nodes:
-            first = self._waiting.popleft()
+        while (first := self._waiting.first) and len(self.idle) >= first.nodes:
+            self._waiting.remove(first)
             first.granted.set_result([self.idle.popleft() for _ in range(first.nodes)])
 
     def _release(self, allocation: Allocation) -> Future[Any]:
@@ -271,7 +270,7 @@ class NodePool:
         return forget
 
     def _refuse_hopeless_ones(self) -> None:
-        for waiting in list(self._waiting):
+        for waiting in self._waiting.everybody():
             if waiting.nodes > self.cluster.size:
                 self._refuse(waiting, self._hopeless(waiting.nodes))
 
