@@ -34,10 +34,11 @@ class Bench:
         fails: Callable[[int], bool] = lambda _: False,
         seed: int | None = None,
         profile: Profile = INSTANT,
+        unusable: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.folder = folder
         self.world = VirtualWorld(seed)
-        self.cluster = SimulatedCluster(self.world, nodes, delays, losses)
+        self.cluster = SimulatedCluster(self.world, nodes, delays, losses, unusable=unusable)
         self.qpu = EmulatedQpu(self.world, Annealer(), profile, slots, fails)
         self.jobs: list[Job] = []
 

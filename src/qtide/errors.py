@@ -17,5 +17,11 @@ class NotEnoughNodes(UsageError):  # noqa: N818 - says what is wrong
     """More nodes were asked for than can be had."""
 
 
+class NodeUnusable(NotEnoughNodes):
+    """A node was granted, but no agent would start on it."""
+
+    exit_code = 1
+
+
 class PhaseError(Exception):
     """A phase could not be run; the program may catch this and go on without."""

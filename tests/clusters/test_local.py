@@ -16,6 +16,7 @@ from qtide import classical, task
 from qtide.clusters.cluster import Allocation, NodeLost, Work
 from qtide.clusters.link import SILENCE, TaskFailed
 from qtide.clusters.local import Limits, LocalCluster
+from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
@@ -271,3 +272,21 @@ def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:
         return results
 
     assert play(tmp_path, main, nodes=2) == [[(0, 2), (1, 2)]]
+
+
+def test_an_agent_that_cannot_start_is_tried_elsewhere_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHOME", str(tmp_path / "nowhere"))  # no Python starts with that
+
+    async def main() -> None:
+        world = RealWorld()
+        cluster = LocalCluster(world, 2, log=tmp_path / "agents.log")
+        job = Job("job", Ledger("job", world.now), Values(tmp_path / "values"))
+        try:
+            await cluster.request(job, 1)
+        finally:
+            await cluster.close()
+
+    with pytest.raises(NodeUnusable, match=r"the agent of node n. did not start; see .*agents.log"):
+        asyncio.run(asyncio.wait_for(main(), 60))

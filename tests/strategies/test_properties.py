@@ -37,6 +37,8 @@ class Faults:
     losses: list[Loss] = field(default_factory=list)
     failing: frozenset[int] = frozenset()
     delays: Delays = field(default_factory=Delays)
+    unusable: frozenset[int] = frozenset()
+    """Which starts of agents fail."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def faults(draw: st.DrawFn, nodes: int) -> Faults:
         draw(st.lists(loss, max_size=3)),
         draw(st.frozensets(st.integers(1, 6), max_size=2)),
         Delays(draw(delays), draw(delays), draw(delays)),
+        draw(st.frozensets(st.integers(1, 12), max_size=8)),
     )
 
 
@@ -110,13 +113,19 @@ def play(
 ) -> tuple[list[Outcome], SimulatedCluster]:
     """Let the jobs run at once; TimeoutError if their driver is to die at `until`."""
     world = VirtualWorld(case.seed)
-    cluster = SimulatedCluster(world, case.nodes, faults.delays, faults.losses)
+    cluster = SimulatedCluster(
+        world,
+        case.nodes,
+        faults.delays,
+        faults.losses,
+        unusable=faults.unusable.__contains__,
+    )
     qpu = EmulatedQpu(world, Annealer(), INSTANT, case.slots, faults.failing.__contains__)
-    ground = Site(world, cluster, qpu)
+    site = Site(world, cluster, qpu)
     GRAVEYARD.append(world)
 
     async def main() -> list[Outcome]:
-        outcomes = await world.all_of([drive(run, ground, lambda *_: None) for run in runs])
+        outcomes = await world.all_of([drive(run, site, lambda *_: None) for run in runs])
         await cluster.close()
         return outcomes
 

@@ -46,6 +46,7 @@ async def play(
             finally:
                 await performer.close()
     finally:
+        program.close()
         journal.close()
 
 
@@ -189,3 +190,18 @@ def test_a_payload_is_tried_again_when_the_qpu_fails(tmp_path: Path) -> None:
 
     assert bench.run(play(bench.assignment(nodes=1), "workflow", once())) == "answer"
     assert bench.world.now() == 30
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_agents_that_never_start_fail_the_run_with_a_sentence(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, unusable=lambda _: True)
+    with pytest.raises(NotEnoughNodes, match=r"the agent of node n. did not start"):
+        bench.run(play(bench.assignment(), name, loop(10, 2)))
+    assert bench.cluster.granted == {}
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_an_agent_that_does_not_start_is_replaced(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, unusable=lambda number: number in (1, 4))
+    bench.run(play(bench.assignment(), name, loop(10, 2)))
+    assert check(bench.intervals(), 3, 1) == []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from qtide.errors import PhaseError
+from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
 from qtide.world.world import Future, World
 
@@ -40,6 +40,10 @@ class Task(Protocol):
     @property
     def nodes(self) -> int:
         """On how many nodes at the same time (SPMD)."""
+
+
+TRIES = 3
+"""How often nodes are asked for whose agents do not start."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,10 @@ class Allocation(ABC):
         return taken
 
     @abstractmethod
+    async def ready(self) -> None:
+        """Return when all nodes can take a task; NodeUnusable if one never will."""
+
+    @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back; twice does no harm."""
 
@@ -171,12 +179,26 @@ class Cluster(ABC):
     size: int
 
     async def request(self, job: Job, nodes: int, **terms: Any) -> Allocation:
-        """Wait for nodes that are ready to work; the terms are those of `Request`."""
-        return await self.grant(Request(job, nodes, **terms))
+        """Wait for nodes that are ready to work; the terms are those of `Request`.
+
+        If an agent does not start, the nodes go back, and others are asked for.
+        """
+        wanted = Request(job, nodes, **terms)
+        for left in reversed(range(TRIES)):
+            allocation = await self.grant(wanted)
+            try:
+                await allocation.ready()
+            except BaseException as error:
+                await allocation.release()
+                if not (isinstance(error, NodeUnusable) and left):
+                    raise
+            else:
+                break
+        return allocation
 
     @abstractmethod
     async def grant(self, request: Request) -> Allocation:
-        """Wait for nodes that are ready to work."""
+        """Wait for nodes."""
 
     @abstractmethod
     def expected_wait(self, nodes: int) -> float:

@@ -37,6 +37,11 @@ class FifoAllocation(Allocation):
         self._spans = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
         self._release: Future[None] | None = None
 
+    async def ready(self) -> None:
+        """All nodes at the same time."""
+        cluster = self._cluster
+        await cluster.world.all_of([cluster.ready(node) for node in self.nodes])
+
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:
@@ -62,19 +67,13 @@ class FifoCluster(Cluster):
         self._waits = Waits(world.now)
         self._watched: set[CoAllocatable] = set()
 
-    async def grant(self, request: Request) -> Allocation:
-        """Stand in the queue, then wait until the nodes are ready."""
+    async def grant(self, request: Request) -> FifoAllocation:
+        """Stand in the queue."""
         self._refuse_if_hopeless(request)
         self._watch(request.co_allocate)
         span = request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
         with span, self._waits.standing():
-            allocation = await self._stand(request)
-        try:
-            await self.world.all_of([self.ready(node) for node in allocation.nodes])
-        except BaseException:
-            await allocation.release()
-            raise
-        return allocation
+            return await self._stand(request)
 
     def expected_wait(self, nodes: int) -> float:
         """None while there are enough free nodes; otherwise as the forecast says."""

@@ -16,7 +16,7 @@ from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.link import SILENCE, AgentFailed, Link, supervisor_terms
 from qtide.clusters.pretend import SCALE
-from qtide.errors import QtideError, UsageError
+from qtide.errors import NodeUnusable, UsageError
 from qtide.options import Option
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
@@ -100,7 +100,7 @@ class LocalCluster(FifoCluster):
             await agent.child.kill()
             if isinstance(error, AgentFailed):
                 where = f"; see {self._log.name}" if self._log else ""
-                raise QtideError(f"the agent of node {name} did not start{where}") from error
+                raise NodeUnusable(f"the agent of node {name} did not start{where}") from error
             raise
         return agent
 

@@ -11,6 +11,7 @@ from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
+from qtide.errors import NodeUnusable
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
@@ -48,16 +49,23 @@ class SimulatedCluster(FifoCluster):
         delays: Delays = Delays(),  # noqa: B008 - frozen
         losses: Sequence[Loss] = (),
         seconds: Callable[[Work, float], float] = lambda _, pretended: pretended,
+        unusable: Callable[[int], bool] = lambda _: False,
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
         self._delays = delays
         self._seconds = seconds
+        self._unusable = unusable
+        self._starts = 0
         self._dead: dict[str, Loss] = {}
         self._faults = [world.start(self._strike(loss)) for loss in losses]
 
     async def ready(self, node: Node) -> None:
-        """After the grant's and the start's delays."""
+        """After the grant's and the start's delays; the agents of some starts never answer."""
+        self._starts += 1
+        number = self._starts
         await self.world.sleep(self._delays.grant + self._delays.start)
+        if self._unusable(number):
+            raise NodeUnusable(f"the agent of node {node.name} did not start")
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Call the task; the answer comes after the time that it pretended to work."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from qtide.clusters.cluster import Allocation, Node, Work
 from qtide.clusters.link import AgentFailed, Link
-from qtide.errors import NotEnoughNodes
+from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
 from qtide.slurm.companion import Companion
 from qtide.system.child import Child
@@ -17,21 +17,18 @@ Start = Callable[[Companion, str], Awaitable[Child]]
 """Starts the agent of a node of a companion."""
 
 
-class NodeUnusable(NotEnoughNodes):
-    """An agent did not start on its node, which is none for us then."""
-
-    exit_code = 1
-
-
 class SlurmAllocation(Allocation):
     """A companion, or nothing at all where a request could do without."""
 
-    def __init__(self, world: World, job: Job, companion: Companion | None, silence: float) -> None:
+    def __init__(
+        self, world: World, job: Job, companion: Companion | None, start: Start, silence: float
+    ) -> None:
         names = companion.nodes if companion else []
         nodes = [Node(name, world, self._send) for name in names]
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
+        self._start_agent = start
         self._silence = silence
         self._links: dict[str, Link] = {}
         self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
@@ -43,9 +40,9 @@ class SlurmAllocation(Allocation):
         self._co_allocated = taken
         return taken is not None
 
-    async def ready(self, start: Start) -> None:
+    async def ready(self) -> None:
         """Start all agents, and return when each has answered."""
-        await self._world.all_of([self._start(node, start) for node in self.nodes])
+        await self._world.all_of([self._start(node) for node in self.nodes])
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
@@ -63,9 +60,9 @@ class SlurmAllocation(Allocation):
     def _send(self, node: Node, ticket: int, work: Work) -> None:
         self._links[node.name].send(ticket, work)
 
-    async def _start(self, node: Node, start: Start) -> None:
+    async def _start(self, node: Node) -> None:
         assert self._companion is not None
-        link = Link(await start(self._companion, node.name), self._silence)
+        link = Link(await self._start_agent(self._companion, node.name), self._silence)
         self._links[node.name] = link
         try:
             await link.greet()

@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from qtide.clusters.cluster import Allocation, Cluster, CoAllocatable, Request
+from qtide.clusters.cluster import Cluster, CoAllocatable, Request
 from qtide.clusters.pretend import SCALE
 from qtide.errors import NotEnoughNodes
 from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Qpu
-from qtide.slurm.allocation import NodeUnusable, SlurmAllocation
+from qtide.slurm.allocation import SlurmAllocation
 from qtide.slurm.commands import Slurm, SlurmFailed
 from qtide.slurm.companion import Companion
 from qtide.slurm.leases import SlurmSlots
@@ -32,8 +32,6 @@ from qtide.slurm.signal import Signal
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
 
-TRIES = 3
-"""How often nodes are asked for whose agents do not start."""
 BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
 """Seconds after which nodes that need something co-allocated are tried again, if nobody says that
 it is free."""
@@ -74,21 +72,11 @@ class SlurmCluster(Cluster):
         await reap(slurm)
         return SlurmCluster(world, slurm, size, options, log)
 
-    async def grant(self, request: Request) -> Allocation:
-        """A companion in Slurm's queue, then an agent on each of its nodes."""
+    async def grant(self, request: Request) -> SlurmAllocation:
+        """A companion in Slurm's queue."""
         self._refuse_if_hopeless(request)
         await self._reap_once(request.job)
-        for left in reversed(range(TRIES)):
-            allocation = await self._granted(request)
-            try:
-                await allocation.ready(self._start_agent)
-            except BaseException as error:
-                await allocation.release()
-                if not (isinstance(error, NodeUnusable) and left):
-                    raise
-            else:
-                break
-        return allocation
+        return await self._granted(request)
 
     def expected_wait(self, nodes: int) -> float:
         """As long as those who wait now should, or as the last ones did.
@@ -164,7 +152,8 @@ class SlurmCluster(Cluster):
             pause = min(2 * pause, BACKOFF_MOST)
 
     def _allocation(self, job: Job, companion: Companion | None) -> SlurmAllocation:
-        allocation = SlurmAllocation(self.world, job, companion, self._options.silence)
+        start, silence = self._start_agent, self._options.silence
+        allocation = SlurmAllocation(self.world, job, companion, start, silence)
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
 

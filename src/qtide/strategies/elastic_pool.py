@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node
-from qtide.errors import NotEnoughNodes, UsageError
+from qtide.errors import QtideError, UsageError
 from qtide.options import Option
 from qtide.strategies.node_pool import NodePool
 from qtide.world.world import Future
@@ -111,7 +111,7 @@ class ElasticPool(NodePool):
         self.coming -= 1
         try:
             allocation = await self.fetch(1)
-        except NotEnoughNodes as error:
+        except QtideError as error:
             self.give_up(error)
             return
         self.forecast.node_started(self.world.now() - allocation.granted)

@@ -119,7 +119,7 @@ class NodePool:
         """Ask for a node in place of a lost one."""
         try:
             self.join(await self.fetch(1))
-        except NotEnoughNodes as error:
+        except QtideError as error:
             self.give_up(error)
 
     async def fetch(self, nodes: int) -> Allocation:
