@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from qtide.service.store import connect
 from qtide.strategies import STRATEGIES
 from qtide.testing.service import LocalService
+from tests.service.serving import wait_until
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]
@@ -64,9 +64,7 @@ def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
     driver = subprocess.Popen(
         words(tmp_path, service), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    limit = time.monotonic() + 60
-    while len(rows(service)) < 3 and time.monotonic() < limit:
-        time.sleep(0.005)
+    wait_until(lambda: len(rows(service)) >= 3)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     command = [*QTIDE, "resume", "it", "--runs", str(tmp_path / "runs"), "--json"]
@@ -80,11 +78,8 @@ def test_a_run_goes_on_when_the_service_is_killed_under_it(
     driver = subprocess.Popen(
         words(tmp_path, service), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    limit = time.monotonic() + 60
-    while len(rows(service)) < 2 and time.monotonic() < limit:
-        time.sleep(0.005)
+    wait_until(lambda: len(rows(service)) >= 2)
     service.kill()
-    time.sleep(0.5)
     service.start()
     out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
