@@ -82,6 +82,7 @@ def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
         network.mend("c1")
 
     stage.play(scene, Options(silence=SILENCE))
+    stage.slurm("scontrol", "reconfigure")  # nodes register anew: otherwise it takes two minutes
     assert until(lambda: stage.slurm("squeue", "-h") == "", limit=SLURMD_TIMEOUT)
 
 
