@@ -57,8 +57,14 @@ def die_before_a_child() -> None:
     time.sleep(600)
 
 
-def sleep(seconds: float) -> None:
-    time.sleep(seconds)
+def wait(begun: str, go: str) -> str:
+    """Say that it has begun, and end once that is allowed."""
+    open(begun, "w").close()  # noqa: PTH123 - imports nothing
+    for _ in range(6000):
+        if os.path.exists(go):  # noqa: PTH110 - imports nothing
+            break
+        time.sleep(0.01)
+    return go
 
 
 def hold_lock(seconds: int) -> int:

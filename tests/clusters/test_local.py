@@ -36,6 +36,16 @@ class Lab:
         self.cluster = cluster
         self.job = Job("job", Ledger("job", world.now), Values(folder / "values"))
         self.allocation: Allocation
+        self.go = folder / "go"
+        """Allows the task that `begin` has started to end."""
+        self._begun = folder / "begun"
+
+    async def begin(self) -> asyncio.Future[Any]:
+        """A task that is at work; the limit is that of `play`."""
+        work = asyncio.ensure_future(self.run(task(remote.wait, str(self._begun), str(self.go))))
+        while not self._begun.exists():
+            await asyncio.sleep(0.01)
+        return work
 
     async def run(self, work: Task, node: int = 0) -> Any:
         return await self.allocation.nodes[node].run(Work(self.job, work, "1"))
@@ -150,8 +160,7 @@ def test_what_a_task_prints_goes_to_the_log(tmp_path: Path) -> None:
 
 def test_a_killed_agent_is_a_lost_node(tmp_path: Path) -> None:
     async def main(lab: Lab) -> None:
-        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
-        await asyncio.sleep(0.2)
+        work = await lab.begin()
         os.kill(lab.cluster.pids()["n1"], signal.SIGKILL)
         await work
 
@@ -169,15 +178,14 @@ def test_an_agent_that_dies_before_its_children_is_a_lost_node(tmp_path: Path) -
 
 def test_a_task_that_holds_pythons_lock_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
     async def main(lab: Lab) -> int:
-        return int(await lab.run(task(remote.hold_lock, 10)))
+        return int(await lab.run(task(remote.hold_lock, 5)))
 
-    assert play(tmp_path, main, silence=4.0) == 10
+    assert play(tmp_path, main, silence=3.0) == 5
 
 
 def test_an_agent_that_says_nothing_is_a_lost_node(tmp_path: Path) -> None:
     async def main(lab: Lab) -> float:
-        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
-        await asyncio.sleep(0.2)
+        work = await lab.begin()
         os.killpg(lab.cluster.pids()["n1"], signal.SIGSTOP)
         with pytest.raises(NodeLost, match=r"did not answer for 2 s"):
             await work
@@ -215,13 +223,13 @@ def test_a_task_that_always_kills_its_agent_is_given_up(tmp_path: Path) -> None:
 def test_an_answer_after_the_node_was_given_up_is_refused(tmp_path: Path) -> None:
     async def main(lab: Lab) -> tuple[int, float]:
         node = lab.allocation.nodes[0]
-        work = asyncio.ensure_future(lab.run(task(remote.sleep, 2.0)))
-        await asyncio.sleep(0.1)
+        work = await lab.begin()
         node.lose("was cut off")
         with pytest.raises(NodeLost, match="was cut off"):
             await work
+        lab.go.touch()
         while not node.refused:  # the limit is that of `play`
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
         return node.refused, await _fresh(lab)
 
     assert play(tmp_path, main) == (1, 3)
@@ -236,8 +244,7 @@ async def _fresh(lab: Lab) -> float:
 
 def test_a_node_given_back_while_it_works_gets_a_new_agent(tmp_path: Path) -> None:
     async def main(lab: Lab) -> tuple[bool, float]:
-        work = asyncio.ensure_future(lab.run(task(remote.sleep, 60)))
-        await asyncio.sleep(0.2)
+        work = await lab.begin()
         old = lab.cluster.pids()["n1"]
         result = await _fresh(lab)
         with pytest.raises(NodeLost):

@@ -14,7 +14,7 @@ from qtide.errors import UsageError
 from qtide.payloads.formats.iqm import IqmBatch
 from qtide.payloads.shots import Shots
 from qtide.testing.service import LocalService
-from tests.service.apis.environments import python_with
+from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
         yield started
 
 
-@pytest.fixture(scope="module", params=["33.0.5", "35.0.3", "36.0.0"])
+@pytest.fixture(scope="module", params=IQM_CLIENTS)
 def seen(request: pytest.FixtureRequest, server: LocalService) -> Any:
     """What came of the program, with a version of IQM's client."""
     python = python_with(f"iqm-client[qiskit]=={request.param}")

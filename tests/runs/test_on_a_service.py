@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from qtide.service.store import connect
 from qtide.strategies.strategy import STRATEGIES
 from qtide.testing.service import LocalService
+from tests.service.serving import wait_until
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]
@@ -25,17 +26,23 @@ ROUNDS = 5
 EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[LocalService]:
-    folder = tmp_path / "service"
-    folder.mkdir()
-    with LocalService(folder, DEVICES, 'anonymous = true\noperators = ["anonymous"]') as served:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    """One for all: each run has a name of its own."""
+    head = 'anonymous = true\noperators = ["anonymous"]'
+    with LocalService(tmp_path_factory.mktemp("service"), DEVICES, head) as served:
         yield served
 
 
-def words(folder: Path, service: LocalService, *more: str) -> list[str]:
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A run's name that no other test has."""
+    return re.sub(r"\W+", "-", request.node.name).strip("-")
+
+
+def words(folder: Path, service: LocalService, name: str, *more: str) -> list[str]:
     program = ["run", f"{PROGRAMS}:squares", str(folder), "--rounds", str(ROUNDS)]
-    where = ["--runs", str(folder / "runs"), "--name", "it", "--cluster", "local:2"]
+    where = ["--runs", str(folder / "runs"), "--name", name, "--cluster", "local:2"]
     return [*QTIDE, *program, *where, "--qpu", f"{service.url}/dev", "--json", *more]
 
 
@@ -50,64 +57,68 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_every_strategy_gives_the_same_result(
-    tmp_path: Path, service: LocalService, strategy: str
+    tmp_path: Path, service: LocalService, name: str, strategy: str
 ) -> None:
-    result = said(run(words(tmp_path, service, "--strategy", strategy)))
+    result = said(run(words(tmp_path, service, name, "--strategy", strategy)))
     assert result["value"] == EXPECTED
-    assert result["metrics"]["qpu_busy"] == pytest.approx(ROUNDS * 0.05, abs=0.2)
-    assert [row["state"] for row in rows(service)] == ["done"] * ROUNDS
+    used = [seconds for _, seconds in tasks(service, name)]
+    assert result["metrics"]["qpu_busy"] == pytest.approx(sum(used), abs=1e-3)
+    assert all(seconds >= 0.05 - 1e-3 for seconds in used)
+    assert states(service, name) == ["done"] * ROUNDS
 
 
 def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
-    tmp_path: Path, service: LocalService
+    tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
-        words(tmp_path, service), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words(tmp_path, service, name), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    limit = time.monotonic() + 60
-    while len(rows(service)) < 3 and time.monotonic() < limit:
-        time.sleep(0.005)
+    wait_until(lambda: len(states(service, name)) >= 3)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
-    command = [*QTIDE, "resume", "it", "--runs", str(tmp_path / "runs"), "--json"]
+    command = [*QTIDE, "resume", name, "--runs", str(tmp_path / "runs"), "--json"]
     assert said(run(command))["value"] == EXPECTED
-    assert [row["state"] for row in rows(service)] == ["done"] * ROUNDS
+    assert states(service, name) == ["done"] * ROUNDS
 
 
 def test_a_run_goes_on_when_the_service_is_killed_under_it(
-    tmp_path: Path, service: LocalService
+    tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
-        words(tmp_path, service), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        words(tmp_path, service, name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    limit = time.monotonic() + 60
-    while len(rows(service)) < 2 and time.monotonic() < limit:
-        time.sleep(0.005)
+    wait_until(lambda: len(states(service, name)) >= 2)
     service.kill()
-    time.sleep(0.5)
     service.start()
     out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
     assert json.loads(out)["value"] == EXPECTED
-    assert [row["state"] for row in rows(service)] == ["done"] * ROUNDS
+    assert states(service, name) == ["done"] * ROUNDS
 
 
 def test_what_the_service_has_not_is_said_before_the_run_begins(
-    tmp_path: Path, service: LocalService
+    tmp_path: Path, service: LocalService, name: str
 ) -> None:
     for url, sentence in (
         (f"{service.url}/nowhere", "has no device 'nowhere'; it has: dev, annealer"),
         ("http://127.0.0.1:9/dev", "does not answer"),
     ):
-        done = run([*words(tmp_path, service), "--name", "other", "--qpu", url])
+        done = run([*words(tmp_path, service, name), "--name", "other", "--qpu", url])
         assert done.returncode in (1, 2)
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def rows(service: LocalService) -> list[dict[str, Any]]:
+def states(service: LocalService, name: str) -> list[str]:
+    """Of the tasks of a run."""
+    return [state for state, _ in tasks(service, name)]
+
+
+def tasks(service: LocalService, name: str) -> list[tuple[str, float]]:
+    """The state of each task of a run, and the seconds that it had the device."""
     store = connect(service.state / "store.sqlite")
     try:
-        return [dict(row) for row in store.execute("SELECT state, attempts FROM tasks")]
+        found = store.execute("SELECT state, used FROM tasks WHERE name = ?", (name,))
+        return [(row["state"], row["used"]) for row in found]
     finally:
         store.close()

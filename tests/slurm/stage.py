@@ -73,6 +73,11 @@ class Stage:
         """The jobs that Slurm runs."""
         return [int(n) for n in self.slurm("squeue", "-h", "-t", "R", "-o", "%i").split()]
 
+    async def pending(self) -> None:
+        """Wait until a job stands in Slurm's queue; the limit is that of `play`."""
+        while not self.slurm("squeue", "-h", "-t", "PD", "-o", "%i"):
+            await self.world.sleep(0.05)
+
     def idle(self, partition: str = "compute") -> int:
         """How many nodes are idle, and have nothing left to clean up, as Slurm sees it."""
         lines = self.slurm("sinfo", "-h", "-N", "-p", partition, "-o", "%T").split()

@@ -98,9 +98,11 @@ def test_a_request_that_needs_all_waits_for_all(stage: Stage) -> None:
         job = stage.job()
         first = await cluster.request(job, 1)
         second = cluster.world.start(cluster.request(job, 3, least=3, patience=0.0))
-        await cluster.world.sleep(1.5)
+        await stage.pending()
+        while cluster.expected_wait(3) < 1.0:  # the limit is that of `play`
+            await cluster.world.sleep(0.05)
         assert not second.done()
-        assert 1.0 < cluster.expected_wait(3) < 60  # not until the time limit of the first
+        assert cluster.expected_wait(3) < 60  # not until the time limit of the first
         await first.release()
         size = len((await second).nodes)
         assert cluster.expected_wait(3) > 0
@@ -116,8 +118,7 @@ def test_a_request_that_is_cancelled_leaves_the_queue(stage: Stage) -> None:
         job = stage.job()
         await cluster.request(job, 3)
         waiting = cluster.world.start(cluster.request(job, 1))
-        await cluster.world.sleep(0.3)
-        assert stage.slurm("squeue", "-h", "-t", "PD", "-o", "%i")
+        await stage.pending()
         await cluster.world.cancel([waiting])
         return stage.slurm("squeue", "-h", "-t", "PD", "-o", "%i")
 

@@ -116,8 +116,10 @@ def test_who_waits_for_a_node_hears_of_its_loss(stage: Stage) -> None:
     async def scene(cluster: SlurmCluster) -> None:
         job = stage.job()
         allocation = await cluster.request(job, 1)
-        work = cluster.world.start(run(allocation.nodes[0], job, time.sleep, 600))
-        await cluster.world.sleep(0.2)
+        marker = stage.folder / "begun"
+        work = cluster.world.start(run(allocation.nodes[0], job, once, str(marker)))
+        while not marker.exists():  # the limit is that of `play`
+            await cluster.world.sleep(0.05)
         stage.slurm("scancel", *map(str, stage.running()))
         await work
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,12 @@ def lanes(job: Job, what: str) -> list[str]:
     return [span.lane for span in job.ledger.intervals() if span.what == what]
 
 
+async def lost(cluster: SlurmCluster, lease: Any) -> None:
+    """Wait until the driver knows that a lease is gone; the limit is that of `play`."""
+    while not lease._slot._lost.done():
+        await cluster.world.sleep(0.05)
+
+
 @pytest.mark.parametrize("qpu_by", ["gres", "licence"])
 def test_a_lease_is_a_job_that_slurm_admits(stage: Stage, qpu_by: str) -> None:
     first, third = stage.job("first"), stage.job("third")
@@ -70,7 +77,7 @@ def test_a_lease_is_a_job_that_slurm_admits(stage: Stage, qpu_by: str) -> None:
         one, _ = await qpu.lease(first), await qpu.lease(stage.job("second"))
         assert names(stage) == [qpu_name(first), qpu_name(stage.job("second"))]
         waiting = cluster.world.start(qpu.lease(third))
-        await cluster.world.sleep(0.5)
+        await stage.pending()
         assert not waiting.done()
         one.release()
         two = await waiting
@@ -87,7 +94,7 @@ def test_who_no_longer_wants_a_lease_leaves_the_queue(stage: Stage) -> None:
         qpu = admitted(cluster)
         leases = [await qpu.lease(stage.job()) for _ in range(2)]
         waiting = cluster.world.start(qpu.lease(stage.job()))
-        await cluster.world.sleep(0.3)
+        await stage.pending()
         await cluster.world.cancel([waiting])
         assert stage.slurm("squeue", "-h", "-t", "PD") == ""
         for lease in leases:
@@ -104,7 +111,7 @@ def test_nodes_and_a_qpu_are_one_heterogeneous_job(stage: Stage, qpu_by: str) ->
         qpu = admitted(cluster)
         others = [await qpu.lease(stage.job(f"other-{n}")) for n in range(2)]
         asked = cluster.world.start(cluster.request(job, 2, co_allocate=qpu))
-        await cluster.world.sleep(1.5)
+        await stage.pending()
         assert not asked.done()
         assert names(stage, "compute") == []  # whoever waits for a QPU holds no nodes
         others[0].release()
@@ -132,9 +139,8 @@ def test_a_lease_that_slurm_takes_away_is_asked_for_again(stage: Stage) -> None:
         lease = await admitted(cluster).lease(job)
         before = stage.running()
         stage.slurm("scancel", *map(str, before))
-        while lanes(job, "held") != ["vqpu/0"]:
-            await cluster.world.sleep(0.05)
-        await cluster.world.sleep(0.2)
+        await lost(cluster, lease)
+        assert lanes(job, "held") == ["vqpu/0"]
         await lease.run(PAYLOAD, None, 0)
         assert len(stage.running()) == 1 and stage.running() != before
         lease.release()
@@ -149,7 +155,7 @@ def test_the_qpu_of_nodes_that_are_gone_is_asked_for_again(stage: Stage) -> None
         lease: Lease = both.take_co_allocated()
         await both.release()
         assert names(stage) == []
-        await cluster.world.sleep(0.2)
+        await lost(cluster, lease)
         await lease.run(PAYLOAD, None, 0)
         assert len(names(stage)) == 1
         lease.release()

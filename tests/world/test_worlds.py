@@ -64,7 +64,7 @@ def test_all_of_waits_for_all_and_raises_by_position(make: Make) -> None:
 @Worlds
 def test_first_of_returns_the_first_to_end(make: Make) -> None:
     async def main(world: World) -> Any:
-        works = [world.start(after(world, 9, "slow")), world.start(after(world, 1, "fast"))]
+        works = [world.start(after(world, 1000, "slow")), world.start(after(world, 1, "fast"))]
         first = await world.first_of(works)
         await world.cancel(works)
         return first.result()
@@ -75,7 +75,7 @@ def test_first_of_returns_the_first_to_end(make: Make) -> None:
 @Worlds
 def test_timeout_gives_the_result_in_time(make: Make) -> None:
     async def main(world: World) -> str:
-        return await world.timeout(5, after(world, 1, "in time"))
+        return await world.timeout(1000, after(world, 1, "in time"))
 
     assert play(make(), main) == "in time"
 

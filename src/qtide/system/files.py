@@ -22,7 +22,7 @@ def lock(handle: int, *, shared: bool = False) -> None:
         raise Locked from None
 
 
-def write_whole(file: Path, data: bytes, mode: int = 0o644) -> None:
+def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
     """Write by draft and rename: whoever reads finds the old content or the new, never half.
 
     Nobody can read a secret at any moment: the draft has the mode from its first byte on.

@@ -10,6 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 ENVIRONMENTS = Path(sys.prefix) / "envs"
+IQM_CLIENTS = ("33.0.5", "35.0.3", "36.0.0")[sys.version_info >= (3, 13) :]
+"""The oldest, one from between and the newest; the oldest knows Python up to 3.12."""
 INSTALL_LIMIT = 1200.0
 """Seconds for half a gigabyte of packages."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qtide.testing.service import LocalService
-from tests.service.apis.environments import python_with
+from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 PROGRAMS = Path(__file__).with_name("programs")
 LIMIT = 300.0
@@ -36,7 +36,7 @@ def said_by(python: Path, program: str, environment: dict[str, str]) -> dict[str
     return said
 
 
-@pytest.mark.parametrize("version", ["33.0.5", "35.0.3", "36.0.0"])
+@pytest.mark.parametrize("version", IQM_CLIENTS)
 def test_programs_for_an_iqm_machine_run_unchanged(service: LocalService, version: str) -> None:
     said = said_by(
         python_with(f"iqm-client[qiskit]=={version}"),

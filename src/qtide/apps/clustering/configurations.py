@@ -14,6 +14,7 @@ PUBLISHED_EPS = (4.469, 1.603, 2.037, 2.471, 2.905, 3.339, 3.773, 4.208, 1.342, 
 PUBLISHED_LINKAGE = 4
 MIN_SAMPLES = 10
 
+FEWEST_CLUSTERS, MOST_CLUSTERS = 2, 10
 SAMPLE = 1000
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -65,17 +66,9 @@ class Search:
         return float(self.least_eps * (self.greatest_eps / self.least_eps) ** place)
 
 
-def search(
-    points: Points,
-    *,
-    seed: int = 0,
-    fewest: int = 2,
-    most: int = 10,
-    min_samples: int = MIN_SAMPLES,
-    extras: tuple[str, ...] = (),
-) -> Search:
+def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> Search:
     """A search whose eps spans the distances at which these points become dense."""
-    samples = min(min_samples, max(2, len(points) // 10))
+    samples = min(MIN_SAMPLES, max(2, len(points) // 10))
     reach = _distances_to_neighbour(points, samples, seed)
     positive = reach[reach > 0]
     least, greatest = (
@@ -83,8 +76,8 @@ def search(
         if len(positive)
         else (np.ptp(points, axis=0).max() / 1000,) * 2
     )
-    most = min(most, len(points) - 1)
-    return Search(min(fewest, most), most, float(least), float(greatest), samples, extras)
+    most = min(MOST_CLUSTERS, len(points) - 1)
+    return Search(min(FEWEST_CLUSTERS, most), most, float(least), float(greatest), samples, extras)
 
 
 def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:

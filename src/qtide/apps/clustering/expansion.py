@@ -43,7 +43,6 @@ class Powers(NamedTuple):
     one_less: Indices  # [k, i]: the place of k - e_i, or 0 where there is none
     two_less: Indices  # [k, i]: the place of k - 2 e_i, or 0 where there is none
     sums: Indices  # [j, m]: the place of j + m, or 0 where its order is too high
-    factorials: Numbers  # [k]: the product of the factorials of k's components
 
 
 @cache
@@ -62,7 +61,6 @@ def powers(dimensions: int) -> Powers:
         _places(found, exponents[:, None] - axes),
         _places(found, exponents[:, None] - 2 * axes),
         _places(found, exponents[:, None] + exponents),
-        np.array([math.prod(map(math.factorial, k)) for k in found], dtype=float),
     )
 
 

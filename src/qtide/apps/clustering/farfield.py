@@ -96,13 +96,11 @@ def certified_silhouette(
     return _exact(points, labels, threads)
 
 
-def reaches(
-    points: Points, labels: Labels, threshold: float, *, threads: int = 1
-) -> tuple[bool, Certified]:
+def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Certified]:
     """Whether the score is at least the threshold; summed exactly where the bound cannot tell."""
-    found = certified_silhouette(points, labels, threads=threads)
+    found = certified_silhouette(points, labels)
     if not found.decides(threshold):
-        found = _exact(points, labels, threads)
+        found = _exact(points, labels, threads=1)
     return found.score >= threshold, found
 
 

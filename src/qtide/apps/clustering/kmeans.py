@@ -14,11 +14,11 @@ from qtide.apps.clustering.threads import one_thread
 MOST_ROUNDS = 200
 
 
-def kmeans(points: Points, clusters: int, *, seed: int = 0, starts: int = 1) -> Labels:
-    """Labels of Lloyd's k-means from `starts` seeded k-means++ beginnings."""
+def kmeans(points: Points, clusters: int, *, seed: int = 0) -> Labels:
+    """Labels of Lloyd's k-means from one seeded k-means++ beginning."""
     if not 1 <= clusters <= len(points):
         raise ValueError(f"k-means cannot make {clusters} clusters of {len(points)} points.")
-    model = KMeans(clusters, n_init=starts, max_iter=MOST_ROUNDS, random_state=seed)
+    model = KMeans(clusters, n_init=1, max_iter=MOST_ROUNDS, random_state=seed)
     with one_thread(), warnings.catch_warnings():
         # fewer distinct points than clusters: fewer clusters come back, which is right
         warnings.simplefilter("ignore", ConvergenceWarning)

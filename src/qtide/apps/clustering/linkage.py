@@ -18,10 +18,10 @@ LINKAGES = ("single", "ward", "centroid", "median")
 MOST_TREE_DIMENSIONS = 8  # measured: from here on Prim's plain scan beats the k-d tree
 
 
-def linkage_tree(points: Points, linkage: str = "single", *, threads: int = 1) -> LinkageTree:
+def linkage_tree(points: Points, linkage: str = "single") -> LinkageTree:
     """The tree of at least two points by one of the LINKAGES."""
     if linkage == "single":
-        return _spanning_tree(points, threads)
+        return _spanning_tree(points)
     if linkage not in LINKAGES:
         raise UsageError(f"there is no linkage {linkage!r}; there are: {', '.join(LINKAGES)}")
     import fastcluster
@@ -29,12 +29,12 @@ def linkage_tree(points: Points, linkage: str = "single", *, threads: int = 1) -
     return _representatives(fastcluster.linkage_vector(points, method=linkage))
 
 
-def _spanning_tree(points: Points, threads: int) -> LinkageTree:
+def _spanning_tree(points: Points) -> LinkageTree:
     """The minimum spanning tree."""
     if points.shape[1] == 1:
         return _tree_on_a_line(points[:, 0])
     tall = points.shape[1] > MOST_TREE_DIMENSIONS
-    before = quitefastmst.omp_set_num_threads(threads)
+    before = quitefastmst.omp_set_num_threads(1)
     try:
         lengths, edges = quitefastmst.mst_euclid(
             np.ascontiguousarray(points), algorithm="brute" if tall else "auto"

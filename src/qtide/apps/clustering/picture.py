@@ -13,9 +13,7 @@ MOST_NAMED = 20
 COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 14 is grey
 
 
-def draw_clusters(
-    path: str | Path, points: Points, labels: Labels, *, score: float, title: str = "Consensus"
-) -> None:
+def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
     """Write a PNG of the first two dimensions, or of a single one against the points' numbers."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -37,7 +35,7 @@ def draw_clusters(
             alpha=0.7,
             label=f"{name}: {size:,} points",
         )
-    axes.set_title(_title(title, points, clusters, score))
+    axes.set_title(_title(points, clusters, score))
     axes.set_xlabel("dimension 1" if points.shape[1] > 1 else "value")
     axes.set_ylabel("dimension 2" if points.shape[1] > 1 else "point")
     if len(clusters) <= MOST_NAMED:
@@ -62,5 +60,5 @@ def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float
     return colormaps["tab20"](COLOURS[strong] + light % 2)
 
 
-def _title(title: str, points: Points, clusters: Labels, score: float) -> str:
-    return f"{title}: {len(points):,} points, {len(clusters)} clusters, silhouette {score:.4f}"
+def _title(points: Points, clusters: Labels, score: float) -> str:
+    return f"Consensus: {len(points):,} points, {len(clusters)} clusters, silhouette {score:.4f}"
