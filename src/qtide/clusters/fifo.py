@@ -58,9 +58,11 @@ class FifoAllocation(Allocation):
 class FifoCluster(Cluster):
     """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
 
-    def __init__(self, world: World, names: Sequence[str]) -> None:
+    def __init__(self, world: World, names: Sequence[str], latency: float = 0.0) -> None:
         self.world = world
         self.size = len(names)
+        self._latency = latency
+        """Seconds until a request is looked at for the first time."""
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
         self._queue: deque[Pending] = deque()
@@ -78,8 +80,8 @@ class FifoCluster(Cluster):
     def expected_wait(self, nodes: int) -> float:
         """None while there are enough free nodes; otherwise as the forecast says."""
         if len(self._free) >= nodes + sum(each.request.nodes for each in self._queue):
-            return 0.0
-        return self._waits.expected()
+            return self._latency
+        return max(self._latency, self._waits.expected())
 
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count for the expected one."""
@@ -131,6 +133,9 @@ class FifoCluster(Cluster):
         self._serve()
 
     async def _stand(self, request: Request) -> FifoAllocation:
+        if self._latency:
+            await self.world.sleep(self._latency)
+            self._refuse_if_hopeless(request)
         pending = Pending(request, self.world.future())
         self._queue.append(pending)
         alarm = None if request.least is None else self.world.start(self._hurry(pending))

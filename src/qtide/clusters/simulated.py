@@ -35,8 +35,11 @@ class Delays:
     """What the cluster itself takes its time for, in seconds."""
 
     grant: float = 0.0
+    """until a request is looked at; no node is held meanwhile"""
     start: float = 0.0
+    """until a node that was granted can work"""
     release: float = 0.0
+    """until a node that was given back is free"""
 
 
 class SimulatedCluster(FifoCluster):
@@ -51,7 +54,7 @@ class SimulatedCluster(FifoCluster):
         seconds: Callable[[Work, float], float] = lambda _, pretended: pretended,
         unusable: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
+        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)], delays.grant)
         self._delays = delays
         self._seconds = seconds
         self._unusable = unusable
@@ -60,10 +63,10 @@ class SimulatedCluster(FifoCluster):
         self._faults = [world.start(self._strike(loss)) for loss in losses]
 
     async def ready(self, node: Node) -> None:
-        """After the grant's and the start's delays; the agents of some starts never answer."""
+        """After the start's delay; the agents of some starts never answer."""
         self._starts += 1
         number = self._starts
-        await self.world.sleep(self._delays.grant + self._delays.start)
+        await self.world.sleep(self._delays.start)
         if self._unusable(number):
             raise NodeUnusable(f"the agent of node {node.name} did not start")
 

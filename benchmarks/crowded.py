@@ -1,0 +1,238 @@
+"""elastic among strangers: what it costs by its own weighing, beside every other strategy.
+
+Virtual time, the strategies' own code. A cell is a site and a workload: strangers' load, how long a
+grant and a cold start take, quantum and classical times, jobs at once, and what the user favours.
+Cost: favour x jobs x mean wall + (1 - favour) x node-seconds; every strategy meets the same
+strangers, seed by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from claims import at_most, conclude
+
+from qtide import classical, pretend, quantum, task
+from qtide.clusters.simulated import Delays, SimulatedCluster
+from qtide.devices.bursts import Bursts
+from qtide.devices.profile import Profile
+from qtide.jobs.job import Job
+from qtide.jobs.values import Values
+from qtide.leases.emulated import EmulatedQpu
+from qtide.ledger.ledger import Ledger
+from qtide.ledger.metrics import measure
+from qtide.payloads.payload import Burst
+from qtide.programs.journal import Record
+from qtide.programs.replay import Replay
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import Assignment, strategy
+from qtide.world.virtual import VirtualWorld
+
+OTHERS = ("static", "malleable", "workflow", "split")
+NODES, ROUNDS = 3, 5
+PROFILE = Profile("burst", 0.0, 0.0, 1)
+STRANGER_SECONDS = 60.0
+"""How long a stranger's job holds its nodes, on average."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One site with one workload."""
+
+    load: float
+    grant: float
+    start: float
+    quantum: float
+    classical: float
+    jobs: int
+    favour: float
+
+    @property
+    def size(self) -> int:
+        """Nodes of the cluster."""
+        return 12 if self.jobs >= 16 else 6
+
+
+GRID: dict[str, Sequence[Any]] = {
+    "load": (0.0, 0.6, 0.9, 0.95),
+    "grant": (0.0, 2.0, 30.0),
+    "start": (0.0, 1.0, 5.0),
+    "quantum": (0.0, 5.0, 60.0, 300.0),
+    "classical": (0.05, 2.0, 20.0, 80.0),
+    "jobs": (1, 2, 8, 64),
+    "favour": (0.25, 0.5, 0.75),
+}
+
+
+class Forgetful:
+    """A journal that keeps nothing: no run here is ever resumed."""
+
+    def find(self, key: str) -> Record | None:
+        """Nothing is ever found."""
+        return None
+
+    def append(self, record: Record) -> None:
+        """Forget it at once."""
+
+
+def sample(cells: int, seed: int = 1) -> list[Cell]:
+    """So many cells, spread over the whole grid: every value comes up about as often."""
+    chance = random.Random(seed)
+    columns = []
+    for values in GRID.values():
+        column = list(itertools.islice(itertools.cycle(values), cells))
+        chance.shuffle(column)
+        columns.append(column)
+    return [Cell(*row) for row in zip(*columns, strict=True)]
+
+
+async def program(cell: Cell) -> None:
+    """Rounds of two unequal tasks, a payload, and a third task."""
+    for _ in range(ROUNDS):
+        await classical(task(pretend, cell.classical), task(pretend, cell.classical / 8))
+        await quantum(Burst(cell.quantum))
+        await task(pretend, cell.classical / 2)
+
+
+async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, seed: int) -> None:
+    """Others' jobs come at random and hold nodes, so that their load is as the cell says."""
+    chance = random.Random(seed)
+    job = Job("stranger", Ledger("stranger", world.now), Values(Path()))
+    rate = cell.load * cell.size / (1.5 * STRANGER_SECONDS)
+    while rate:
+        await world.sleep(chance.expovariate(rate))
+        nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STRANGER_SECONDS)
+        world.start(_stranger(world, cluster, job, nodes, seconds))
+
+
+async def _stranger(
+    world: VirtualWorld, cluster: SimulatedCluster, job: Job, nodes: int, seconds: float
+) -> None:
+    allocation = await cluster.request(job, nodes)
+    await world.sleep(seconds)
+    await allocation.release()
+
+
+async def drive(site: Site, job: Job, name: str, cell: Cell) -> None:
+    """One job under a strategy."""
+    performer = strategy(name, Assignment(site, job, NODES), {"favour": cell.favour})
+    with job.ledger.span("run", "driver", name):
+        try:
+            await performer.open()
+            journal: Any = Forgetful()
+            await Replay(site.world, performer, journal, job).play(program(cell))
+        finally:
+            await performer.close()
+
+
+def cost(cell: Cell, name: str, seed: int) -> float:
+    """What a strategy costs in a cell, by the cell's own weighing."""
+    world = VirtualWorld()
+    cluster = SimulatedCluster(world, cell.size, Delays(cell.grant, cell.start))
+    qpu = EmulatedQpu(world, Bursts(), PROFILE, cell.jobs)
+    site = Site(world, cluster, qpu)
+    folder = Path(tempfile.gettempdir())
+    jobs = [Job(f"job{n}", Ledger(f"job{n}", world.now), Values(folder)) for n in range(cell.jobs)]
+
+    async def main() -> None:
+        world.start(strangers(world, cluster, cell, seed))
+        await world.sleep(10 * STRANGER_SECONDS * (cell.load > 0))  # until they are many
+        await world.all_of([drive(site, job, name, cell) for job in jobs])
+
+    world.run(main())
+    metrics = measure(span for job in jobs for span in job.ledger.intervals())
+    walls = cell.jobs * metrics.mean_wall
+    return cell.favour * walls + (1 - cell.favour) * metrics.nodes_held
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell's costs, and elastic's against the best other."""
+
+    cell: Cell
+    costs: dict[str, float]
+    best: str
+    ratio: float
+    error: float
+    """The standard error of the ratio, of paired seeds."""
+
+    @property
+    def loses(self) -> bool:
+        """More than 2 % above the best other, and not by chance."""
+        return self.ratio > 1.02 and self.ratio - 2 * self.error > 1.0
+
+
+def examine(cell: Cell, seeds: int) -> Result:
+    """All strategies in one cell."""
+    numbers = range(seeds if cell.load else 1)
+    costs = {name: [cost(cell, name, seed) for seed in numbers] for name in (*OTHERS, "elastic")}
+    means = {name: statistics.fmean(values) for name, values in costs.items()}
+    best = min(OTHERS, key=means.__getitem__)
+    differences = [a - b for a, b in zip(costs["elastic"], costs[best], strict=True)]
+    spread = statistics.stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0
+    return Result(cell, means, best, means["elastic"] / means[best], spread / means[best])
+
+
+def rows(results: Sequence[Result]) -> Iterator[list[str]]:
+    """For people."""
+    for each in results:
+        cell = each.cell
+        yield [
+            f"{cell.load:.0%}",
+            *(f"{value:g}" for value in (cell.grant, cell.start, cell.quantum, cell.classical)),
+            *(f"{cell.jobs}", f"{cell.favour:g}", each.best),
+            *(f"{each.costs[each.best]:,.0f}", f"{each.costs['elastic']:,.0f}"),
+            f"{each.ratio:.3f}" + (" !" if each.loses else ""),
+        ]
+
+
+HEAD = (
+    *("load", "grant", "start", "quantum", "classical", "jobs", "favour", "best other"),
+    *("its cost", "elastic", "ratio"),
+)
+
+
+def show(lines: Iterator[list[str]]) -> None:
+    """A table."""
+    for line in (HEAD, *lines):
+        print("  ".join(f"{word:>10}" for word in line))
+
+
+def main() -> None:
+    """Measure, print the cells, the worst ten, and the claims."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cells", type=int, default=144)
+    parser.add_argument("--seeds", type=int, default=20)
+    chosen = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor() as pool:
+        results = list(pool.map(partial(examine, seeds=chosen.seeds), sample(chosen.cells)))
+    results.sort(key=lambda each: -each.ratio)
+    show(rows(results))
+    print("\nthe worst ten:")
+    show(rows(results[:10]))
+    print(f"\n{len(results)} cells, {chosen.seeds} seeds each, {time.monotonic() - began:.0f} s")
+    losing = sum(each.loses for each in results)
+    median = statistics.median(each.ratio for each in results)
+    conclude(
+        "crowded",
+        [
+            at_most("cells in which elastic costs more than 1.02 x the best other", losing, 0),
+            at_most("elastic's cost in the median cell, x the best other's", median, 0.9),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
