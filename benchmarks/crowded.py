@@ -38,6 +38,7 @@ from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
 from qtide.world.virtual import VirtualWorld
+from qtide.world.world import Future
 
 OTHERS = ("static", "malleable", "workflow", "split")
 NODES, ROUNDS = 3, 5
@@ -110,18 +111,25 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
     chance = random.Random(seed)
     job = Job("stranger", Ledger("stranger", world.now), Values(Path()))
     rate = cell.load * cell.size / (1.5 * STRANGER_SECONDS)
-    while rate:
-        await world.sleep(chance.expovariate(rate))
-        nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STRANGER_SECONDS)
-        world.start(_stranger(world, cluster, job, nodes, seconds))
+    here: list[Future[None]] = []
+    try:
+        while rate:
+            await world.sleep(chance.expovariate(rate))
+            nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STRANGER_SECONDS)
+            here = [each for each in here if not each.done()]
+            here.append(world.start(_stranger(world, cluster, job, nodes, seconds)))
+    finally:
+        await world.cancel(here)
 
 
 async def _stranger(
     world: VirtualWorld, cluster: SimulatedCluster, job: Job, nodes: int, seconds: float
 ) -> None:
     allocation = await cluster.request(job, nodes)
-    await world.sleep(seconds)
-    await allocation.release()
+    try:
+        await world.sleep(seconds)
+    finally:
+        await allocation.release()
 
 
 async def drive(site: Site, job: Job, name: str, cell: Cell) -> None:
@@ -146,9 +154,10 @@ def cost(cell: Cell, name: str, seed: int) -> float:
     jobs = [Job(f"job{n}", Ledger(f"job{n}", world.now), Values(folder)) for n in range(cell.jobs)]
 
     async def main() -> None:
-        world.start(strangers(world, cluster, cell, seed))
+        others = world.start(strangers(world, cluster, cell, seed))
         await world.sleep(10 * STRANGER_SECONDS * (cell.load > 0))  # until they are many
         await world.all_of([drive(site, job, name, cell) for job in jobs])
+        await world.cancel([others])
 
     world.run(main())
     metrics = measure(span for job in jobs for span in job.ledger.intervals())

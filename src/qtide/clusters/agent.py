@@ -26,7 +26,9 @@ def main() -> None:
     answers.write(frame({"hello": os.getpid()}))
     die_with_parent()
     while (message := read(tasks)) is not None:
-        answers.write(_perform(*message))
+        answer = _perform(*message)
+        sys.stdout.flush()  # a kill may be the next thing that happens to this process
+        answers.write(answer)
 
 
 def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:

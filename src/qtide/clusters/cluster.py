@@ -205,6 +205,10 @@ class Cluster(ABC):
         """How long a request for `nodes` would now stand in the queue, as far as can be told."""
 
     @abstractmethod
+    def waits_seen(self) -> list[float]:
+        """How long requests have stood in the queue lately."""
+
+    @abstractmethod
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count for the expected one."""
 

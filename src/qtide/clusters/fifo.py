@@ -83,6 +83,10 @@ class FifoCluster(Cluster):
             return self._latency
         return max(self._latency, self._waits.expected())
 
+    def waits_seen(self) -> list[float]:
+        """How long requests have stood in the queue lately."""
+        return self._waits.seen()
+
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count for the expected one."""
         self._waits.forget()

@@ -17,6 +17,10 @@ class Durations:
         """How long it took last time; 0 if it never ended."""
         return self._last.get(key, 0.0)
 
+    def known(self, key: Hashable) -> float | None:
+        """The same, or None if it never ended."""
+        return self._last.get(key)
+
     def expect(self, keys: Iterable[Hashable]) -> None:
         """These are to be done, and have not begun."""
         self._under_way |= dict.fromkeys(keys)

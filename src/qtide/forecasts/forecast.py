@@ -15,16 +15,31 @@ STARTS = 4
 class Forecast:
     """Tasks, phases and nodes of a job; how long its requests wait is for the cluster to say."""
 
-    def __init__(self, now: Callable[[], float], expected_wait: Callable[[int], float]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        expected_wait: Callable[[int], float],
+        waits_seen: Callable[[], list[float]] = list,
+    ) -> None:
         self.tasks = Durations(now)
         self.phases = Phases(now)
         self._starts = Recent(STARTS)
         self._expected_wait = expected_wait
+        self._waits_seen = waits_seen
 
     def node_started(self, seconds: float) -> None:
         """A node that was granted could work after so long."""
         self._starts.add(seconds)
 
+    def start(self) -> float:
+        """How long a node takes until it can work, once it is granted."""
+        return self._starts.mean()
+
+    def leads(self) -> list[float]:
+        """How long it has taken lately from asking for a node until it could work."""
+        start = self.start()
+        return [wait + start for wait in self._waits_seen()] or [self.lead(1)]
+
     def lead(self, nodes: int) -> float:
         """How long it takes from asking for nodes until they can work."""
-        return self._expected_wait(nodes) + self._starts.mean()
+        return self._expected_wait(nodes) + self.start()

@@ -15,19 +15,20 @@ HORIZON = 8
 
 
 class Shape(NamedTuple):
-    """What is known of a phase beforehand: what it asks for, and how many single nodes."""
+    """What is known of a phase beforehand: what it asks for, and which tasks need one node."""
 
     name: str
-    nodes: int
+    label: str = ""
+    singles: tuple[int, ...] = ()
     quantum: bool = False
 
 
 class Need(NamedTuple):
-    """A classical phase to come: how many seconds after the present one, and its single nodes."""
+    """A classical phase to come: how many seconds after the present one, and its single tasks."""
 
     after: float
-    nodes: int
-    seconds: float
+    label: str
+    singles: tuple[int, ...]
 
 
 class Phases:
@@ -58,7 +59,7 @@ class Phases:
             if following is None:
                 return None
             if not following.quantum:
-                return Need(after, following.nodes, self._seconds.get(following.name, 0.0))
+                return Need(after, following.label, following.singles)
             after += self._seconds.get(following.name, 0.0)
             shape = following
         return None

@@ -19,6 +19,10 @@ class Recent:
         """Their mean; 0 while nothing is known."""
         return sum(self._values) / len(self._values) if self._values else 0.0
 
+    def values(self) -> list[float]:
+        """All of them, the oldest first."""
+        return list(self._values)
+
     def clear(self) -> None:
         """Forget all of them."""
         self._values.clear()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from qtide.forecasts.recent import Recent
 
-RECENT = 8
+RECENT = 16
 """How many past waits count for the expected one."""
 
 
@@ -50,6 +50,12 @@ class Waits:
             max(now - each.since, each.announced if announced else 0.0) for each in self._standing
         ]
         return max([*waited, self._recent.mean()])
+
+    def seen(self) -> list[float]:
+        """The last waits, and the present one that is longer than all of them were."""
+        recent, now = self._recent.values(), self._now()
+        longest = max((now - each.since for each in self._standing), default=0.0)
+        return [*recent, longest] if longest > max(recent, default=0.0) else recent
 
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count."""

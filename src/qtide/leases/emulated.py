@@ -1,11 +1,12 @@
 """An emulated QPU: a device in this process, with the timing of a technology.
 
-It takes payloads one after the other, first come first served, whoever holds the leases.
+It takes payloads one after the other, job by job: those of the job that came first go first. So
+jobs end one after the other, instead of all at the end, as they would payload by payload. Nobody
+is overtaken for longer than a day.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,12 @@ from typing import Any
 from qtide.devices.device import Device
 from qtide.devices.profile import Profile
 from qtide.forecasts.outlook import Outlook
+from qtide.jobs.job import Job
 from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.world.world import Future, World
+
+OVERTAKEN = 86_400.0
+"""Seconds after which a payload is overtaken no more, whoever comes."""
 
 
 @dataclass(eq=False)
@@ -25,6 +30,9 @@ class EmulatedTask(QpuTask):
     payload: Payload
     seconds: float
     go: Future[None]
+    rank: int
+    """How many jobs came before its job."""
+    since: float
     began: float | None = None
 
     @property
@@ -52,7 +60,9 @@ class EmulatedQpu(Qpu):
         self.device = device
         self._fails = fails
         self._served = 0
-        self._queue: deque[EmulatedTask] = deque()
+        self._queue: list[EmulatedTask] = []
+        """The first one is on the device."""
+        self._ranks: dict[Job, int] = {}
 
     def check(self, payload: Any) -> None:
         """Ask the device."""
@@ -61,7 +71,8 @@ class EmulatedQpu(Qpu):
     def task(self, payload: Payload) -> EmulatedTask:
         """A place in the queue, from the moment it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
-        return EmulatedTask(self, payload, seconds, self.world.future())
+        rank = self._ranks.setdefault(payload.job, len(self._ranks))
+        return EmulatedTask(self, payload, seconds, self.world.future(), rank, self.world.now())
 
     async def serve(self, task: EmulatedTask) -> Any:
         """Run a payload when its turn has come."""
@@ -82,18 +93,28 @@ class EmulatedQpu(Qpu):
         now = self.world.now()
         position = self._queue.index(task)
         start = now
-        for each in list(self._queue)[:position]:
+        for each in self._queue[:position]:
             start += self._remaining(each, now)
         if task.began is not None:
             start = task.began
         return Outlook(position, start, max(now, start + task.seconds))
 
     async def _queue_up(self, task: EmulatedTask) -> None:
-        self._queue.append(task)
+        self._queue.insert(self._place(task), task)
         if self._queue[0] is task:
             return
         with task.payload.job.ledger.span("wait", "qpu", "the device"):
             await task.go
+
+    def _place(self, task: EmulatedTask) -> int:
+        """Behind all of its own job and of those that came before, and whoever waited too long."""
+        now, place = self.world.now(), len(self._queue)
+        while place > 1:
+            before = self._queue[place - 1]
+            if before.rank <= task.rank or now - before.since > OVERTAKEN:
+                break
+            place -= 1
+        return place
 
     async def _solve(self, task: EmulatedTask) -> Any:
         """The answer, once the profile's time is over: emulating never takes less."""

@@ -87,6 +87,10 @@ class SlurmCluster(Cluster):
         ours = any(not each.released for each in self._live)
         return self._waits.expected(announced=not ours)
 
+    def waits_seen(self) -> list[float]:
+        """How long requests have stood in the queue lately."""
+        return self._waits.seen()
+
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count for the expected one."""
         self._waits.forget()

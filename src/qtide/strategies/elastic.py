@@ -7,14 +7,15 @@ expected to cost less, idle nodes or lost time, as the user weighs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from qtide.forecasts.phases import Shape
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.programs.replay import asked
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
-from qtide.strategies.strategy import Strategy
+from qtide.strategies.strategy import Assignment, Strategy
 
 
 class Elastic(Strategy):
@@ -26,6 +27,10 @@ class Elastic(Strategy):
     options: ElasticOptions
     pool: ElasticPool
 
+    def __init__(self, assignment: Assignment, options: Any = None) -> None:
+        super().__init__(assignment, options)
+        self._phases = 0
+
     def new_pool(self) -> ElasticPool:
         """A pool that requests nodes early and decides about each idle one."""
         site = self.site
@@ -36,35 +41,56 @@ class Elastic(Strategy):
         """Nothing is held before a task needs it."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """A node for each task."""
-        with self.forecast.phases.during(shape(phase), key):
+        """As many nodes as pay for the tasks."""
+        with self._during(phase, key):
             work = self.pool.run(phase, key)
             self._look_ahead(phase, lambda: self.site.world.now() + self.forecast.tasks.remaining())
-            self.pool.ensure(self.pool.singles)
+            self.pool.work_on(self._durations(phase))
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone; meanwhile, nodes go and come back."""
-        with self.forecast.phases.during(shape(phase), key):
+        with self._during(phase, key):
+            usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
+            asked = self.site.world.now()
+            self._look_ahead(phase, lambda: asked + usual)
             async with self.leased() as lease:
-                usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
                 end = self.site.world.now() + usual
                 # once the payload is handed in, the lease knows its place in the queue
                 self._look_ahead(phase, lambda: lease.outlook.end if lease.outlook else end)
                 return await self.solve(lease, phase, key)
 
+    @contextmanager
+    def _during(self, phase: Phase, key: str) -> Iterator[None]:
+        """While a phase is under way, nodes are decided on; when none is, the program speaks."""
+        self._phases += 1
+        try:
+            with self.forecast.phases.during(shape(phase), key):
+                yield
+        finally:
+            self._phases -= 1
+            if not self._phases:
+                self.pool.pause()
+
+    def _durations(self, phase: Classical) -> list[float | None]:
+        label, last = phase.label, self.forecast.tasks.known
+        return [last((label, n)) for n, task in enumerate(phase.tasks) if task.nodes == 1]
+
     def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
         """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
         need = self.forecast.phases.next_need(shape(phase))
         if need is not None:
-            self.pool.expect(Upcoming(lambda: end() + need.after, need.nodes, need.seconds))
+            last = self.forecast.tasks.known
+            tasks = [last((need.label, n)) for n in need.singles]
+            self.pool.expect(Upcoming(lambda: end() + need.after, tasks))
             return
         after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
-        self.pool.expect(Upcoming(lambda: end() + after, self.nodes, 0.0, known=False))
+        self.pool.expect(Upcoming(lambda: end() + after, [None] * self.nodes, known=False))
 
 
 def shape(phase: Phase) -> Shape:
     """A phase as the forecast knows it."""
     if isinstance(phase, Quantum):
-        return Shape(asked(phase), 0, quantum=True)
-    return Shape(asked(phase), sum(task.nodes == 1 for task in phase.tasks))
+        return Shape(asked(phase), quantum=True)
+    singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
+    return Shape(asked(phase), phase.label, singles)

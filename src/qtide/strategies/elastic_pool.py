@@ -1,19 +1,23 @@
-"""The pool of `elastic`: brings nodes early, and decides about those that have nothing to do."""
+"""The pool of `elastic`: which nodes to ask for, which to keep over a gap, which to give back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node
 from qtide.errors import QtideError, UsageError
 from qtide.options import Option
 from qtide.strategies.node_pool import NodePool
+from qtide.strategies.trade import Trade
 from qtide.world.world import Future
 
 UNKNOWN_USE = 10.0
 """Seconds that a node is supposed to be used for, while nothing is known."""
+SILENCE = 1.0
+"""Seconds within which a program says what it wants next; until then nothing is decided."""
 
 
 def favour(word: str) -> float:
@@ -42,12 +46,23 @@ class ElasticOptions:
 
 @dataclass(frozen=True)
 class Upcoming:
-    """The classical phase to come: when it begins (the expectation may move), and its needs."""
+    """The classical phase to come: when it begins (the expectation may move), and its tasks.
+
+    Of tasks that never ran, it is not known how long they take: None.
+    """
 
     begins: Callable[[], float]
-    nodes: int
-    seconds: float
+    tasks: Sequence[float | None]
     known: bool = True
+
+
+@dataclass(eq=False)
+class Fetch:
+    """A node that was decided on, and has not come yet."""
+
+    early: bool
+    begun: bool = False
+    work: Future[None] | None = None
 
 
 class ElasticPool(NodePool):
@@ -55,34 +70,60 @@ class ElasticPool(NodePool):
 
     def __init__(self, options: ElasticOptions, *resources: Any) -> None:
         super().__init__(*resources)
-        self._options = options
-        self._early = False
+        self._idle_share = options.idle_share
+        self._trade = Trade(options.favour, self.forecast)
         self._next: Upcoming | None = None
+        self._quiet = True
+        """Whether no phase is under way: the program is about to say what it wants."""
         self._prefetch: Future[None] | None = None
+        self._fetches: set[Fetch] = set()
         self._kept: dict[Node, Future[None]] = {}
 
-    def expect(self, coming: Upcoming) -> None:
+    @property
+    def coming(self) -> int:
+        """How many nodes were decided on and are not here yet."""
+        return self._coming + sum(not each.begun for each in self._fetches)
+
+    def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
-        self._next = coming
+        self._next, self._quiet = upcoming, False
         if self._prefetch is not None:
             self._prefetch.cancel()
-        self._prefetch = self.start(self._ensure_in_time(coming)) if coming.known else None
+        self._prefetch = self.start(self._fetch_in_time(upcoming)) if upcoming.known else None
         if not self.load:
+            self._withdraw()
             for node in list(self.idle):
                 self.on_idle(node)
+
+    def pause(self) -> None:
+        """A phase is over: nothing is decided before the program has spoken."""
+        self._quiet = True
+
+    def work_on(self, tasks: Sequence[float | None]) -> None:
+        """Ask for as many nodes as pay for these tasks, and for what runs already."""
+        held = max(0, self.size - (self.load - len(tasks)))
+        wanted = self._trade.nodes_for(tasks, held)
+        self.ensure(wanted + self.load - len(tasks))
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
         """See to it that `nodes` nodes are here or on their way."""
         for _ in range(min(nodes, self.most) - self.size - self.coming):
-            self.coming += 1  # from the decision on, so that nothing is asked for twice
-            self.start(self._fetch_one(early=early))
+            fetch = Fetch(early)
+            self._fetches.add(fetch)
+            fetch.work = self.start(self._fetch(fetch))
+            fetch.work.add_done_callback(partial(self._fetched, fetch))
 
     def on_idle(self, node: Node) -> None:
         """Keep a node that has nothing to do, or give it back."""
         if node in self._kept:
             self._kept.pop(node).cancel()
-        if self._early or self._worth_keeping():
-            self._kept[node] = self.start(self._reconsider(node))
+        if not self._quiet and not self.load:
+            self._withdraw()
+        if self._quiet:
+            self._kept[node] = self.start(self._reconsider(node, SILENCE))
+        elif self._worth_keeping():
+            late = self._idle_share * self._use()
+            self._kept[node] = self.start(self._reconsider(node, self._gap() + late))
         else:
             self.release_if_idle(node)
 
@@ -91,39 +132,53 @@ class ElasticPool(NodePool):
         self.ensure(self.singles)
 
     def _worth_keeping(self) -> bool:
-        """Whether the time that getting it again would cost outweighs its idling until then."""
-        if self._next is None or len(self.idle) > self._next.nodes:
+        """Whether having the node when the next phase begins is best had by keeping it."""
+        if self._next is None:
             return False
-        delay = max(0.0, self.forecast.lead(1) - self._gap())
-        favour = self._options.favour
-        return favour * delay > (1 - favour) * self._gap()
+        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
+        return self._trade.keep(number, self._next.tasks, self._gap())
+
+    def _use(self) -> float:
+        """How long the next phase should use a node."""
+        tasks = self._next.tasks if self._next else ()
+        return max((each or 0.0 for each in tasks), default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
         """How long it is until the next classical phase should begin."""
         return max(0.0, self._next.begins() - self.world.now()) if self._next else 0.0
 
-    async def _ensure_in_time(self, coming: Upcoming) -> None:
-        while (pause := coming.begins() - self.forecast.lead(coming.nodes) - self.world.now()) > 0:
+    async def _fetch_in_time(self, upcoming: Upcoming) -> None:
+        """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
+        ahead = self._trade.ahead()
+        while (pause := upcoming.begins() - ahead - self.world.now()) > 0:
             await self.world.sleep(pause)
-        self.ensure(coming.nodes, early=True)
+        self.ensure(self._trade.nodes_for(upcoming.tasks, self.size, ahead=True), early=True)
 
-    async def _fetch_one(self, *, early: bool) -> None:
-        self.coming -= 1
+    def _fetched(self, fetch: Fetch, _: object) -> None:
+        self._fetches.discard(fetch)
+
+    async def _fetch(self, fetch: Fetch) -> None:
+        fetch.begun = True
         try:
             allocation = await self.fetch(1)
         except QtideError as error:
             self.give_up(error)
             return
+        self._fetches.discard(fetch)
         self.forecast.node_started(self.world.now() - allocation.granted)
-        self._early = early
         self.join(allocation)
-        self._early = False
 
-    async def _reconsider(self, node: Node) -> None:
-        """A kept node may idle until its phase begins, and then for a set share of its use."""
-        use = self._next.seconds if self._next and self._next.seconds else UNKNOWN_USE
-        await self.world.sleep(self._gap() + self._options.idle_share * use)
-        del self._kept[node]
+    def _withdraw(self) -> None:
+        """No task waits: what was asked for it is not needed any more."""
+        for fetch in [each for each in self._fetches if not each.early]:
+            if fetch.work is not None and not self.wanted:
+                fetch.work.cancel()
+
+    async def _reconsider(self, node: Node, seconds: float) -> None:
+        """What was decided holds for so long; if the node idles still, it is decided anew."""
+        await self.world.sleep(seconds)
+        self._kept.pop(node, None)
+        self._quiet = False
         if node in self.idle and not self.wanted:
             if self._gap() > 0:
                 self.on_idle(node)

@@ -36,7 +36,7 @@ class NodePool:
         self.cluster = cluster
         self.job = job
         self.most = most
-        self.forecast = forecast or Forecast(world.now, cluster.expected_wait)
+        self.forecast = forecast or Forecast(world.now, cluster.expected_wait, cluster.waits_seen)
         self.load = 0
         """How many nodes the unfinished tasks can use,"""
         self.singles = 0
@@ -45,9 +45,10 @@ class NodePool:
         self.idle: deque[Node] = deque()
         self._home: dict[Node, Allocation] = {}
         self._waiting = TaskQueue()
-        self.coming = 0
-        """How many nodes were asked for and are not here yet."""
+        self._coming = 0
         self._regrouping = 0
+        self.gives_way = False
+        """Whether no idle node is kept, since the job waits for something else without a limit."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
 
@@ -55,6 +56,11 @@ class NodePool:
     def size(self) -> int:
         """How many nodes are held."""
         return len(self._home)
+
+    @property
+    def coming(self) -> int:
+        """How many nodes were asked for and are not here yet."""
+        return self._coming
 
     @property
     def wanted(self) -> bool:
@@ -95,6 +101,12 @@ class NodePool:
         if allocation is not None and all(each in self.idle for each in held):
             self._release(allocation)
 
+    def give_way(self) -> None:
+        """Keep no idle node, now and from now on, until `gives_way` is unset."""
+        self.gives_way = True
+        for node in list(self.idle):
+            self.release_if_idle(node)
+
     async def shrink(self, keep: int = 0) -> None:
         """Give back all but the first `keep` nodes."""
         kept = set(list(self._home.values())[:keep])
@@ -124,13 +136,13 @@ class NodePool:
 
     async def fetch(self, nodes: int) -> Allocation:
         """Ask the cluster for nodes."""
-        self.coming += nodes
+        self._coming += nodes
         if self.starving:
             self.on_starving()
         try:
             return await self.cluster.request(self.job, nodes)
         finally:
-            self.coming -= nodes
+            self._coming -= nodes
 
     def give_up(self, error: Exception) -> None:
         """A node will not come: if no other is here or to come, whoever waits hears so."""
@@ -230,7 +242,7 @@ class NodePool:
     def _offer(self, node: Node) -> None:
         self.idle.append(node)
         self._match()
-        if node in self.idle and self._regrouping:
+        if node in self.idle and (self._regrouping or self.gives_way):
             self.release_if_idle(node)
         elif node in self.idle and not self._waiting:
             self.on_idle(node)

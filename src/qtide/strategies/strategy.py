@@ -23,6 +23,9 @@ from qtide.world.world import Future
 TRIES = 3
 """How often a payload is handed to a QPU that fails on it."""
 
+LEASE_PATIENCE = 5.0
+"""Seconds that idle nodes are held while the job waits for a lease."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -47,7 +50,8 @@ class Strategy(ABC):
         self.job = assignment.job
         self.nodes = assignment.nodes
         self.options = self.Options() if options is None else options
-        self.forecast = Forecast(self.site.world.now, self.site.cluster.expected_wait)
+        cluster = self.site.cluster
+        self.forecast = Forecast(self.site.world.now, cluster.expected_wait, cluster.waits_seen)
         self.pool: NodePool = self.new_pool()
         self.pool.on_starving = self._lend_lease
         self._lease: Lease | None = None
@@ -113,9 +117,25 @@ class Strategy(ABC):
         return renewal.result()
 
     async def _renew_lease(self) -> Lease:
-        self._lease = await self.site.qpu.lease(self.job)
+        self._lease = await self._leased()
         self._renewal = None
         return self._lease
+
+    async def _leased(self) -> Lease:
+        """Wait for a lease; who waits for long holds no idle node that others may wait for."""
+        lease = self.site.qpu.take(self.job)
+        if lease is not None:
+            return lease
+        giving_way = self.site.world.start(self._give_way())
+        try:
+            return await self.site.qpu.lease(self.job)
+        finally:
+            giving_way.cancel()
+            self.pool.gives_way = False
+
+    async def _give_way(self) -> None:
+        await self.site.world.sleep(LEASE_PATIENCE)
+        self.pool.give_way()
 
     def _lend_lease(self) -> None:
         """The pool has to wait for nodes: whoever has them may be waiting for our lease."""
@@ -126,7 +146,7 @@ class Strategy(ABC):
     @asynccontextmanager
     async def leased(self) -> AsyncIterator[Lease]:
         """A lease for as long as one phase takes."""
-        lease = await self.site.qpu.lease(self.job)
+        lease = await self._leased()
         try:
             yield lease
         finally:

@@ -1,0 +1,79 @@
+"""The trade between time and nodes: what each choice is expected to cost, as the user weighs them.
+
+A second of the job's time costs `favour`, a second of a node `1 - favour`. Everything else is
+expectation: how long nodes take to come back, by the waits seen so far; how long tasks take, by
+their last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from qtide.forecasts.forecast import Forecast
+
+
+class Trade:
+    """Weighs one job's choices."""
+
+    def __init__(self, favour: float, forecast: Forecast) -> None:
+        self._time = favour
+        self._node = 1 - favour
+        self._forecast = forecast
+
+    def keep(self, number: int, tasks: Sequence[float | None], gap: float) -> bool:
+        """Whether the `number`-th node should idle over a gap before a phase of these tasks."""
+        if number > len(tasks):
+            return False
+        return self._node * gap <= min(self._return(gap), self._merit(number, tasks))
+
+    def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
+        """How many nodes pay for themselves; for tasks that never ran, one each.
+
+        Asked for ahead of time, they come when they are needed; otherwise the tasks wait for them.
+        """
+        known = [each for each in tasks if each is not None]
+        if len(known) < len(tasks):
+            return len(tasks)
+        lead = 0.0 if ahead else self._forecast.lead(1)
+        costs = {
+            number: self._phase_cost(known, number, held, lead)
+            for number in range(1, len(known) + 1)
+        }
+        return min(costs, key=lambda number: (costs[number], number), default=0)
+
+    def ahead(self) -> float:
+        """How long before nodes are needed it is best to ask for them."""
+        leads = self._forecast.leads()
+        return min(leads, key=self._asked_ahead, default=0.0)
+
+    def _phase_cost(self, tasks: list[float], number: int, held: int, lead: float) -> float:
+        """Of a phase on so many nodes, those that are not held coming after a while."""
+        more = max(0, number - held)
+        work, longest = sum(tasks), max(tasks)
+        if not held:
+            seconds = lead + max(longest, work / number)
+        else:
+            seconds = max(longest, (work + more * lead) / number)
+        return self._time * seconds + self._node * more * self._forecast.start()
+
+    def _return(self, gap: float) -> float:
+        """What it costs to give a node back and to ask for it again in time."""
+        ahead = min(self.ahead(), gap)
+        return self._asked_ahead(ahead) + self._node * self._forecast.start()
+
+    def _asked_ahead(self, ahead: float) -> float:
+        """Of late nodes the time, of early ones their idling, on average over the waits seen."""
+        leads = self._forecast.leads()
+        late = sum(max(0.0, each - ahead) for each in leads)
+        early = sum(max(0.0, ahead - each) for each in leads)
+        return (self._time * late + self._node * early) / max(1, len(leads))
+
+    def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
+        """What the phase would lose without the `number`-th node: the others would do its work."""
+        known = [each for each in tasks if each is not None]
+        if number == 1 or len(known) < len(tasks):
+            return inf
+        work, longest = sum(known), max(known)
+        slower, faster = max(longest, work / (number - 1)), max(longest, work / number)
+        return self._time * (slower - faster)

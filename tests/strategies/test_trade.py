@@ -1,0 +1,87 @@
+"""What elastic weighs: node by node, time against nodes, on what was seen."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qtide.forecasts.forecast import Forecast
+from qtide.strategies.trade import Trade
+
+
+def forecast(waits: list[float], start: float = 0.0) -> Forecast:
+    made = Forecast(lambda: 0.0, lambda _: sum(waits) / len(waits), lambda: list(waits))
+    made.node_started(start)
+    return made
+
+
+def trade(favour: float, waits: list[float], start: float = 0.0) -> Trade:
+    return Trade(favour, forecast(waits, start))
+
+
+def test_a_node_that_comes_at_once_is_never_kept_over_a_gap() -> None:
+    assert not trade(0.9, [0.0]).keep(1, [10.0], gap=1.0)
+
+
+def test_a_node_is_kept_if_getting_it_again_costs_more() -> None:
+    """Asked for ahead it would come in time, but has to start anew, idle for those 5 s."""
+    assert trade(0.5, [0.0], start=5.0).keep(1, [10.0], gap=4.0)
+    assert not trade(0.5, [0.0], start=5.0).keep(1, [10.0], gap=6.0)
+
+
+def test_waits_that_vary_are_a_reason_to_keep() -> None:
+    sure, unsure = trade(0.5, [30.0, 30.0]), trade(0.5, [0.0, 60.0])
+    assert not sure.keep(1, [10.0], gap=35.0)  # asked for 30 s ahead, it is there in time
+    assert unsure.keep(1, [10.0], gap=25.0)
+
+
+def test_a_node_that_brings_little_is_not_kept() -> None:
+    """The second node would do a task of a second, which the first can do as well."""
+    long = trade(0.5, [100.0])
+    assert long.keep(1, [20.0, 1.0], gap=10.0)
+    assert not long.keep(2, [20.0, 1.0], gap=10.0)
+    assert not long.keep(3, [20.0, 1.0], gap=0.0)  # nothing to do for a third
+
+
+@pytest.mark.parametrize(
+    ("tasks", "held", "waits", "start", "nodes"),
+    [
+        ([0.2] * 8, 0, [0.0], 2.0, 1),  # short ones share a node instead of starting seven more
+        ([80.0] * 3, 0, [0.0], 2.0, 3),  # long ones have one each
+        ([80.0] * 3, 1, [500.0], 2.0, 1),  # who would come late is not asked for
+        ([None, 5.0], 0, [0.0], 2.0, 2),  # what is not known gets one each
+        ([], 0, [0.0], 2.0, 0),
+    ],
+)
+def test_as_many_nodes_as_pay_for_themselves(
+    tasks: list[float | None], held: int, waits: list[float], start: float, nodes: int
+) -> None:
+    assert trade(0.5, waits, start).nodes_for(tasks, held) == nodes
+
+
+seconds = st.floats(0.0, 1000.0)
+
+
+def more_with_time(decide: Callable[[Trade], float], waits: list[float], start: float) -> None:
+    found = [decide(trade(favour, waits, start)) for favour in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert found == sorted(found)
+
+
+@given(st.lists(seconds, min_size=1, max_size=16), seconds, seconds)
+def test_who_favours_time_keeps_whatever_others_keep(
+    waits: list[float], start: float, gap: float
+) -> None:
+    more_with_time(lambda each: each.keep(1, [10.0], gap), waits, start)
+
+
+@given(st.lists(seconds, min_size=1, max_size=16), seconds)
+def test_who_favours_time_asks_no_later(waits: list[float], start: float) -> None:
+    more_with_time(lambda each: each.ahead(), waits, start)
+
+
+@given(st.lists(seconds, min_size=1, max_size=8), st.integers(0, 8), seconds, seconds)
+def test_who_favours_time_asks_for_no_fewer_nodes(
+    tasks: list[float], held: int, wait: float, start: float
+) -> None:
+    more_with_time(lambda each: each.nodes_for(tasks, held), [wait], start)
