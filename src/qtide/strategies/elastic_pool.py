@@ -127,6 +127,12 @@ class ElasticPool(NodePool):
         else:
             self.release_if_idle(node)
 
+    def think_again(self) -> None:
+        """Another job stands still: a node that is kept may be worth more to it."""
+        for node in [each for each in self._kept if each in self.idle]:
+            if not self._quiet:
+                self.on_idle(node)
+
     async def replace(self) -> None:
         """In place of a lost node, as many as the tasks still need."""
         self.ensure(self.singles)
@@ -136,7 +142,8 @@ class ElasticPool(NodePool):
         if self._next is None:
             return False
         number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        return self._trade.keep(number, self._next.tasks, self._gap())
+        wanted = self.demand.by_others(self)
+        return self._trade.keep(number, self._next.tasks, self._gap(), wanted=wanted)
 
     def _use(self) -> float:
         """How long the next phase should use a node."""

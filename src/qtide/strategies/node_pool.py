@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
@@ -12,6 +13,7 @@ from qtide.errors import NotEnoughNodes, QtideError
 from qtide.forecasts.forecast import Forecast
 from qtide.jobs.job import Job
 from qtide.programs.phase import Classical, Task
+from qtide.strategies.demand import Demand
 from qtide.strategies.task_queue import TaskQueue, Waiting
 from qtide.world.world import Future, World
 
@@ -41,6 +43,8 @@ class NodePool:
         """How many nodes the unfinished tasks can use,"""
         self.singles = 0
         """and those of them that are content with one."""
+        self.demand = Demand()
+        """What other jobs of the site wait for; a strategy puts the site's own here."""
         self.on_starving: Callable[[], None] = lambda: None
         self.idle: deque[Node] = deque()
         self._home: dict[Node, Allocation] = {}
@@ -139,8 +143,10 @@ class NodePool:
         self._coming += nodes
         if self.starving:
             self.on_starving()
+        still = self.demand.standing_still(self) if not self.size else nullcontext()
         try:
-            return await self.cluster.request(self.job, nodes)
+            with still:
+                return await self.cluster.request(self.job, nodes)
         finally:
             self._coming -= nodes
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from qtide.clusters.cluster import Cluster
 from qtide.leases.qpu import Qpu
+from qtide.strategies.demand import Demand
 from qtide.world.world import World
 
 
@@ -25,6 +26,7 @@ class Site:
     world: World
     cluster: Cluster
     qpu: Qpu
+    demand: Demand = field(default_factory=Demand)
 
     def __post_init__(self) -> None:
         """Let the cluster know of the QPU beside it."""

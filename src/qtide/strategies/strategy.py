@@ -54,6 +54,7 @@ class Strategy(ABC):
         self.forecast = Forecast(self.site.world.now, cluster.expected_wait, cluster.waits_seen)
         self.pool: NodePool = self.new_pool()
         self.pool.on_starving = self._lend_lease
+        self.pool.demand = self.site.demand
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
 

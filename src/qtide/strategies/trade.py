@@ -21,11 +21,17 @@ class Trade:
         self._node = 1 - favour
         self._forecast = forecast
 
-    def keep(self, number: int, tasks: Sequence[float | None], gap: float) -> bool:
-        """Whether the `number`-th node should idle over a gap before a phase of these tasks."""
+    def keep(
+        self, number: int, tasks: Sequence[float | None], gap: float, *, wanted: bool = False
+    ) -> bool:
+        """Whether the `number`-th node should idle over a gap before a phase of these tasks.
+
+        If another job wants it meanwhile, its idling costs that job's time as well.
+        """
         if number > len(tasks):
             return False
-        return self._node * gap <= min(self._return(gap), self._merit(number, tasks))
+        idling = (self._node + self._time * wanted) * gap
+        return idling <= min(self._return(gap), self._merit(number, tasks))
 
     def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
         """How many nodes pay for themselves; for tasks that never ran, one each.
