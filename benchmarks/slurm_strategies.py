@@ -106,7 +106,7 @@ def gaps_of(cases: list[Case], scale: float) -> list[float]:
 
 def admitted_gaps(folder: Path) -> list[float]:
     """The same times if each lease is a job of Slurm's."""
-    wish = replace(spec(LONG, STEP_SCALE), qpu_by="gres")
+    wish = replace(spec(LONG, STEP_SCALE), options={"qpu_by": "gres"})
     return gaps_of(compare(folder, wish, ["workflow"], [1], lambda *_: None), STEP_SCALE)
 
 

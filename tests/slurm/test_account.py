@@ -30,7 +30,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setenv("SLURM_CONF", str(stage.conf))
     shape = stage.folder / "shape.toml"
     shape.write_text(SHAPE)
-    spec = Spec(located("synthetic"), [str(shape)], "workflow", "slurm", qpu_by="gres")
+    spec = Spec(located("synthetic"), [str(shape)], "workflow", "slurm", options={"qpu_by": "gres"})
     made = RunFolder.create(stage.folder / "runs", "job", spec)
     assert play(made, lambda *_: None).error is None
     return made
@@ -67,8 +67,14 @@ def test_a_run_is_shown_while_slurm_is_away(
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        (Spec("p", cluster="slurm", qpu_by="gras"), "--qpu-by is none, gres, licence; not 'gras'"),
-        (Spec("p", qpu_by="gres"), "--qpu-by gres is for --cluster slurm, not for local"),
+        (
+            Spec("p", cluster="slurm", options={"qpu_by": "gras"}),
+            "--qpu-by is none, gres, licence; not 'gras'",
+        ),
+        (
+            Spec("p", options={"qpu_by": "gres"}),
+            "--qpu-by gres is for --cluster slurm, not for local",
+        ),
     ],
 )
 def test_bad_options_get_one_sentence(spec: Spec, complaint: str) -> None:

@@ -45,7 +45,7 @@ def spec(folder: Path, strategy: str, cluster: str) -> Spec:
     shape = folder / "shape.toml"
     shape.write_text(SHAPE)
     words = [str(shape)]
-    return Spec(located("synthetic"), words, strategy, cluster, expand_timeout=0.2)
+    return Spec(located("synthetic"), words, strategy, cluster, options={"expand_timeout": 0.2})
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

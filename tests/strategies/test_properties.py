@@ -99,7 +99,9 @@ def folder() -> Iterator[Path]:
 def create(root: Path, case: Case) -> list[RunFolder]:
     words = [json.dumps(case.plan)]
     program = "tests.strategies.random_program:planned"
-    specs = [Spec(program, words, each, favour=case.favour) for each in case.strategies]
+    specs = [
+        Spec(program, words, each, options={"favour": case.favour}) for each in case.strategies
+    ]
     return [RunFolder.create(root, f"job-{n}", spec) for n, spec in enumerate(specs)]
 
 

@@ -70,7 +70,9 @@ def prepare(program: Program, run: RunFolder) -> Playing:
 def _performer(spec: Spec, program: Program, ground: Ground, job: Job) -> Strategy:
     size = ground.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
-    terms = Terms(nodes, spec.expand_timeout, spec.favour, spec.idle_share)
+    names = {"expand_timeout", "favour", "idle_share"}
+    given = {name: value for name, value in spec.options.items() if name in names}
+    terms = Terms(nodes, **given)
     return strategy(spec.strategy)(Site(ground.world, ground.cluster, ground.qpu, job), terms)
 
 

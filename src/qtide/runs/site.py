@@ -64,8 +64,8 @@ def check_site(spec: Spec) -> None:
         raise UsageError(f"--time-scale has to be above 0, not {spec.time_scale:g}")
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
-    if spec.cores is not None and spec.cores < 1:
-        raise UsageError(f"--cores has to be at least 1, not {spec.cores}")
+    if (spec.options.get("cores") or 1) < 1:
+        raise UsageError(f"--cores has to be at least 1, not {spec.options.get('cores')}")
     _check_qpu(spec, kind)
 
 
@@ -110,10 +110,14 @@ def _cluster_kind(spec: Spec) -> tuple[str, int]:
 
 
 def _check_admission(spec: Spec, kind: str) -> None:
-    if spec.qpu_by not in ADMISSIONS:
-        raise UsageError(f"--qpu-by is {', '.join(ADMISSIONS)}; not {spec.qpu_by!r}")
-    if spec.qpu_by != "none" and kind != "slurm":
-        raise UsageError(f"--qpu-by {spec.qpu_by} is for --cluster slurm, not for {kind}")
+    if spec.options.get("qpu_by", "none") not in ADMISSIONS:
+        raise UsageError(
+            f"--qpu-by is {', '.join(ADMISSIONS)}; not {spec.options.get('qpu_by', 'none')!r}"
+        )
+    if spec.options.get("qpu_by", "none") != "none" and kind != "slurm":
+        raise UsageError(
+            f"--qpu-by {spec.options.get('qpu_by', 'none')} is for --cluster slurm, not for {kind}"
+        )
 
 
 def _check_qpu(spec: Spec, kind: str) -> None:
@@ -143,7 +147,9 @@ async def _cluster(spec: Spec, world: World, log: Path | None) -> Cluster:
     if isinstance(world, RealWorld):
         from qtide.clusters.local import Limits, LocalCluster
 
-        return LocalCluster(world, size, Limits(spec.memory, spec.cores), log)
+        return LocalCluster(
+            world, size, Limits(spec.options.get("memory"), spec.options.get("cores")), log
+        )
     from qtide.clusters.simulated import SimulatedCluster
 
     return SimulatedCluster(world, size)
@@ -154,11 +160,13 @@ def _slurm_options(spec: Spec) -> Options:
 
     return Options(
         partition=spec.cluster.partition(":")[2] or None,
-        account=spec.account,
-        qos=spec.qos,
-        constraint=spec.constraint,
-        time_limit=spec.time_limit,
-        extra=tuple(spec.salloc),
-        qpu_by=None if spec.qpu_by == "none" else spec.qpu_by,
-        qpu_partition=spec.qpu_partition,
+        account=spec.options.get("account"),
+        qos=spec.options.get("qos"),
+        constraint=spec.options.get("constraint"),
+        time_limit=spec.options.get("time_limit", "60"),
+        extra=tuple(spec.options.get("salloc", ())),
+        qpu_by=None
+        if spec.options.get("qpu_by", "none") == "none"
+        else spec.options.get("qpu_by", "none"),
+        qpu_partition=spec.options.get("qpu_partition", "quantum"),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.errors import QtideError
+from qtide.system.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -23,29 +24,21 @@ class Spec:
     vqpus: int = 1
     time_scale: float = 1.0
     seed: int = 0
-    expand_timeout: float = 5.0
-    favour: float = 0.5
-    idle_share: float = 0.1
-    memory: int | None = None
-    cores: int | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    time_limit: str = "60"
-    salloc: list[str] = field(default_factory=list)
-    qpu_by: str = "none"
-    qpu_partition: str = "quantum"
+    options: dict[str, Any] = field(default_factory=dict)
+    """What kinds of clusters and strategies declare."""
 
     def write(self, file: Path) -> None:
         """Write as JSON."""
-        file.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_whole(file, (json.dumps(asdict(self), indent=2) + "\n").encode())
 
     @staticmethod
     def read(file: Path) -> Spec:
-        """Read what `write` wrote."""
+        """Read what `write` wrote, this version's or the one before."""
         try:
             entries: dict[str, Any] = json.loads(file.read_text())
             known = {each.name for each in fields(Spec)}
-            return Spec(**{key: value for key, value in entries.items() if key in known})
-        except (OSError, ValueError, TypeError) as error:
+            flat = {key: value for key, value in entries.items() if key not in known}
+            own = {key: value for key, value in entries.items() if key in known}
+            return Spec(**own | {"options": flat | own.get("options", {})})
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise QtideError(f"{file} cannot be read as a run's description: {error}") from None

@@ -8,16 +8,46 @@ expected to cost less, idle nodes or lost time, as the user weighs them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from qtide.errors import UsageError
+from qtide.options import Option
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticPool, Next
 from qtide.strategies.forecast import Forecast
 from qtide.strategies.strategy import Site, Strategy, Terms
 
 
+def favour(word: str) -> float:
+    """`time` and `nodes` are the ends of a scale from 1 to 0."""
+    try:
+        value = {"time": 1.0, "nodes": 0.0}.get(word)
+        value = float(word) if value is None else value
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UsageError(f"--favour is time, nodes, or a number from 0 to 1, not {word!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class ElasticOptions:
+    """The trade between time and nodes."""
+
+    favour: Annotated[
+        float, Option("What to save: time, nodes, or a number from 1 to 0.", favour)
+    ] = 0.5
+    idle_share: Annotated[
+        float, Option("How long a node may idle that came too early, as a share of its use.")
+    ] = 0.1
+
+
 class Elastic(Strategy):
     """Tells its pool what is needed now, what comes next, and when."""
+
+    summary = "a node for each task, back as the quantum phase ends"
+    Options = ElasticOptions
 
     pool: ElasticPool
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from qtide.options import Option
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Strategy
 
 
+@dataclass(frozen=True)
+class MalleableOptions:
+    """How patient it is."""
+
+    expand_timeout: Annotated[
+        float, Option("How long to wait for more nodes, then go on with fewer.", metavar="SECONDS")
+    ] = 5.0
+
+
 class Malleable(Strategy):
     """Grows by companion allocations beside its one own node, and shrinks by ending them."""
+
+    summary = "one node always, more for a classical phase"
+    Options = MalleableOptions
 
     async def open(self) -> None:
         """Take the node and the lease that are held from start to end."""

@@ -18,6 +18,8 @@ class Split(Strategy):
     its part is over, while the classical part goes on; the journal carries the state across.
     """
 
+    summary = "a chain of heterogeneous allocations"
+
     def __init__(self, site: Site, terms: Terms) -> None:
         super().__init__(site, terms)
         self._block: Future[Lease] | None = None

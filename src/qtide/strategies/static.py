@@ -11,6 +11,8 @@ from qtide.strategies.strategy import Strategy
 class Static(Strategy):
     """Holds the most that any phase needs, whether it is used or not."""
 
+    summary = "all nodes and the QPU, from start to end"
+
     async def open(self) -> None:
         """Take everything at once."""
         await self.take(self.terms.nodes)

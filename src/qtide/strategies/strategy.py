@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 from qtide.clusters.cluster import Allocation, Cluster
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Lease, Qpu, QpuFailed
+from qtide.options import NoOptions
+from qtide.plugins import Plugins
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.node_pool import NodePool
 from qtide.world.world import Future, World
@@ -46,6 +48,10 @@ class Terms:
 
 class Strategy(ABC):
     """Decides which nodes and which lease are held when. Heirs say so phase by phase."""
+
+    summary: ClassVar[str] = ""
+    """A few words, for the help."""
+    Options: ClassVar[type] = NoOptions
 
     def __init__(self, site: Site, terms: Terms) -> None:
         self.site = site
@@ -133,6 +139,9 @@ class Strategy(ABC):
             yield lease
         finally:
             lease.release()
+
+
+STRATEGIES: Plugins[type[Strategy]] = Plugins("qtide.strategies", "strategy")
 
 
 def seed_of(job: Job, key: str) -> int:

@@ -11,6 +11,8 @@ from qtide.strategies.strategy import Strategy
 class Workflow(Strategy):
     """Each phase is a step of its own that queues for exactly what it needs."""
 
+    summary = "an allocation for each phase"
+
     async def open(self) -> None:
         """Nothing is held between phases."""
 
