@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import asdict
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
+from qtide.clusters.kind import CLUSTERS
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger
@@ -19,7 +17,7 @@ from qtide.runs.folder import RunFolder
 
 
 def show(
-    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")],
+    run: options.Run,
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
@@ -31,12 +29,13 @@ def show(
     if json:
         as_json(found)
         return
+    kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        if name not in ("spec", "metrics", "slurm"):
+        if name not in ("spec", "metrics", kind):
             out.print(f"{name}: {value}", markup=False, highlight=False)
     held = found["metrics"]["nodes_held"]
     out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
-    for line in _account_lines(found.get("slurm", {})):
+    for line in _account_lines(kind, found.get(kind, {})):
         out.print(line, markup=False, highlight=False)
 
 
@@ -61,7 +60,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "metrics": metrics.as_dict(),
         "spec": asdict(run.spec),
     }
-    return found | _interruption(run, state) | _slurm(run, metrics)
+    return found | _interruption(run, state) | _accounts(run, metrics)
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:
@@ -73,44 +72,34 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
     where = f"process {driver['pid']} on {driver['host']}" + (f", job {job}" if job else "")
     return {
         "interruption": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
-        f"machine{_word_of_slurm(job)}; what was done is kept, go on with: qtide resume {run.name}"
+        f"machine{_word_of_cluster(job)}; what was done is kept, go on with: "
+        f"qtide resume {run.name}"
     }
 
 
-def _word_of_slurm(job: str | None) -> str:
+def _word_of_cluster(job: str | None) -> str:
     """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
-    if job is None:
-        return ""
-    from qtide.slurm.commands import Slurm
-    from qtide.slurm.queue import entries
-
-    try:
-        found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
-    except QtideError:
-        return ""
-    return f" (Slurm has its job as {found[0].state})" if found else ""
+    state = CLUSTERS.load("slurm").driver_state(job) if job else None
+    return f" (Slurm has its job as {state})" if state else ""
 
 
-def _slurm(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
-    """What Slurm charges for a run on it, beside what it held; if Slurm is away, that."""
-    if run.spec.cluster.partition(":")[0] != "slurm":
-        return {}
-    from qtide.slurm.account import accounts
-
+def _accounts(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
+    """What a cluster charges for a run, beside what it held; if it cannot be asked, that."""
+    kind = run.spec.cluster.partition(":")[0]
     job = Job(run.name, Ledger(run.name, time.time), run.values)
     try:
-        found = asyncio.run(accounts(job, metrics, run.spec.time_scale, run.created))
+        found = CLUSTERS.load(kind).accounts(job, metrics, run.spec.time_scale, run.created)
     except QtideError as error:
-        return {"slurm": {"error": str(error)}}
-    return {"slurm": {name: each.as_dict() for name, each in found.items()}}
+        return {kind: {"error": str(error)}}
+    return {kind: found} if found else {}
 
 
-def _account_lines(slurm: dict[str, Any]) -> list[str]:
-    if "error" in slurm:
-        return [f"Slurm's own account cannot be had: {slurm['error']}"]
+def _account_lines(kind: str, found: dict[str, Any]) -> list[str]:
+    if "error" in found:
+        return [f"{kind.capitalize()}'s own account cannot be had: {found['error']}"]
     return [
         f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
         f"{each['charged']:,.0f} s ({each['source']}, {each['jobs']} jobs), "
         f"difference {each['difference']:+,.1f} s"
-        for name, each in slurm.items()
+        for name, each in found.items()
     ]
