@@ -113,14 +113,22 @@ def check_settings(settings: Settings, name: str, command: Any) -> None:
         if isinstance(value, dict):
             if key not in COMMANDS:
                 raise unknown(file, key, f"there is no command for the table [{key}]", COMMANDS)
-        elif key not in names_of(command) and key not in (every := every_name()):
-            raise unknown(file, key, f"no command has an option {key!r}", every)
+        elif not _known_somewhere(key, command):
+            raise unknown(file, key, f"no command has an option {key!r}", every_name())
     for path, each in leaves(name, command):
         for file, key, value in settings.entries(*path):
             if not isinstance(value, dict) and key not in (known := names_of(each)):
-                known = known | _names_of_plugins(each)
+                known = known | (_plugin_names() if "cluster" in known else set())
                 if key not in known:
                     raise unknown(file, key, f"[{'.'.join(path)}] has no option {key!r}", known)
+
+
+def _known_somewhere(key: str, command: Any) -> bool:
+    """Whether any command has the option; the fewer are imported to know, the better."""
+    from qtide.runs.spec import Spec
+
+    near = key in names_of(command) or key in Spec.__dataclass_fields__
+    return near or key in _plugin_names() or key in every_name()
 
 
 def leaves(name: str, command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -141,17 +149,15 @@ def names_of(command: Any) -> set[str]:
 @cache
 def every_name() -> set[str]:
     """The options of all commands, which takes importing all of them."""
-    from qtide.cli.program import option_names
-
     loaded = (load(name, [], Settings()) for name in COMMANDS)
-    return option_names().union(*map(names_of, loaded))
+    return _plugin_names().union(*map(names_of, loaded))
 
 
-def _names_of_plugins(command: Any) -> set[str]:
-    """What a command would have if something else were chosen for its run."""
-    from qtide.cli.program import ProgramCommand, option_names
+@cache
+def _plugin_names() -> set[str]:
+    from qtide.cli.owners import others
 
-    return option_names() if isinstance(command, ProgramCommand) else set()
+    return {each.name for owned in others([]) for each in owned.options}
 
 
 def _source(ctx: Context, name: str) -> str | None:

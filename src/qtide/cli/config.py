@@ -14,7 +14,7 @@ from qtide.cli.console import as_json, out
 from qtide.cli.owners import others
 from qtide.cli.program import ProgramCommand
 from qtide.cli.service import show_rows
-from qtide.cli.settings import NAME, Settings, option_name, options_of
+from qtide.cli.settings import NAME, File, Settings, option_name, options_of
 from qtide.errors import UsageError
 from qtide.system.paths import config_folder
 
@@ -25,7 +25,12 @@ UNCONFIGURED = ("json", "install_completion", "show_completion")
 def config(
     context: typer.Context,
     command: Annotated[
-        str, typer.Argument(metavar="COMMAND", help="Only the options of this command.")
+        str,
+        typer.Argument(
+            metavar="COMMAND",
+            help="Only the options of this command.",
+            autocompletion=lambda: list(COMMANDS),
+        ),
     ] = "",
     json: options.Json = False,
 ) -> None:
@@ -40,9 +45,10 @@ def config(
     names = [command] if command else [each for each in COMMANDS if each != "config"]
     rows = _merged(row for name in names for row in _rows(name, settings))
     if json:
-        as_json({"files": [str(each.path) for each in settings.files], "options": rows})
+        as_json({"files": [str(each.path.absolute()) for each in settings.files], "options": rows})
         return
-    show_rows([row | {"value": _shown(row["value"])} for row in rows], "it has no options")
+    texts = [row | {"value": _shown(row["value"]), "of": _shown(row["of"])} for row in rows]
+    show_rows(texts, "it has no options")
     for line in _places(settings):
         out.print(line, markup=False, highlight=False)
 
@@ -54,21 +60,34 @@ def _rows(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
         full = " ".join(path)
         own = {option_name(each): each for each in options_of(command)}
         for option, param in own.items():
-            if option not in UNCONFIGURED:
-                yield _row(option, full, _usual(param), settings.find(path, option), param.envvar)
+            if option not in UNCONFIGURED and not param.rich_help_panel:
+                found = settings.find(path, option)
+                yield _row(option, full, _usual(param), found, variable=param.envvar)
         for owner in others([]) if isinstance(command, ProgramCommand) else ():
             for each in owner.options:
                 found = settings.find(path, each.name)
-                yield _row(each.name, owner.words, each.default, found)
+                yield _row(each.name, full, each.default, found, only_with=owner.words)
 
 
 def _row(
-    option: str, of: str, default: Any, found: tuple[Any, Any] | None, variable: str | None = None
+    option: str,
+    command: str,
+    default: Any,
+    found: tuple[Any, File] | None,
+    *,
+    variable: str | None = None,
+    only_with: str | None = None,
 ) -> dict[str, Any]:
-    value, source = (found[0], f"{found[1].source}") if found else (default, "default")
+    value, source = (found[0], found[1].source) if found else (default, "default")
     if variable and os.environ.get(variable):
         value, source = os.environ[variable], f"environment ({variable})"
-    return {"option": option, "value": value, "source": source, "of": of}
+    return {
+        "option": option,
+        "value": value,
+        "source": source,
+        "only with": only_with,
+        "of": [command],
+    }
 
 
 def _usual(param: Any) -> Any:
@@ -82,16 +101,16 @@ def _merged(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for options that have the same value from the same source in several commands."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        key = repr((row["option"], row["value"], row["source"]))
-        known = found.setdefault(key, row)
-        if row["of"] not in known["of"].split(", "):
-            known["of"] += f", {row['of']}"
+        known = found.setdefault(repr(row | {"of": []}), row)
+        known["of"] = list(dict.fromkeys([*known["of"], *row["of"]]))
     return sorted(found.values(), key=lambda row: str(row["option"]))
 
 
 def _shown(value: Any) -> str | None:
     if value is None or value in ("", [], ()):
         return None
+    if isinstance(value, bool):
+        return str(value).lower()
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

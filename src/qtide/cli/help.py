@@ -10,7 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 Context = Any
 """Typer's own, which it does not export with all that it can do."""
 TYPE = re.compile(r"<([^<>]+)>")
-WORDS = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "list[int]": "N", "float": "NUMBER"}
+WORDS = {"str": "TEXT", "int": "N", "float": "NUMBER", "int range": "N", "float range": "NUMBER"}
+"""What stands for a value, by its type."""
 
 
 class PlainCommand(TyperCommand):
@@ -18,7 +19,7 @@ class PlainCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Arguments as manuals have them: a name, in brackets if it may be left out."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [piece.strip("{}").upper() for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
         """Write arguments, then options, each heading once."""
@@ -67,5 +68,10 @@ def first_sentence(text: str | None) -> str:
 def _name(shown: str, *, argument: bool) -> str:
     """Types as plain words; an argument's name says enough."""
     if argument:
-        return TYPE.sub("", shown).rstrip()
-    return TYPE.sub(lambda found: WORDS.get(found[1], found[1].upper()), shown)
+        return TYPE.sub("", shown).rstrip().upper()
+    return TYPE.sub(lambda found: _word(found[1]), shown)
+
+
+def _word(kind: str) -> str:
+    single = kind.removeprefix("list[").removesuffix("]")
+    return WORDS.get(single, single.upper())

@@ -30,7 +30,7 @@ def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> 
     if not rows:
         out.print(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
         return
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for title in rows[0]:
         table.add_column(title, overflow="fold", no_wrap=title != "run")
     table.columns[0].min_width = WIDTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from functools import wraps
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -86,11 +87,6 @@ class ProgramCommand(PlainCommand):
                 formatter.write_dl(rows(program) or [("none", "")])
 
 
-def option_names() -> set[str]:
-    """The names of all options that plug-ins bring."""
-    return {each.name for owned in others([]) for each in owned.options}
-
-
 def _own(words: list[str]) -> list[str]:
     """What stands before `--`: behind it, all is the program's."""
     return words[: words.index("--")] if "--" in words else words
@@ -99,12 +95,8 @@ def _own(words: list[str]) -> list[str]:
 def _said(words: list[str], option: str) -> list[str]:
     """What the words give an option, each time."""
     flag = f"--{option}"
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return [
-        after if word == flag else word.partition("=")[2]
-        for word, after in pairs
-        if word == flag or word.startswith(f"{flag}=")
-    ]
+    apart = [after for word, after in pairwise(words) if word == flag]
+    return apart + [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
 
 
 def _chosen(

@@ -44,7 +44,7 @@ def new(
 ) -> None:
     """Make a token and print it: the only time that it can be seen.
 
-    Example: qtide token new alice --account physics --days 30 > token; export QTIDE_TOKEN
+    Example: qtide token new alice --account physics --days 30
     """
     from qtide.service.task import Caller
     from qtide.service.tokens import issue
