@@ -12,6 +12,8 @@ Context = Any
 TYPE = re.compile(r"<([^<>]+)>")
 WORDS = {"str": "TEXT", "int": "N", "float": "NUMBER", "int range": "N", "float range": "NUMBER"}
 """What stands for a value, by its type."""
+REQUIRED = "  [required]"
+"""Needless to say of arguments: those that may be left out stand in brackets."""
 
 
 class PlainCommand(TyperCommand):
@@ -48,14 +50,17 @@ def write_options(command: Any, ctx: Context, formatter: Any) -> None:
     panels: dict[str, list[tuple[str, str]]] = {}
     for each in command.get_params(ctx):
         record = each.get_help_record(ctx)
-        if record is not None:
-            argument = each.param_type_name == "argument"
+        if record is not None and each.param_type_name == "argument":
+            name = TYPE.sub("", record[0]).rstrip().upper()
+            panels.setdefault("Arguments", []).append((name, record[1].removesuffix(REQUIRED)))
+        elif record is not None:
             panel = getattr(each, "rich_help_panel", None) or "Options"
-            panels.setdefault("Arguments" if argument else panel, []).append(
-                (_name(record[0], argument=argument), record[1])
-            )
+            panels.setdefault(panel, []).append((TYPE.sub(_word, record[0]), record[1]))
     for heading, rows in panels.items():
-        with formatter.section(heading):
+        title, _, about = heading.partition("\n")
+        with formatter.section(title):
+            if about:
+                formatter.write_text(about)
             formatter.write_dl(rows)
 
 
@@ -65,13 +70,7 @@ def first_sentence(text: str | None) -> str:
     return re.split(r"(?<=[.;])\s", paragraph)[0].rstrip(".;") + "."
 
 
-def _name(shown: str, *, argument: bool) -> str:
-    """Types as plain words; an argument's name says enough."""
-    if argument:
-        return TYPE.sub("", shown).rstrip().upper()
-    return TYPE.sub(lambda found: _word(found[1]), shown)
-
-
-def _word(kind: str) -> str:
-    single = kind.removeprefix("list[").removesuffix("]")
-    return WORDS.get(single, single.upper())
+def _word(kind: re.Match[str]) -> str:
+    """What stands for a value of that type; several choices stand for themselves."""
+    single = kind[1].removeprefix("list[").removesuffix("]")
+    return WORDS.get(single, single if "|" in single else single.upper())

@@ -11,7 +11,10 @@ from qtide.cli import completion
 
 RUNS = Path("qtide-runs")
 
-Runs = Annotated[Path, typer.Option(envvar="QTIDE_RUNS", help="Where runs are kept.")]
+Runs = Annotated[
+    Path,
+    typer.Option(envvar="QTIDE_RUNS", show_envvar=False, help="Folder of runs (QTIDE_RUNS)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str, typer.Option(help="Its name.  [default: program and time]")]
 Run = Annotated[

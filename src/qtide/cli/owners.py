@@ -15,9 +15,6 @@ from qtide.strategies.strategy import STRATEGIES
 REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
 """What chooses among plug-ins, by the name of its option."""
 
-WIDTH = 78
-"""Columns of a heading."""
-
 
 @dataclass(frozen=True)
 class Owner:
@@ -35,10 +32,11 @@ class Owner:
 
     @property
     def heading(self) -> str:
-        """What stands above its options."""
-        plain = f"Options of {self.words}"
-        full = f"{plain} ({self.summary})"
-        return full if self.summary and len(full) < WIDTH else plain
+        """What stands above its options: a title, and a line on what it is."""
+        about = (
+            f"\n{self.summary[0].upper()}{self.summary[1:].rstrip('.')}." if self.summary else ""
+        )
+        return f"Options of {self.words}{about}"
 
 
 def owner(choice: str, name: str) -> Owner:

@@ -32,7 +32,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 def program_parameter() -> inspect.Parameter:
     """The program; its arguments are what qtide does not know."""
-    text = f"FILE.py, FILE.py:NAME, MODULE:NAME, or an application: {', '.join(APPS.names())}."
+    text = f"FILE.py[:NAME], MODULE:NAME, or one of {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=completion.programs)
     return inspect.Parameter(
         "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
@@ -94,18 +94,19 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "autocompletion": completion.strategies,
         },
         "cluster": {
-            "help": f"Where it runs: {kinds}.",
+            "help": f"Where: {kinds}.",
             "metavar": "KIND",
             "autocompletion": completion.clusters,
         },
         "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
         "qpu": {
-            "help": f"{', '.join(sorted(profiles()))}; or a device of a vQPU service: http://HOST:PORT/DEVICE.",
+            "help": f"Timing: {', '.join(sorted(profiles()))}; or a device of a service, as "
+            "http://HOST:PORT/DEVICE.",
             "metavar": "PROFILE",
             "autocompletion": completion.qpus,
         },
         "vqpus": {"help": "Virtual QPUs that share the device."},
-        "time_scale": {"help": "Seconds per second of the run."},
+        "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "The seed of everything random."},
     }
 

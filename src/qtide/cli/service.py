@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 Url = Annotated[
     str | None,
-    typer.Option(envvar="QTIDE_URL", help="The service.  [default: the one that you started]"),
+    typer.Option(
+        envvar="QTIDE_URL",
+        show_envvar=False,
+        help="The service (QTIDE_URL).  [default: the one that you started]",
+    ),
 ]
 Everybody = Annotated[
     bool, typer.Option("--everybody", help="All users' and not only yours; for operators.")
