@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from qtide.cli.owners import owner
+from qtide.cli.run_options import plugin_value
 from tests.cli.inside import printed, refused
 
 PROGRAM = """
@@ -78,6 +80,7 @@ def test_what_was_chosen_is_kept_with_its_defaults(here: Path) -> None:
 
 def test_a_wrong_value_of_a_plug_in_names_its_option(here: Path) -> None:
     assert "the argument cores cannot be 'many'" in refused("run", "synthetic", "--cores", "many")
+    assert "the argument memory cannot be 'all'" in refused("run", "synthetic", "--memory", "all")
     assert "--favour is time, nodes" in refused("run", "synthetic", *SIMULATED, "--favour", "me")
 
 
@@ -103,3 +106,10 @@ def test_numbers_arrive_as_numbers(program: str) -> None:
     assert value(program, "--numbers", "1,2", "--numbers", 3)[2] == [1, 2, 3]
     said = refused("run", program, *SIMULATED, "--numbers", "x")
     assert "the argument numbers cannot be 'x': it should be a valid integer" in said
+
+
+def test_words_for_slurm_are_kept_as_they_are() -> None:
+    (found,) = [each for each in owner("cluster", "slurm").options if each.name == "salloc"]
+    words = ["--nodelist=a,b", "--exclude=c"]
+    assert plugin_value(found, words) == words
+    assert plugin_value(found, None) == found.default

@@ -11,6 +11,7 @@ import typer
 from qtide.cli import completion
 from qtide.cli.owners import REGISTRIES, Owner
 from qtide.devices.profile import profiles
+from qtide.errors import UsageError
 from qtide.options import Declared
 from qtide.programs.arguments import value_of
 from qtide.programs.load import APPS
@@ -65,14 +66,10 @@ def plugin_value(declared: Declared, given: Any) -> Any:
         return declared.default
     if isinstance(given, bool):
         return given
-    if declared.option.parse is None:
-        texts = list(given) if _several(declared) else [given]
-        return list(texts) if _several(declared) else value_of(declared.name, declared.type, texts)
-    return (
-        [declared.option.parse(each) for each in given]
-        if _several(declared)
-        else declared.option.parse(given)
-    )
+    if _several(declared):
+        each_kind = next(iter(get_args(declared.type)), str)
+        return [_read(declared, each_kind, word) for word in given]
+    return _read(declared, declared.type, given)
 
 
 def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
@@ -116,6 +113,16 @@ def _keyword(name: str, kind: Any, default: Any, **terms: Any) -> inspect.Parame
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option
     )
+
+
+def _read(declared: Declared, kind: Any, word: str) -> Any:
+    if declared.option.parse is None:
+        return value_of(declared.name, kind, [word])
+    try:
+        return declared.option.parse(word)
+    except ValueError as error:
+        option = declared.name.replace("_", "-")
+        raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
 
 
 def _several(declared: Declared) -> bool:
