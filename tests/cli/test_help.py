@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.cli.commands import COMMANDS, leaves, load
+from qtide.cli.commands import COMMANDS, load
+from qtide.cli.known import leaves
 from qtide.cli.settings import Settings
 from qtide.clusters.kind import CLUSTERS
 from qtide.strategies.strategy import STRATEGIES
@@ -16,7 +17,7 @@ from tests.cli.inside import called, printed
 
 def every_command() -> Iterator[tuple[str, ...]]:
     for name in COMMANDS:
-        for path, _ in leaves(name, load(name, [], Settings())):
+        for path, _ in leaves(load(name, [], Settings()), name):
             yield path
 
 
@@ -38,7 +39,7 @@ def test_nothing_is_cut_off_and_nothing_is_too_wide(path: tuple[str, ...]) -> No
 @pytest.mark.parametrize("path", list(every_command()), ids=" ".join)
 def test_every_command_helps_with_an_example_on_one_line(path: tuple[str, ...]) -> None:
     command = load(path[0], [], Settings())
-    for name, each in leaves(path[0], command):
+    for name, each in leaves(command, path[0]):
         if name == path:
             example = next(line for line in each.help.splitlines() if line.startswith("Example: "))
             assert f"  {example}\n" in printed(*path, "--help")

@@ -70,6 +70,12 @@ def test_a_subcommand_has_a_table_of_its_own(here: Path) -> None:
         ("[list]\naccount = 'x'", ("list",), "[list] has no option 'account'; remove it"),
         ("[run]\nnodez = 1", ("config",), "[run] has no option 'nodez'; did you mean 'nodes'?"),
         ("[token.new]\nday = 1", ("token", "list"), "[token.new] has no option 'day'; did you"),
+        (
+            "[token.nwe]\nday = 1",
+            ("token", "list"),
+            "[token] has no table 'nwe'; did you mean 'new'",
+        ),
+        ("[run.static]\nseed = 1", ("run", "synthetic"), "[run] has no table 'static'; remove it"),
         ("seed = ", ("list",), "the configuration qtide.toml cannot be read"),
         ("[run]\nnodes = 'x'", ("run", "synthetic"), "(in qtide.toml)"),
         ("[run]\ncores = 'x'", ("run", "synthetic"), "the argument cores cannot be 'x'"),

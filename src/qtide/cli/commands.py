@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from itertools import groupby
 from typing import Any
@@ -15,7 +13,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from qtide.cli.help import Context, PlainCommand, PlainGroup
-from qtide.cli.settings import Settings, option_name, options_of, unknown
+from qtide.cli.settings import Settings
 from qtide.errors import UsageError
 
 RUNS, SERVICE, SITE = "Runs", "Service", "Site"
@@ -71,7 +69,7 @@ class Commands(PlainGroup):
             settings = Settings.read(ctx.params.get("config"))
         command = load(name, words, settings, lenient=ctx.resilient_parsing)
         with _unless_complete(ctx):
-            check_settings(settings, name, command)
+            _check(settings, name, command)
         ctx.default_map = {name: settings.defaults(command, name)}
         return name, command, words
 
@@ -107,57 +105,12 @@ def load(name: str, words: list[str], settings: Settings, *, lenient: bool = Fal
     return get_command(app)
 
 
-def check_settings(settings: Settings, name: str, command: Any) -> None:
-    """Refuse tables of no command, and entries that the command, or any command, does not know."""
-    for file, key, value in settings.entries():
-        if isinstance(value, dict):
-            if key not in COMMANDS:
-                raise unknown(file, key, f"there is no command for the table [{key}]", COMMANDS)
-        elif not _known_somewhere(key, command):
-            raise unknown(file, key, f"no command has an option {key!r}", every_name())
-    for path, each in leaves(name, command):
-        for file, key, value in settings.entries(*path):
-            if not isinstance(value, dict) and key not in (known := names_of(each)):
-                known = known | (_plugin_names() if "cluster" in known else set())
-                if key not in known:
-                    raise unknown(file, key, f"[{'.'.join(path)}] has no option {key!r}", known)
+def _check(settings: Settings, name: str, command: Any) -> None:
+    """Refuse names in files that nobody knows."""
+    if settings.files:
+        from qtide.cli.known import check
 
-
-def _known_somewhere(key: str, command: Any) -> bool:
-    """Whether any command has the option; the fewer are imported to know, the better."""
-    from qtide.runs.spec import Spec
-
-    near = key in names_of(command) or key in Spec.__dataclass_fields__
-    return near or key in _plugin_names() or key in every_name()
-
-
-def leaves(name: str, command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """A command, or those that it is made of, each with its full name."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        yield (name,), command
-        return
-    for each, subcommand in inner.items():
-        yield (name, each), subcommand
-
-
-def names_of(command: Any) -> set[str]:
-    """The options of a command, or of those that it is made of."""
-    return {option_name(each) for _, leaf in leaves("", command) for each in options_of(leaf)}
-
-
-@cache
-def every_name() -> set[str]:
-    """The options of all commands, which takes importing all of them."""
-    loaded = (load(name, [], Settings()) for name in COMMANDS)
-    return _plugin_names().union(*map(names_of, loaded))
-
-
-@cache
-def _plugin_names() -> set[str]:
-    from qtide.cli.owners import others
-
-    return {each.name for owned in others([]) for each in owned.options}
+        check(settings, name, command)
 
 
 def _source(ctx: Context, name: str) -> str | None:

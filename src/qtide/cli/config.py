@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from qtide.cli import options
-from qtide.cli.commands import COMMANDS, check_settings, leaves, load
+from qtide.cli.commands import COMMANDS, load
 from qtide.cli.console import as_json, out
+from qtide.cli.known import check, leaves
 from qtide.cli.owners import others
 from qtide.cli.program import ProgramCommand
 from qtide.cli.service import show_rows
@@ -55,8 +56,8 @@ def config(
 
 def _rows(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
     loaded = load(name, [], settings)
-    check_settings(settings, name, loaded)
-    for path, command in leaves(name, loaded):
+    check(settings, name, loaded)
+    for path, command in leaves(loaded, name):
         full = " ".join(path)
         own = {option_name(each): each for each in options_of(command)}
         for option, param in own.items():

@@ -3,69 +3,50 @@
 from __future__ import annotations
 
 import sys
-from asyncio import CancelledError
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from qtide.cli.commands import Commands
 from qtide.errors import QtideError
 from qtide.version import __version__
 
+if TYPE_CHECKING:
+    import typer
+
 INTERRUPTED = 130
-EPILOG = "Each command has --help with an example, and --json for scripts."
-
-
-def common(
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Options from this file alone.  [default: qtide.toml, here and yours]"),
-    ] = None,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error came from.")
-    ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-) -> None:
-    """Options of every command."""
 
 
 def application() -> typer.Typer:
     """The command line."""
-    app = typer.Typer(
-        cls=Commands,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        help="Share scarce quantum processors among the jobs of an HPC cluster.",
-        epilog=EPILOG,
-    )
-    app.callback()(common)
-    return app
+    from qtide.cli.application import application as made  # the version needs none of it
+
+    return made()
 
 
 def main() -> None:
     """Run the command line."""
     words = sys.argv[1:]
     if words == ["--version"]:
-        typer.echo(f"qtide {__version__}")
+        sys.stdout.write(f"qtide {__version__}\n")
         return
+    from asyncio import CancelledError
+
     try:
         application()(words, prog_name="qtide")
     except QtideError as error:
         if "--traceback" in words:
             raise
-        typer.echo(f"qtide: {error}", err=True)
-        sys.exit(error.exit_code)
+        _end(str(error), error.exit_code)
     except OSError as error:
         if "--traceback" in words:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"qtide: {where}{error.strerror}; what was done is kept", err=True)
-        sys.exit(1)
+        _end(f"{where}{error.strerror}; what was done is kept", 1)
     except CancelledError:
-        typer.echo("qtide: interrupted; everything was given back: qtide resume last", err=True)
-        sys.exit(INTERRUPTED)
+        _end("interrupted; everything was given back: qtide resume last", INTERRUPTED)
+
+
+def _end(sentence: str, code: int) -> None:
+    sys.stderr.write(f"qtide: {sentence}\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class ProgramCommand(PlainCommand):
     def format_options(self, ctx: Context, formatter: Any) -> None:
         """Write qtide's, then the program's."""
         super().format_options(ctx, formatter)
-        if named := ctx.meta.get("program"):
+        if isinstance(named := ctx.meta.get("program"), str):
             program = load(located(named))
             about = (inspect.getdoc(program.function) or "").partition("\n")[0]
             with formatter.section(f"Arguments of {program.name}"):
@@ -95,8 +95,13 @@ def _own(words: list[str]) -> list[str]:
 def _said(words: list[str], option: str) -> list[str]:
     """What the words give an option, each time."""
     flag = f"--{option}"
-    apart = [after for word, after in pairwise(words) if word == flag]
-    return apart + [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+    pairs = pairwise([*words, ""])
+    found = (
+        after if word == flag else word.removeprefix(f"{flag}=")
+        for word, after in pairs
+        if word == flag or word.startswith(f"{flag}=")
+    )
+    return [each for each in found if each]
 
 
 def _chosen(
@@ -106,7 +111,7 @@ def _chosen(
     cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
     yield owner("cluster", cluster[0].partition(":")[0])
     given = _choice("strategy", name, words, settings)
-    if "strategy" in inspect.signature(command).parameters:  # several, or else all there are
+    if "strategy" in inspect.signature(command).parameters:  # several; all, if none is named
         for each in given or REGISTRIES["strategy"].names():
             yield owner("strategy", each)
     else:

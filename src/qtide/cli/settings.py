@@ -48,7 +48,7 @@ class Settings:
     def read(config: Path | None = None) -> Settings:
         """The files that hold here: the one that is named, or the folder's and the user's."""
         if config is not None:
-            return Settings((_read(config, "--config"),))
+            return Settings((_read(Path(config), "--config"),))
         places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
         found = {each.resolve(): (each, source) for each, source in places[::-1] if each.exists()}
         return Settings(tuple(_read(*each) for each in reversed(found.values())))
