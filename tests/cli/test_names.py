@@ -69,3 +69,12 @@ def test_runs_of_the_version_before_still_open(here: Path) -> None:
 def test_two_runs_of_one_name_get_two_folders(here: Path) -> None:
     create(here, "it", "it", "it")
     assert sorted(RunFolder.names(here / "qtide-runs")) == ["it", "it-2", "it-3"]
+
+
+def test_a_run_is_shown_in_words(here: Path) -> None:
+    printed("run", "synthetic", "--iterations", 1, "--cluster", "simulated", "--name", "it")
+    lines = dict(line.split(": ", 1) for line in printed("show", "it").splitlines())
+    assert lines["state"] == "done"
+    assert lines["driver"].startswith("process ")
+    assert json.loads(lines["end"])["iterations"] == 1
+    assert "now" not in lines and "waits for" not in lines

@@ -105,7 +105,9 @@ def unknown(file: File, key: str, what: str, known: Collection[str]) -> UsageErr
 def _read(path: Path, source: str) -> File:
     try:
         entries = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the configuration {path} cannot be read: {error}") from None
     return File(path, source, _underscored(entries))
 

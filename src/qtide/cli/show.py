@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from typing import Any
@@ -19,24 +20,35 @@ from qtide.runs.folder import RunFolder
 def show(
     run: options.Run,
     runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    as_document: options.Json = False,
 ) -> None:
     """Show a run: its state, its driver, what it does now, and what it has held.
 
     Example: qtide show last
     """
     found = describe(RunFolder.find(runs, run))
-    if json:
+    if as_document:
         as_json(found)
         return
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        if name not in ("spec", "metrics", kind):
-            out.print(f"{name}: {value}", markup=False, highlight=False)
+        if value and name not in ("spec", "metrics", kind):
+            out.print(f"{name}: {_words(value)}", markup=False, highlight=False)
     held = found["metrics"]["nodes_held"]
     out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
     for line in _account_lines(kind, found.get(kind, {})):
         out.print(line, markup=False, highlight=False)
+
+
+def _words(value: Any) -> str:
+    """A value for people: a driver, an end, or a list of what happens now."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict) and "pid" in value:
+        return _where(value)
+    if isinstance(value, dict):
+        return json.dumps(value["value"]) if "value" in value else str(value.get("error"))
+    return str(value)
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
@@ -68,13 +80,16 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
         return {}
-    job = driver["slurm_job"]
-    where = f"process {driver['pid']} on {driver['host']}" + (f", job {job}" if job else "")
     return {
-        "interruption": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
-        f"machine{_word_of_cluster(job)}; what was done is kept, go on with: "
+        "interruption": f"its driver ({_where(driver)}) is gone: interrupted, killed, or lost with "
+        f"its machine{_word_of_cluster(driver['slurm_job'])}; what was done is kept, go on with: "
         f"qtide resume {run.name}"
     }
+
+
+def _where(driver: dict[str, Any]) -> str:
+    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
+    return f"process {driver['pid']} on {driver['host']}{job}"
 
 
 def _word_of_cluster(job: str | None) -> str:
