@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from qtide.errors import UsageError
+from tests.cli.inside import called, refused
+
 PROGRAMS = Path(__file__).parents[1] / "runs" / "programs_for_tests.py"
 
 
@@ -111,13 +114,16 @@ def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
-    tmp_path: Path, words: tuple[object, ...], sentence: str
+    here: Path, words: tuple[object, ...], sentence: str
 ) -> None:
-    failed = qtide(tmp_path, *words)
-    assert failed.returncode == 2
-    assert sentence in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert not (tmp_path / "qtide-runs").exists()
+    assert sentence in refused(*words, code=2)
+    assert not (here / "qtide-runs").exists()
+
+
+def test_a_refused_command_ends_with_code_2_and_a_traceback_only_if_wanted(tmp_path: Path) -> None:
+    failed = qtide(tmp_path, "run", "nothing.py")
+    assert (failed.returncode, failed.stderr.startswith("qtide: there is no file")) == (2, True)
+    assert "Traceback" in qtide(tmp_path, "--traceback", "run", "nothing.py").stderr
 
 
 @pytest.mark.parametrize(
@@ -132,11 +138,11 @@ def test_bad_usage_is_one_sentence_and_code_2(
         ("not toml", "is not valid TOML"),
     ],
 )
-def test_a_wrong_shape_is_named(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "shape.toml").write_text(text)
-    failed = qtide(tmp_path, "run", "synthetic", "shape.toml", *SIMULATED)
-    assert failed.returncode == 2
-    assert sentence in failed.stderr
+def test_a_wrong_shape_is_named(here: Path, text: str, sentence: str) -> None:
+    (here / "shape.toml").write_text(text)
+    failed = called("run", "synthetic", "shape.toml", *SIMULATED)
+    assert isinstance(failed.exception, UsageError)
+    assert sentence in str(failed.exception)
 
 
 def test_a_journal_of_another_program(tmp_path: Path) -> None:
@@ -176,27 +182,10 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, cluster: str) -> Non
     assert as_json(tmp_path, "resume", "it")["value"] == [9000, 18000, 27000]
 
 
-def test_options_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "qtide.toml").write_text('[run]\ncluster = "simulated:3"\nstrategy = "static"\n')
-    as_json(tmp_path, "run", "synthetic", "--name", "one")
-    assert as_json(tmp_path, "list")[0]["strategy"] == "static"
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    failed = qtide(tmp_path, "run", "synthetic", "--runs", "file", *SIMULATED)
-    assert failed.returncode == 2
-    assert "no run can be kept in file" in failed.stderr
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["run", "submit", "resume", "cancel", "list", "show", "report", "compare", "reap"],
-)
-def test_every_command_helps_with_an_example(tmp_path: Path, command: str) -> None:
-    helped = qtide(tmp_path, command, "--help")
-    assert helped.returncode == 0
-    assert f"Example: qtide {command}" in helped.stdout
+def test_a_folder_that_cannot_be_written(here: Path) -> None:
+    (here / "file").touch()
+    said = refused("run", "synthetic", "--runs", "file", *SIMULATED, code=2)
+    assert "no run can be kept in file" in said
 
 
 def test_importing_qtide_is_light(tmp_path: Path) -> None:

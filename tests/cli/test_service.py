@@ -6,16 +6,17 @@ import csv
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qtide.errors import QtideError
 from qtide.payloads.payload import Burst
 from qtide.testing.service import LocalService
+from tests.cli.inside import called
 from tests.service.serving import wait_until
 
 DEVICES = '[devices.dev]\nkind = "burst"\n'
@@ -27,16 +28,21 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
         yield served
 
 
-def qtide(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("QTIDE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "qtide.cli.main", *words],
-        env=plain | env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def qtide(*words: str, **env: str) -> Done:
+    bare = dict.fromkeys(name for name in os.environ if name.startswith("QTIDE_"))
+    done = called(*words, env=bare | env)
+    if isinstance(done.exception, QtideError):
+        return Done(done.exception.exit_code, done.stdout, str(done.exception))
+    return Done(done.exit_code, done.stdout, done.stderr)
 
 
 def as_user(service: LocalService, user: str, account: str = "") -> dict[str, str]:
@@ -48,7 +54,7 @@ def as_operator(service: LocalService) -> dict[str, str]:
     return {"QTIDE_URL": known["url"], "QTIDE_TOKEN": known["token"]}
 
 
-def said(done: subprocess.CompletedProcess[str]) -> Any:
+def said(done: Done) -> Any:
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

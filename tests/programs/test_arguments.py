@@ -1,11 +1,12 @@
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from qtide import program
 from qtide.errors import UsageError
-from qtide.programs.arguments import parse, usage
+from qtide.programs.arguments import parse, rows, usage, value_of
 
 
 @program
@@ -38,12 +39,12 @@ def test_words_become_values(words: list[str], args: list[Any], kwargs: dict[str
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["a", "x"], "threshold has to be of type float, not 'x'"),
+        (["a", "x"], "threshold cannot be 'x': it should be a valid number"),
         (["a", "--most"], "--most lacks its value"),
         (["a", "--colour", "red"], "neither qtide nor the program has an option --colour"),
         (["a", "1", "2", "yes", "m", "one more"], "'one more' is one too many"),
         (["a", "--points", "b"], "--points is given twice"),
-        (["a", "--fast=perhaps"], "--fast is yes or no"),
+        (["a", "--fast=perhaps"], "fast cannot be 'perhaps': it should be a valid boolean"),
     ],
 )
 def test_wrong_words_are_named(words: list[str], sentence: str) -> None:
@@ -52,7 +53,77 @@ def test_wrong_words_are_named(words: list[str], sentence: str) -> None:
 
 
 def test_the_usage_shows_all_arguments() -> None:
-    assert "POINTS [--threshold 0.8]" in usage(sample)
+    assert "POINTS [--threshold 0.8] [--most] [--fast]" in usage(sample)
+
+
+def test_the_help_has_a_row_for_each_argument() -> None:
+    @program
+    async def helped(
+        points: Path, *, seed: int, most: int | None = None, by: str = "x"
+    ) -> None: ...
+
+    assert rows(helped) == [
+        ("POINTS", "Path  [required]"),
+        ("--seed", "int  [default: the run's own]"),
+        ("--most", "int | None"),
+        ("--by", "str  [default: x]"),
+    ]
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(Enum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "value"),
+    [
+        (list[int], ["1,2", "3"], [1, 2, 3]),
+        (list[int], [""], []),
+        (tuple[int, float], ["1,2.5"], (1, 2.5)),
+        (tuple[Path, ...], ["a", "b"], (Path("a"), Path("b"))),
+        (set[int] | None, ["1,1"], {1}),
+        (Colour, ["red"], Colour.RED),
+        (Level, ["1"], Level.LOW),
+        (list[Colour], ["red,blue"], [Colour.RED, Colour.BLUE]),
+        (Literal["fast", 3], ["3"], 3),
+        (int | None, ["1", "2"], 2),
+        (int | str, ["2"], 2),
+        (str, ["a,b"], "a,b"),
+        (bool, ["no"], False),
+        (dict[str, int], ['{"a": 1}'], {"a": 1}),
+        (Any, ["as it is"], "as it is"),
+        (type(sample), ["no type for words"], "no type for words"),
+    ],
+)
+def test_values_by_type(kind: Any, texts: list[str], value: Any) -> None:
+    found = value_of("it", kind, texts)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "sentence"),
+    [
+        (list[int], "1,x", "argument it cannot be '1,x': it should be a valid integer"),
+        (Colour, "pink", "it should be 'red' or 'blue'"),
+        (Literal["fast", 3], "slow", "it should be 'fast' or 3"),
+        (tuple[int, int], "1", "the argument it cannot be '1'"),
+    ],
+)
+def test_a_wrong_value_names_the_argument(kind: Any, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        value_of("it", kind, [text])
+
+
+def test_the_rest_of_the_words_and_a_flag_that_is_denied() -> None:
+    @program
+    async def many(first: int, *others: int, fast: bool = True) -> None: ...
+
+    assert parse(many, ["1", "2", "3", "--no-fast"]) == ([1, 2, 3], {"fast": False})
 
 
 def test_missing_arguments_are_named() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from qtide.errors import UsageError
-from qtide.programs.load import load, located
+from qtide.programs.load import APPS, load, located
 
 ONE = "from qtide import program\n@program\nasync def {name}(): ...\n"
 
@@ -43,7 +43,7 @@ def test_an_application_and_a_module() -> None:
     ("reference", "sentence"),
     [
         ("nowhere.py", "there is no file nowhere.py"),
-        ("nonsense", "'nonsense' is no program"),
+        ("nonsense", "'nonsense' is no program.* applications clustering, synthetic"),
         ("no.such.module:x", "cannot be imported"),
     ],
 )
@@ -69,3 +69,9 @@ def test_a_bad_file_is_named(tmp_path: Path, stem: str, text: str, sentence: str
 def test_a_file_is_located_from_anywhere() -> None:
     assert located("p.py:x") == f"{Path.cwd()}/p.py:x"
     assert located("synthetic") == "synthetic"
+
+
+def test_an_application_that_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(APPS, "load", lambda _: "words")
+    with pytest.raises(UsageError, match="the application 'synthetic' is no program, but 'words'"):
+        load("synthetic")

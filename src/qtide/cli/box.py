@@ -12,10 +12,13 @@ import typer
 from qtide import box as boxes
 from qtide.cli import options
 from qtide.cli.console import as_json
+from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.errors import QtideError
 
 box = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     help="A real Slurm cluster on this machine: compute nodes, a quantum node, nothing shared.",
 )
@@ -28,7 +31,7 @@ Folder = Annotated[
 DEFAULT = "default"
 
 
-@box.command("up")
+@box.command("up", cls=PlainCommand)
 def up(
     name: Name = DEFAULT,
     folder: Folder = None,
@@ -57,7 +60,7 @@ def up(
     _show(there, _words(name, folder), json_wanted=json)
 
 
-@box.command("down")
+@box.command("down", cls=PlainCommand)
 def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
     """End a box with everything that runs on it, and remove its folder.
 
@@ -71,7 +74,7 @@ def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False
         typer.echo(f"the box in {place} is gone")
 
 
-@box.command("status")
+@box.command("status", cls=PlainCommand)
 def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
     """Show which daemons of a box run, and the states of its nodes; exit code 1 unless it is up.
 
@@ -83,7 +86,7 @@ def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = Fal
         raise QtideError(f"the box in {there.folder} is not up; put it up again: qtide box up")
 
 
-@box.command("env")
+@box.command("env", cls=PlainCommand)
 def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
     """Print what a shell has to export so that Slurm's commands, and qtide, use the box.
 

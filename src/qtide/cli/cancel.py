@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
-
-import typer
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
@@ -17,7 +14,7 @@ LIMIT = 60.0
 
 
 def cancel(
-    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")],
+    run: options.Run,
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
@@ -28,7 +25,7 @@ def cancel(
     folder = RunFolder.find(runs, run)
     if folder.state != "running":
         raise UsageError(f"{folder.name} does not run; it is {folder.state}")
-    folder.presence.ask_to_end()
+    folder.presence.request_cancel()
     limit = time.monotonic() + LIMIT
     while folder.state == "running":
         if time.monotonic() > limit:

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from qtide.cli import options
+from qtide.cli import completion, options
 from qtide.cli.console import as_json, err, out
 from qtide.cli.output import show_table
+from qtide.cli.program import takes_spec
 from qtide.cli.progress import Progress
 from qtide.cli.run import check
 from qtide.errors import UsageError
@@ -18,43 +19,52 @@ from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all
 from qtide.runs.folder import stamp
 from qtide.runs.spec import Spec
-from qtide.strategies.strategy import STRATEGIES, strategy_names
+from qtide.strategies.strategy import STRATEGIES
+
+BASE = "static"
+"""The strategy that the others are compared with, if it is there."""
 
 
-@options.takes_spec
+@takes_spec
 def compare(
     spec: Spec,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="A strategy to compare; may be repeated. [default: all]"),
+        typer.Option(
+            metavar="NAME",
+            help="A strategy to compare; may be repeated.  [default: all]",
+            autocompletion=completion.strategies,
+        ),
     ] = None,
     jobs: Annotated[
-        list[int] | None, typer.Option(help="Jobs at once; may be repeated. [default: 1]")
+        list[int] | None, typer.Option(help="Jobs at once; may be repeated.  [default: 1]")
     ] = None,
     warm_up: Annotated[
         bool, typer.Option("--warm-up", help="Run once beforehand, so that libraries are loaded.")
     ] = False,
-    name: Annotated[str, typer.Option(help="Its name. [default: program and time]")] = "",
+    name: options.Name = "",
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
     """Run a program under several strategies; the QPU is shared by as many as there are jobs.
 
-    Example: qtide compare synthetic published --cluster simulated --jobs 1 --jobs 2
+    Example: qtide compare synthetic --cluster simulated --jobs 1 --jobs 2
     """
     title = check(spec)
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another --name")
-    cases = _run(folder, spec, strategy or strategy_names(), jobs or [1], warm_up=warm_up)
+    cases = _run(folder, spec, strategy or _all(), jobs or [1], warm_up=warm_up)
     _show(folder, cases, json_wanted=json)
+
+
+def _all() -> list[str]:
+    return sorted(STRATEGIES.names(), key=lambda name: name != BASE)
 
 
 def _run(
     folder: Path, spec: Spec, strategies: list[str], jobs: list[int], *, warm_up: bool
 ) -> list[Case]:
-    for each in strategies:
-        STRATEGIES.load(each)
     for number in jobs:
         if number < 1:
             raise UsageError(f"--jobs has to be at least 1, not {number}")

@@ -23,7 +23,9 @@ def drain(
 ) -> None:
     """Begin no new task on a device: what runs ends, what comes is queued. For operators.
 
-    Example: qtide drain star --reason "cooling, back at 14:00"; then: qtide resume --device star
+    Example: qtide drain star --reason "cooling, back at 14:00"
+
+    To go on with it: qtide resume --device star
     """
     path = f"/v1/devices/{quote(device, safe='')}/drain"
     said = client(url).call("POST", path, form={"reason": reason, "licences": licences})

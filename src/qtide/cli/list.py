@@ -11,6 +11,7 @@ from rich.table import Table
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
+from qtide.errors import QtideError
 from qtide.runs.folder import RunFolder
 
 WIDTH = 16
@@ -29,7 +30,7 @@ def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> 
     if not rows:
         out.print(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
         return
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for title in rows[0]:
         table.add_column(title, overflow="fold", no_wrap=title != "run")
     table.columns[0].min_width = WIDTH
@@ -39,12 +40,17 @@ def list_runs(runs: options.Runs = options.RUNS, json: options.Json = False) -> 
 
 
 def _row(run: RunFolder, root: Path) -> dict[str, Any]:
-    spec = run.spec
-    return {
-        "run": str(run.path.relative_to(root)),
-        "state": run.state,
+    name = {"run": str(run.path.relative_to(root))}
+    created = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
+    try:
+        spec, state = run.spec, run.state
+    except (QtideError, OSError):  # one that is broken hides no other
+        unknown = dict.fromkeys(("program", "strategy", "cluster"), "–")
+        return name | {"state": "unreadable"} | unknown | {"created": created}
+    return name | {
+        "state": state,
         "program": Path(spec.program).name,
         "strategy": spec.strategy,
         "cluster": spec.cluster,
-        "created": time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created)),
+        "created": created,
     }

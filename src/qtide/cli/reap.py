@@ -1,21 +1,18 @@
-"""qtide reap: end what dead drivers left in Slurm's queue."""
+"""qtide reap: end what dead drivers left in a cluster's queue."""
 
 from __future__ import annotations
 
-import asyncio
-
 from qtide.cli import options
 from qtide.cli.console import as_json, out
-from qtide.slurm.commands import Slurm
-from qtide.slurm.reaper import reap as end_orphans
+from qtide.clusters.kind import CLUSTERS
 
 
 def reap(json: options.Json = False) -> None:
-    """Cancel Slurm jobs of yours whose qtide driver on this machine is dead.
+    """Cancel jobs of yours whose qtide driver on this machine is dead.
 
     Example: qtide reap
     """
-    ended = asyncio.run(end_orphans(Slurm()))
+    ended = [job for name in CLUSTERS.names() for job in CLUSTERS.load(name).reap()]
     if json:
         as_json({"cancelled": ended})
     else:

@@ -7,17 +7,24 @@ from typing import Annotated
 
 import typer
 
-from qtide.cli import options
+from qtide.cli import completion, options
 from qtide.cli.console import as_json, out
 from qtide.cli.output import show_table
 from qtide.errors import UsageError
 from qtide.runs.comparison import read_cases
 from qtide.runs.comparison import report as write
-from qtide.runs.folder import RunFolder
+from qtide.runs.folder import RunFolder, unique
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A run or comparison: its name or folder, or `last`.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run or a comparison: its name or its beginning, its folder, or `last`.",
+            autocompletion=completion.reportable,
+        ),
+    ],
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
@@ -41,4 +48,8 @@ def _folder(name: str, runs: Path) -> Path:
     for path in (runs / name, Path(name)):
         if name != "last" and path.is_dir() and any(path.rglob("run.json")):
             return path
-    return RunFolder.find(runs, name).path
+    if name == "last":
+        return RunFolder.find(runs, name).path
+    names = RunFolder.names(runs)
+    folders = {each.partition("/")[0] for each in names}
+    return runs / unique(name, names if "/" in name else sorted(folders), "run", f"in {runs}")

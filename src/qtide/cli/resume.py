@@ -16,7 +16,7 @@ from qtide.runs.folder import RunFolder
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")] = "",
+    run: options.Run = "",
     device: Annotated[
         str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
     ] = "",

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 Url = Annotated[
     str | None,
-    typer.Option(help="The service. [default: QTIDE_URL, or the one that you started]"),
+    typer.Option(
+        envvar="QTIDE_URL",
+        show_envvar=False,
+        help="The service (QTIDE_URL).  [default: the one that you started]",
+    ),
 ]
 Everybody = Annotated[
     bool, typer.Option("--everybody", help="All users' and not only yours; for operators.")
 ]
-LONG = ("why", "name")
+LONG = ("why", "name", "value", "of")
 """Columns that may take several lines."""
 PATIENCE = 2.0
 """Seconds that a command waits for a service that is away."""
@@ -41,7 +45,7 @@ def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
         out.print(nothing, markup=False)
         return
     titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title not in LONG)
     for row in rows:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import time
 from dataclasses import asdict
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
+from qtide.clusters.kind import CLUSTERS
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger
@@ -19,25 +18,37 @@ from qtide.runs.folder import RunFolder
 
 
 def show(
-    run: Annotated[str, typer.Argument(help="A run's name, its folder, or `last`.")],
+    run: options.Run,
     runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    as_document: options.Json = False,
 ) -> None:
     """Show a run: its state, its driver, what it does now, and what it has held.
 
     Example: qtide show last
     """
     found = describe(RunFolder.find(runs, run))
-    if json:
+    if as_document:
         as_json(found)
         return
+    kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        if name not in ("spec", "metrics", "slurm"):
-            out.print(f"{name}: {value}", markup=False, highlight=False)
+        if value and name not in ("spec", "metrics", kind):
+            out.print(f"{name}: {_words(value)}", markup=False, highlight=False)
     held = found["metrics"]["nodes_held"]
     out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
-    for line in _account_lines(found.get("slurm", {})):
+    for line in _account_lines(kind, found.get(kind, {})):
         out.print(line, markup=False, highlight=False)
+
+
+def _words(value: Any) -> str:
+    """A value for people: a driver, an end, or a list of what happens now."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict) and "pid" in value:
+        return _where(value)
+    if isinstance(value, dict):
+        return json.dumps(value["value"]) if "value" in value else str(value.get("error"))
+    return str(value)
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
@@ -61,7 +72,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "metrics": metrics.as_dict(),
         "spec": asdict(run.spec),
     }
-    return found | _interruption(run, state) | _slurm(run, metrics)
+    return found | _interruption(run, state) | _accounts(run, metrics)
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:
@@ -69,48 +80,41 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
         return {}
-    job = driver["slurm_job"]
-    where = f"process {driver['pid']} on {driver['host']}" + (f", job {job}" if job else "")
     return {
-        "interruption": f"its driver ({where}) is gone: interrupted, killed, or lost with its "
-        f"machine{_word_of_slurm(job)}; what was done is kept, go on with: qtide resume {run.name}"
+        "interruption": f"its driver ({_where(driver)}) is gone: interrupted, killed, or lost with "
+        f"its machine{_word_of_cluster(driver['slurm_job'])}; what was done is kept, go on with: "
+        f"qtide resume {run.name}"
     }
 
 
-def _word_of_slurm(job: str | None) -> str:
+def _where(driver: dict[str, Any]) -> str:
+    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
+    return f"process {driver['pid']} on {driver['host']}{job}"
+
+
+def _word_of_cluster(job: str | None) -> str:
     """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
-    if job is None:
-        return ""
-    from qtide.slurm.commands import Slurm
-    from qtide.slurm.queue import entries
-
-    try:
-        found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
-    except QtideError:
-        return ""
-    return f" (Slurm has its job as {found[0].state})" if found else ""
+    state = CLUSTERS.load("slurm").driver_state(job) if job else None
+    return f" (Slurm has its job as {state})" if state else ""
 
 
-def _slurm(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
-    """What Slurm charges for a run on it, beside what it held; if Slurm is away, that."""
-    if run.spec.cluster.partition(":")[0] != "slurm":
-        return {}
-    from qtide.slurm.account import accounts
-
+def _accounts(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
+    """What a cluster charges for a run, beside what it held; if it cannot be asked, that."""
+    kind = run.spec.cluster.partition(":")[0]
     job = Job(run.name, Ledger(run.name, time.time), run.values)
     try:
-        found = asyncio.run(accounts(job, metrics, run.spec.time_scale, run.created))
+        found = CLUSTERS.load(kind).accounts(job, metrics, run.spec.time_scale, run.created)
     except QtideError as error:
-        return {"slurm": {"error": str(error)}}
-    return {"slurm": {name: each.as_dict() for name, each in found.items()}}
+        return {kind: {"error": str(error)}}
+    return {kind: found} if found else {}
 
 
-def _account_lines(slurm: dict[str, Any]) -> list[str]:
-    if "error" in slurm:
-        return [f"Slurm's own account cannot be had: {slurm['error']}"]
+def _account_lines(kind: str, found: dict[str, Any]) -> list[str]:
+    if "error" in found:
+        return [f"{kind.capitalize()}'s own account cannot be had: {found['error']}"]
     return [
         f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
         f"{each['charged']:,.0f} s ({each['source']}, {each['jobs']} jobs), "
         f"difference {each['difference']:+,.1f} s"
-        for name, each in slurm.items()
+        for name, each in found.items()
     ]

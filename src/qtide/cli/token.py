@@ -13,13 +13,18 @@ import typer
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
+from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.cli.service import clock, show_rows
 from qtide.errors import UsageError
 
 DAY = 86_400.0
 
 token = typer.Typer(
-    no_args_is_help=True, help="Tokens for users outside Slurm, on the host of the service."
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Tokens for users outside Slurm, on the host of the service.",
 )
 State = Annotated[
     Path, typer.Option(help="The service's folder, as its configuration has it under `state`.")
@@ -27,7 +32,7 @@ State = Annotated[
 HOME = Path("~/.local/state/qtide/service")
 
 
-@token.command("new")
+@token.command("new", cls=PlainCommand)
 def new(
     user: Annotated[str, typer.Argument(help="Whose token it is. [default: yours]")] = "",
     account: Annotated[str, typer.Option(help="The account that pays.")] = "",
@@ -39,7 +44,7 @@ def new(
 ) -> None:
     """Make a token and print it: the only time that it can be seen.
 
-    Example: qtide token new alice --account physics --days 30 > token; export QTIDE_TOKEN
+    Example: qtide token new alice --account physics --days 30
     """
     from qtide.service.task import Caller
     from qtide.service.tokens import issue
@@ -54,7 +59,7 @@ def new(
         typer.echo(made)
 
 
-@token.command("list")
+@token.command("list", cls=PlainCommand)
 def list_tokens(state: State = HOME, json: options.Json = False) -> None:
     """List the tokens that are valid; they are known by the beginning of their digest.
 
@@ -78,10 +83,11 @@ def list_tokens(state: State = HOME, json: options.Json = False) -> None:
     as_json(rows) if json else show_rows(rows, "there is no valid token")
 
 
-@token.command("revoke")
+@token.command("revoke", cls=PlainCommand)
 def revoke(
     digest: Annotated[str, typer.Argument(help="The beginning of its digest, as in the list.")],
     state: State = HOME,
+    json: options.Json = False,
 ) -> None:
     """End a token at once.
 
@@ -95,7 +101,10 @@ def revoke(
         ended = end(digest)(store)
     if not ended:
         raise UsageError(f"no token's digest begins with {digest}; see them: qtide token list")
-    out.print("revoked; the service forgets it within 2 s", markup=False)
+    if json:
+        as_json({"revoked": digest})
+    else:
+        out.print("revoked; the service forgets it within 2 s", markup=False)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from qtide.clusters.cluster import Cluster
 from qtide.errors import UsageError
 from qtide.jobs.job import Job
+from qtide.ledger.metrics import Metrics
 from qtide.options import NoOptions, chosen
 from qtide.plugins import Plugins
 from qtide.world.real import RealWorld
@@ -63,25 +64,24 @@ class ClusterKind(ABC):
         """Whose clock the cluster lives by."""
         return RealWorld(time_scale)
 
-    def accounts(self, job: Job, held: Mapping[str, float], since: float) -> dict[str, Any]:
-        """What the site charges for a job beside what it held, if the site keeps accounts.
-
-        `held` has the seconds of `nodes` and of `qpu` by the real clock.
-        """
+    @staticmethod
+    def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Any]:
+        """What the site charges for a job next to what it held; nothing if it keeps no accounts."""
         return {}
 
-    def driver_state(self, job: str) -> str | None:
+    @staticmethod
+    def driver_state(job: str) -> str | None:
         """How the site sees a driver that is a job of its own; None if it cannot say."""
         return None
 
-    def launch_driver(
-        self, command: Sequence[str], log: Path, name: str, extra: Sequence[str]
-    ) -> str:
-        """Leave a driver to the site, and say what it is there."""
-        raise UsageError("this kind of cluster runs no drivers; use --driver background")
+    @staticmethod
+    def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
+        """Start a driver as a job of the site; where it is, in words."""
+        raise UsageError("this cluster runs no driver as a job; --driver background does without")
 
-    def reap(self) -> list[int]:
-        """End what dead drivers of this user have left; what was ended."""
+    @staticmethod
+    def reap() -> list[int]:
+        """End jobs that dead drivers of this user left behind; which they were."""
         return []
 
 

@@ -3,69 +3,144 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
+from collections import abc
+from collections.abc import Iterator
+from contextlib import suppress
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from qtide.errors import UsageError
 from qtide.programs.program import Program
+
+MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Collection)
+"""Types that take several words: an option that is repeated, or words with commas between."""
+FROM_RUN = ("seed", "folder")
+"""Parameters that the run gives, unless the user does."""
 
 
 def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments from words like `points.csv --threshold 0.8 --fast`."""
     types = _types(program)
-    places = [each.name for each in program.signature.parameters.values() if _positional(each)]
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    places = _places(program)
+    by_place: list[tuple[str, str]] = []
+    by_name: dict[str, list[str]] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if word.startswith("--"):
-            _option(word, rest, types, kwargs)
-        elif len(args) < len(places):
-            args.append(_convert(places[len(args)], types[places[len(args)]], word))
+            name, text = _option(word, rest, types)
+            by_name.setdefault(name, []).append(text)
         else:
-            raise UsageError(f"the argument {word!r} is one too many; {usage(program)}")
-    for name in places[: len(args)]:
-        if name in kwargs:
+            by_place.append((next(places, "") or _one_too_many(program, word), word))
+    for name, _ in by_place:
+        if name in by_name:
             raise UsageError(f"--{name} is given twice, by its place as well; {usage(program)}")
-    return args, kwargs
+    args = [value_of(name, types[name], [word]) for name, word in by_place]
+    return args, {name: value_of(name, types[name], texts) for name, texts in by_name.items()}
+
+
+def value_of(name: str, kind: Any, texts: list[str]) -> Any:
+    """The value of a type that a user means by these words; the last one if it takes but one."""
+    from pydantic import ValidationError
+
+    adapter, several = _adapter(kind), _many(kind)
+    shown = ",".join(texts) if several else texts[-1]
+    parts = [part for part in shown.split(",") if part]
+    try:
+        return adapter.validate_python(parts) if several else adapter.validate_strings(shown)
+    except ValidationError as error:
+        with suppress(ValidationError):  # numbers that an Enum or a Literal names, dictionaries
+            return adapter.validate_json(f"[{shown}]" if several else shown)
+        reason = error.errors()[0]["msg"].replace("Input should be", "it should be")
+        option = name.replace("_", "-")
+        raise UsageError(f"the argument {option} cannot be {shown!r}: {reason}") from None
 
 
 def usage(program: Program) -> str:
     """The program's own arguments, in one line."""
-    words = []
-    for each in program.signature.parameters.values():
-        option = f"--{each.name.replace('_', '-')} {each.default!r}"
-        words.append(
-            each.name.upper() if each.default is inspect.Parameter.empty else f"[{option}]"
-        )
+    words = [
+        name if needed else f"[{name}{f' {default}' if default else ''}]"
+        for name, needed, default in _described(program)
+    ]
     return f"{program.name} takes: {' '.join(words) or 'no arguments'}"
 
 
-def _option(word: str, rest: list[str], types: dict[str, Any], kwargs: dict[str, Any]) -> None:
-    name, equals, text = word[2:].partition("=")
-    name = name.replace("-", "_")
+def rows(program: Program) -> list[tuple[str, str]]:
+    """The program's own arguments for the help: how each is given; its type and its default."""
+    types = _types(program)
+    lines = []
+    for each, (name, needed, default) in zip(
+        program.signature.parameters.values(), _described(program), strict=True
+    ):
+        told = "the run's own" if each.name in FROM_RUN else default
+        ending = "[required]" if needed else f"[default: {told}]" if told else ""
+        lines.append((name, f"{_type_name(types[each.name])}  {ending}".rstrip()))
+    return lines
+
+
+def _described(program: Program) -> Iterator[tuple[str, bool, str]]:
+    """How each argument is given, whether it has to be, and its default in words."""
+    for each in program.signature.parameters.values():
+        option = f"--{each.name.replace('_', '-')}"
+        if each.kind is each.VAR_POSITIONAL:
+            yield f"{each.name.upper()}...", False, ""
+        elif each.default is each.empty and each.name not in FROM_RUN:
+            yield (option if each.kind is each.KEYWORD_ONLY else each.name.upper()), True, ""
+        else:
+            yield option, False, _default_words(each.default)
+
+
+def _default_words(default: Any) -> str:
+    if any(default is nothing for nothing in (inspect.Parameter.empty, None, False)):
+        return ""
+    if isinstance(default, (list, tuple, set)):
+        return ",".join(map(str, default))
+    return str(getattr(default, "value", default))
+
+
+def _type_name(kind: Any) -> str:
+    if isinstance(kind, type) and get_origin(kind) is None:
+        return kind.__name__
+    return str(kind).replace("typing.", "")
+
+
+def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str]:
+    """The name and the text of an option; what it takes of the rest is gone from it."""
+    given, equals, text = word[2:].partition("=")
+    name = given.replace("-", "_")
+    if name.startswith("no_") and _flag(types.get(name[3:])) and not equals:
+        return name[3:], "false"
     if name not in types:
+        known = ", ".join(f"--{each.replace('_', '-')}" for each in types) or "none"
         raise UsageError(
-            f"neither qtide nor the program has an option {word}; the program's own are: "
-            f"{', '.join('--' + each.replace('_', '-') for each in types) or 'none'}"
+            f"neither qtide nor the program has an option --{given}; the program's own are: {known}"
         )
-    if _plain(types[name]) is bool and not equals:
-        kwargs[name] = True
-        return
-    if not equals:
-        if not rest:
-            raise UsageError(f"the option {word} lacks its value")
-        text = rest.pop(0)
-    value = _convert(name, types[name], text)
-    kwargs[name] = kwargs[name] + value if isinstance(value, list) and name in kwargs else value
+    if equals:
+        return name, text
+    if _flag(types[name]):
+        return name, "true"
+    if not rest:
+        raise UsageError(f"the option {word} lacks its value")
+    return name, rest.pop(0)
+
+
+def _one_too_many(program: Program, word: str) -> str:
+    raise UsageError(f"the argument {word!r} is one too many; {usage(program)}")
+
+
+def _places(program: Program) -> Iterator[str]:
+    """The parameters that words without a name are for; `*more` takes all that are left."""
+    for each in program.signature.parameters.values():
+        while each.kind is each.VAR_POSITIONAL:
+            yield each.name
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD):
+            yield each.name
 
 
 def _types(program: Program) -> dict[str, Any]:
     try:
-        hints = get_type_hints(program.function)
-    except Exception:
+        hints = get_type_hints(program.function, include_extras=True)
+    except Exception:  # names that only a type checker knows
         hints = {}
     parameters = program.signature.parameters.values()
     return {each.name: hints.get(each.name, _type_of(each.default)) for each in parameters}
@@ -75,28 +150,29 @@ def _type_of(default: Any) -> Any:
     return str if default is None or default is inspect.Parameter.empty else type(default)
 
 
-def _positional(parameter: inspect.Parameter) -> bool:
-    return parameter.kind is not inspect.Parameter.KEYWORD_ONLY
-
-
-def _plain(kind: Any) -> Any:
-    """`int | None` is read as int, `list[str]` as list."""
+def _alternatives(kind: Any) -> list[Any]:
+    """`int | None` is read as int, and what is annotated as what it is."""
+    if get_origin(kind) is Annotated:
+        return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        return _plain(next(each for each in get_args(kind) if each is not type(None)))
-    return get_origin(kind) or kind
+        return [part for each in get_args(kind) for part in _alternatives(each)]
+    return [kind]
 
 
-def _convert(name: str, kind: Any, text: str) -> Any:
-    plain = _plain(kind)
-    if plain is bool:
-        if text.lower() not in ("true", "false", "yes", "no", "1", "0"):
-            raise UsageError(f"--{name} is yes or no, not {text!r}")
-        return text.lower() in ("true", "yes", "1")
-    if plain is list:
-        return text.split(",")
-    if plain in (int, float, Path):
-        try:
-            return plain(text)
-        except ValueError:
-            raise UsageError(f"{name} has to be of type {plain.__name__}, not {text!r}") from None
-    return text
+def _many(kind: Any) -> bool:
+    return any((get_origin(each) or each) in MANY for each in _alternatives(kind))
+
+
+def _flag(kind: Any) -> bool:
+    return bool in _alternatives(kind)
+
+
+def _adapter(kind: Any) -> Any:
+    """What reads values of a type; of one that cannot be read from words, it leaves the words."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+    try:
+        return TypeAdapter(kind)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+        return TypeAdapter(Any)

@@ -8,30 +8,35 @@ from pathlib import Path
 from types import ModuleType
 
 from qtide.errors import UsageError
+from qtide.plugins import Plugins
 from qtide.programs.program import Program
 
-APPS = {
-    "clustering": "qtide.apps.clustering.program",
-    "synthetic": "qtide.apps.synthetic.program",
-}
-"""The reference applications, each a module with one program."""
+APPS: Plugins[Program] = Plugins("qtide.apps", "application")
+"""Programs that can be run by a name alone."""
 
 
 def load(reference: str) -> Program:
     """The program called `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
-    where, _, name = reference.partition(":")
-    if where in APPS:
-        module = _from_module(APPS[where])
-    elif where.endswith(".py"):
-        module = _from_file(Path(where))
-    elif ":" in reference:
-        module = _from_module(where)
-    else:
+    where, colon, name = reference.partition(":")
+    if where.endswith(".py"):
+        return _pick(_from_file(Path(where)), name, reference)
+    if colon:
+        return _pick(_from_module(where), name, reference)
+    return _application(reference)
+
+
+def _application(name: str) -> Program:
+    if name not in APPS.names():
         raise UsageError(
-            f"{reference!r} is no program: give a file like program.py, a module:name, "
-            f"or one of the applications {', '.join(APPS)}"
+            f"{name!r} is no program: give a file like program.py, a module:name, "
+            f"or one of the applications {', '.join(APPS.names())}"
         )
-    return _pick(module, name, reference)
+    found = APPS.load(name)
+    if not isinstance(found, Program):
+        raise UsageError(
+            f"the application {name!r} is no program, but {found!r}; tell whoever registered it"
+        )
+    return found
 
 
 def located(reference: str) -> str:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from qtide.errors import UsageError
+from qtide.errors import QtideError, UsageError
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Interval, read
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
+from qtide.system.files import Locked, lock, write_whole
 
 State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
+
+SHOWN = 5
+"""How many names a sentence lists."""
 
 
 class RunFolder:
@@ -31,8 +36,7 @@ class RunFolder:
         """A new folder; a taken name gets a number."""
         try:
             root.mkdir(parents=True, exist_ok=True)
-            path = _unused(root, name)
-            path.mkdir()
+            path = _make_unused(root, name)
             spec.write(path / "run.json")
         except OSError as error:
             raise UsageError(
@@ -42,22 +46,28 @@ class RunFolder:
 
     @staticmethod
     def find(root: Path, name: str) -> RunFolder:
-        """The run of that name below `root`, or at that path; `last` is the newest."""
+        """The run at that path, or of that name below `root`, or whose name alone begins so.
+
+        `last` is the newest.
+        """
         if name == "last":
-            runs = sorted(RunFolder.all(root), key=lambda run: run.created)
-            if not runs:
-                raise UsageError(f"there is no run in {root} yet")
-            return runs[-1]
+            return _newest(root)
         for path in (root / name, Path(name)):
             if (path / "run.json").is_file():
                 return RunFolder(path)
-        raise UsageError(f"there is no run {name!r} in {root}; `qtide list` shows those there are")
+        return RunFolder(root / unique(name, RunFolder.names(root), "run", f"in {root}"))
 
     @staticmethod
     def all(root: Path) -> Iterator[RunFolder]:
         """All runs below `root`, also those that a comparison made."""
         for file in root.rglob("run.json"):
             yield RunFolder(file.parent)
+
+    @staticmethod
+    def names(root: Path) -> list[str]:
+        """The names of all runs below `root`, as `find` takes them; the oldest first."""
+        runs = sorted(RunFolder.all(root), key=lambda run: run.created)
+        return [str(run.path.relative_to(root)) for run in runs]
 
     @property
     def spec(self) -> Spec:
@@ -66,8 +76,19 @@ class RunFolder:
 
     @property
     def created(self) -> float:
-        """When it was made, as a time of day."""
-        return (self.path / "run.json").stat().st_mtime
+        """When it was made, in seconds since 1970; 0 if it is gone meanwhile."""
+        try:
+            return (self.path / "run.json").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    @property
+    def readable(self) -> bool:
+        """Whether its description and its end can be read."""
+        try:
+            return bool(self.spec.program) and self.state is not None
+        except (QtideError, OSError):
+            return False
 
     @property
     def journal(self) -> Path:
@@ -97,7 +118,7 @@ class RunFolder:
         end = self.end
         if end is not None:
             return "failed" if "error" in end else "done"
-        if self.presence.unwanted:
+        if self.presence.cancel_requested:
             return "cancelled"
         return "interrupted" if self.journal.exists() else "new"
 
@@ -105,13 +126,17 @@ class RunFolder:
     def end(self) -> dict[str, Any] | None:
         """What `finish` wrote; None before."""
         file = self.path / "end.json"
-        return json.loads(file.read_text()) if file.exists() else None
+        try:
+            end: dict[str, Any] = json.loads(file.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise QtideError(f"{file} cannot be read: {error}; remove it to go on") from None
+        return end
 
     def finish(self, end: dict[str, Any]) -> None:
         """Write how the run ended, whole or not at all."""
-        draft = self.path / ".end.json"
-        draft.write_text(json.dumps(end, indent=2) + "\n")
-        draft.rename(self.path / "end.json")
+        write_whole(self.path / "end.json", (json.dumps(end, indent=2) + "\n").encode())
 
     def unfinish(self) -> None:
         """Forget how an earlier driver ended."""
@@ -127,12 +152,26 @@ class RunFolder:
             return False
         file = os.open(self.journal, os.O_RDONLY)
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock(file, shared=True)
+        except Locked:
             return True
         finally:
             os.close(file)
         return False
+
+
+def unique(name: str, names: Iterable[str], noun: str, where: str) -> str:
+    """The one of these names that is so, or begins so; a sentence lists them if there are more."""
+    found = [each for each in names if each.startswith(name)] if name else []
+    if name in found or len(found) == 1:
+        return name if name in found else found[0]
+    if not found:
+        raise UsageError(f"there is no {noun} {name!r} {where}; `qtide list` shows those there are")
+    others = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    raise UsageError(
+        f"{name!r} begins the names of {len(found)} {noun}s {where}: "
+        f"{', '.join(found[:SHOWN])}{others}; give more of it"
+    )
 
 
 def stamp() -> str:
@@ -140,9 +179,19 @@ def stamp() -> str:
     return time.strftime("%Y%m%d-%H%M%S")
 
 
-def _unused(root: Path, name: str) -> Path:
-    path, number = root / name, 1
-    while path.exists():
-        number += 1
-        path = root / f"{name}-{number}"
-    return path
+def _newest(root: Path) -> RunFolder:
+    """One whose description cannot be read hides no other."""
+    for run in sorted(RunFolder.all(root), key=lambda run: run.created, reverse=True):
+        if run.readable:
+            return run
+    raise UsageError(f"there is no run in {root} yet")
+
+
+def _make_unused(root: Path, name: str) -> Path:
+    """A folder of that name, or with a number behind it: two that ask at once get two."""
+    for number in count(1):
+        path = root / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError("numbers have no end")

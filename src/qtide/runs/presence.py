@@ -1,4 +1,4 @@
-"""The driver's presence in a run's folder: where it is, and whether it is asked to end.
+"""The driver's presence in a run's folder: where it is, and whether it was asked to cancel the run.
 
 Both go by files, so they work from every machine that sees the folder.
 """
@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from qtide.system.files import write_whole
 from qtide.world.real import RealWorld
 from qtide.world.world import Future, World
 
@@ -30,11 +31,11 @@ class Presence:
         self._cancel = folder / "cancel"
 
     def arrive(self) -> None:
-        """This process drives the run from now on; an earlier wish to cancel it is forgotten."""
+        """This process drives the run from now on; an earlier request to cancel it is forgotten."""
         self._cancel.unlink(missing_ok=True)
         job = os.environ.get("SLURM_JOB_ID")
         where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
-        self._driver.write_text(json.dumps(where) + "\n")
+        write_whole(self._driver, (json.dumps(where) + "\n").encode())
 
     @property
     def driver(self) -> dict[str, Any] | None:
@@ -42,16 +43,16 @@ class Presence:
         return json.loads(self._driver.read_text()) if self._driver.exists() else None
 
     @property
-    def unwanted(self) -> bool:
+    def cancel_requested(self) -> bool:
         """Whether somebody asked to cancel the run."""
         return self._cancel.exists()
 
-    def ask_to_end(self) -> None:
-        """Ask the driver, wherever it is, to give everything back and end."""
+    def request_cancel(self) -> None:
+        """Ask the driver, wherever it is, to give everything back and end the run."""
         self._cancel.touch()
 
     async def during(self, world: World, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work, as CancelledError if somebody asks to end it meanwhile."""
+        """Do the work, with CancelledError if somebody asks to cancel it meanwhile."""
         if not isinstance(world, RealWorld):  # virtual time is over before anybody could ask
             return await work
         task = world.start(work)
@@ -65,5 +66,5 @@ class Presence:
             await world.cancel(both)
 
     async def _watch(self, world: RealWorld) -> None:
-        while not self.unwanted:
+        while not self.cancel_requested:
             await world.sleep(PAUSE / world.scale)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from qtide.clusters.kind import ClusterKind, Setting
 from qtide.errors import UsageError
+from qtide.jobs.job import Job
+from qtide.ledger.metrics import Metrics
 from qtide.options import Option
+from qtide.slurm import account, drivers, reaper
 from qtide.slurm.cluster import SlurmCluster
+from qtide.slurm.commands import Slurm
 from qtide.slurm.options import ADMISSION, Options
 from qtide.world.real import RealWorld
 from qtide.world.world import World
@@ -27,8 +31,8 @@ class SlurmOptions:
         str, Option("How long nodes are held at a time, as sbatch's --time has it.")
     ] = "60"
     salloc: Annotated[
-        Sequence[str], Option("One more option of salloc, as --salloc=--reservation=R.")
-    ] = ()
+        list[str], Option("One more option of salloc, as --salloc=--reservation=R.")
+    ] = field(default_factory=list)
     qpu_by: Annotated[
         str, Option("What a lease of the QPU is to Slurm: gres, licence, or none.", None, "WHAT")
     ] = "none"
@@ -53,6 +57,27 @@ class SlurmKind(ClusterKind):
         """Nothing is started before it is asked for; what dead drivers left is ended."""
         assert isinstance(world, RealWorld)
         return await SlurmCluster.connect(world, companion_options(setting), log=log)
+
+    @staticmethod
+    def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Any]:
+        """What Slurm charges; raises QtideError if it cannot be asked."""
+        found = asyncio.run(account.accounts(job, metrics, scale, since))
+        return {name: each.as_dict() for name, each in found.items()}
+
+    @staticmethod
+    def driver_state(job: str) -> str | None:
+        """As squeue has it."""
+        return drivers.driver_state(job)
+
+    @staticmethod
+    def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
+        """A small batch job."""
+        return drivers.launch_driver(command, log, name, extra)
+
+    @staticmethod
+    def reap() -> list[int]:
+        """Companions whose driver on this machine is dead."""
+        return asyncio.run(reaper.reap(Slurm()))
 
 
 def companion_options(setting: Setting) -> Options:

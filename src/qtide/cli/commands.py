@@ -1,0 +1,123 @@
+"""The commands there are: where each is, under which heading it stands, and what it does."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import groupby
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from qtide.cli.help import Context, PlainCommand, PlainGroup
+from qtide.cli.settings import Settings
+from qtide.errors import UsageError
+
+RUNS, SERVICE, SITE = "Runs", "Service", "Site"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: a module of this package and a name in it; it is imported when it is called."""
+
+    heading: str
+    place: str
+    summary: str
+
+
+COMMANDS = {
+    "run": Entry(RUNS, "run:run", "Run a hybrid program."),
+    "submit": Entry(RUNS, "submit:submit", "Start a run with a driver of its own, and return."),
+    "resume": Entry(RUNS, "resume:resume", "Go on with a run that failed or was interrupted."),
+    "cancel": Entry(RUNS, "cancel:cancel", "End a run, from any machine that sees its folder."),
+    "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
+    "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
+    "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
+    "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
+    "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
+    "queue": Entry(SERVICE, "queue:queue", "Show your tasks at the service."),
+    "devices": Entry(SERVICE, "devices:devices", "Show the devices of the service."),
+    "usage": Entry(SERVICE, "usage:usage", "Account for seconds of the QPUs."),
+    "drain": Entry(SERVICE, "drain:drain", "Let a device begin no new task."),
+    "token": Entry(SERVICE, "token:token", "Make, list and revoke tokens for the service."),
+    "box": Entry(SITE, "box:box", "Put up a real Slurm cluster on this machine."),
+    "prolog": Entry(SITE, "prolog:prolog", "Write the prolog that gives Slurm jobs their tokens."),
+    "reap": Entry(SITE, "reap:reap", "Cancel what dead drivers left in the cluster's queue."),
+    "config": Entry(SITE, "config:config", "Show which options hold, and where they come from."),
+}
+
+
+class Commands(PlainGroup):
+    """The command `qtide`: knows all commands, and imports the one that is called."""
+
+    def __init__(self, **terms: Any) -> None:
+        super().__init__(**terms)
+        self.commands = {
+            name: TyperCommand(name, short_help=each.summary) for name, each in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The command that is meant, with the options that its words and the files ask for."""
+        name, command, words = super().resolve_command(ctx, args)
+        if name is None:
+            return name, command, words
+        settings = Settings()
+        with _unless_complete(ctx):
+            settings = Settings.read(ctx.params.get("config"))
+        command = load(name, words, settings, lenient=ctx.resilient_parsing)
+        with _unless_complete(ctx):
+            _check(settings, name, command)
+        ctx.default_map = {name: settings.defaults(command, name)}
+        return name, command, words
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; a wrong value from a file is told with the file."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            context, param = error.ctx, error.param
+            if context and param and _source(context, param.name) == "DEFAULT_MAP":
+                error.message += f" (in {Settings.read(ctx.params.get('config')).places()})"
+            raise
+
+    def format_commands(self, ctx: Context, formatter: Any) -> None:
+        """Write the commands under their headings."""
+        for heading, entries in groupby(COMMANDS.items(), lambda item: item[1].heading):
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<7}", each.summary) for name, each in entries])
+
+
+def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
+    """A command, ready to be called with these words."""
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    command = getattr(import_module(f"qtide.cli.{module}"), attribute)
+    if isinstance(command, typer.Typer):
+        return get_command(command)
+    if getattr(command, "takes_spec", False):
+        from qtide.cli.program import program_command
+
+        return program_command(name, command, words, settings, lenient=lenient)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=PlainCommand)(command)
+    return get_command(app)
+
+
+def _check(settings: Settings, name: str, command: Any) -> None:
+    """Refuse names in files that nobody knows."""
+    if settings.files:
+        from qtide.cli.known import check
+
+        check(settings, name, command)
+
+
+def _source(ctx: Context, name: str) -> str | None:
+    source = ctx.get_parameter_source(name)
+    return source.name if source else None
+
+
+def _unless_complete(ctx: Context) -> Any:
+    """While a shell completes a line, what is wrong in it is nobody's business yet."""
+    return suppress(UsageError) if ctx.resilient_parsing else nullcontext()

@@ -1,0 +1,59 @@
+"""What a shell may complete: runs, strategies, clusters, QPUs, applications; by their registries.
+
+Everything is imported when it is asked for: commands load this on every call.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def runs(context: typer.Context) -> list[str]:
+    """The names of runs, the newest first."""
+    from qtide.runs.folder import RunFolder
+
+    root = Path(context.params.get("runs") or "qtide-runs")
+    return ["last", *reversed(RunFolder.names(root))]
+
+
+def reportable(context: typer.Context) -> list[str]:
+    """The names of runs and of comparisons."""
+    names = runs(context)
+    return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
+
+
+def strategies() -> list[str]:
+    """The names of strategies."""
+    from qtide.strategies.strategy import STRATEGIES
+
+    return STRATEGIES.names()
+
+
+def clusters() -> list[str]:
+    """The kinds of clusters."""
+    from qtide.clusters.kind import CLUSTERS
+
+    return CLUSTERS.names()
+
+
+def driver_places() -> list[str]:
+    """Where a driver may be."""
+    from qtide.cli.submit import BACKGROUND, drivers
+
+    return [BACKGROUND, *drivers()]
+
+
+def qpus() -> list[str]:
+    """The profiles of emulated QPUs."""
+    from qtide.devices.profile import profiles
+
+    return sorted(profiles())
+
+
+def programs() -> list[str]:
+    """The applications; for files, the shell knows better."""
+    from qtide.programs.load import APPS
+
+    return APPS.names()

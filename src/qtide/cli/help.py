@@ -1,0 +1,76 @@
+"""How help looks: plain text of at most 80 columns, options under the heading of whose they are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+Context = Any
+"""Typer's own, which it does not export with all that it can do."""
+TYPE = re.compile(r"<([^<>]+)>")
+WORDS = {"str": "TEXT", "int": "N", "float": "NUMBER", "int range": "N", "float range": "NUMBER"}
+"""What stands for a value, by its type."""
+REQUIRED = "  [required]"
+"""Needless to say of arguments: those that may be left out stand in brackets."""
+
+
+class PlainCommand(TyperCommand):
+    """A command whose options stand under the heading that each names, or under `Options`."""
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """Arguments as manuals have them: a name, in brackets if it may be left out."""
+        return [piece.strip("{}").upper() for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write arguments, then options, each heading once."""
+        write_options(self, ctx, formatter)
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands, with a whole sentence for each."""
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write options, then commands."""
+        write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Context, formatter: Any) -> None:
+        """Write the first sentence of each command's help, on as many lines as it takes."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, first_sentence(each.help)) for name, each in commands if each]
+            )
+
+
+def write_options(command: Any, ctx: Context, formatter: Any) -> None:
+    """Write the parameters of a command under their headings."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for each in command.get_params(ctx):
+        record = each.get_help_record(ctx)
+        if record is not None and each.param_type_name == "argument":
+            name = TYPE.sub("", record[0]).rstrip().upper()
+            panels.setdefault("Arguments", []).append((name, record[1].removesuffix(REQUIRED)))
+        elif record is not None:
+            panel = getattr(each, "rich_help_panel", None) or "Options"
+            panels.setdefault(panel, []).append((TYPE.sub(_word, record[0]), record[1]))
+    for heading, rows in panels.items():
+        title, _, about = heading.partition("\n")
+        with formatter.section(title):
+            if about:
+                formatter.write_text(about)
+            formatter.write_dl(rows)
+
+
+def first_sentence(text: str | None) -> str:
+    """What a help begins with."""
+    paragraph = " ".join((text or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[.;])\s", paragraph)[0].rstrip(".;") + "."
+
+
+def _word(kind: re.Match[str]) -> str:
+    """What stands for a value of that type; several choices stand for themselves."""
+    single = kind[1].removeprefix("list[").removesuffix("]")
+    return WORDS.get(single, single if "|" in single else single.upper())

@@ -1,0 +1,57 @@
+"""Whose an option is: each kind of cluster and each strategy brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.clusters.kind import CLUSTERS
+from qtide.errors import UsageError
+from qtide.options import Declared, declared
+from qtide.plugins import Plugins
+from qtide.strategies.strategy import STRATEGIES
+
+REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
+"""What chooses among plug-ins, by the name of its option."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A plug-in that was chosen, or could be."""
+
+    choice: str
+    name: str
+    summary: str
+    options: tuple[Declared, ...]
+
+    @property
+    def words(self) -> str:
+        """How it is chosen on the command line."""
+        return f"--{self.choice} {self.name}"
+
+    @property
+    def heading(self) -> str:
+        """What stands above its options: a title, and a line on what it is."""
+        about = (
+            f"\n{self.summary[0].upper()}{self.summary[1:].rstrip('.')}." if self.summary else ""
+        )
+        return f"Options of {self.words}{about}"
+
+
+def owner(choice: str, name: str) -> Owner:
+    """The plug-in of that name; UsageError says which there are."""
+    plugin = REGISTRIES[choice].load(name)
+    return Owner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
+
+
+def others(chosen: list[Owner]) -> Iterator[Owner]:
+    """All that were not chosen; one that cannot be loaded is no obstacle to those that were."""
+    taken = {(each.choice, each.name) for each in chosen}
+    for choice, registry in REGISTRIES.items():
+        for name in registry.names():
+            if (choice, name) not in taken:
+                try:
+                    yield owner(choice, name)
+                except UsageError:
+                    continue

@@ -1,0 +1,210 @@
+"""Commands that run a program: their options are those of a run, and of what was chosen for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import pairwise
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from qtide.cli.help import Context, PlainCommand
+from qtide.cli.owners import REGISTRIES, Owner, others, owner
+from qtide.cli.run_options import (
+    Owned,
+    core_parameters,
+    distinct,
+    plugin_parameter,
+    plugin_value,
+    program_parameter,
+)
+from qtide.cli.settings import Settings
+from qtide.errors import UsageError
+from qtide.programs.arguments import rows
+from qtide.programs.load import load, located
+from qtide.programs.program import Program
+from qtide.runs.spec import Spec
+
+OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""What qtide does not know is the program's."""
+CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
+"""What every run has, by the names that `Spec` has for it."""
+SHARED = ("seed",)
+"""Options that a program's parameter of the same name is given."""
+
+
+def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
+    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for whoever loads it
+    return command
+
+
+def program_command(
+    name: str, command: Callable[..., None], words: list[str], settings: Settings, *, lenient: bool
+) -> Any:
+    """The command with the options that these words, or the settings, choose."""
+    try:
+        chosen = list(_chosen(name, command, words, settings))
+    except UsageError:
+        if not lenient:
+            raise
+        chosen = []
+    own = _own(words)
+    foreign = list(others(chosen)) if _unknown(own, command, chosen) else []
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    full = _with_options(command, chosen, foreign, parted=own != words)
+    epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
+    app.command(name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
+    return get_command(app)
+
+
+class ProgramCommand(PlainCommand):
+    """Its help ends with the arguments of the program, if one is named."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Note which program is named before anything is done, as help is at once."""
+        if "--help" in _own(args):
+            known, _, _ = self.make_parser(ctx).parse_args(list(args))
+            ctx.meta["program"] = known.get("program")
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """The program's arguments may stand among qtide's."""
+        return [*super().collect_usage_pieces(ctx), "[ARGUMENTS]"]
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write qtide's, then the program's."""
+        super().format_options(ctx, formatter)
+        if isinstance(named := ctx.meta.get("program"), str):
+            program = load(located(named))
+            about = (inspect.getdoc(program.function) or "").partition("\n")[0]
+            with formatter.section(f"Arguments of {program.name}"):
+                if about:
+                    formatter.write_text(about)
+                formatter.write_dl(rows(program) or [("none", "")])
+
+
+def _own(words: list[str]) -> list[str]:
+    """What stands before `--`: behind it, all is the program's."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _said(words: list[str], option: str) -> list[str]:
+    """What the words give an option, each time."""
+    flag = f"--{option}"
+    pairs = pairwise([*words, ""])
+    found = (
+        after if word == flag else word.removeprefix(f"{flag}=")
+        for word, after in pairs
+        if word == flag or word.startswith(f"{flag}=")
+    )
+    return [each for each in found if each]
+
+
+def _chosen(
+    name: str, command: Callable[..., None], words: list[str], settings: Settings
+) -> Iterator[Owner]:
+    """The cluster and the strategies that are meant."""
+    cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
+    yield owner("cluster", cluster[0].partition(":")[0])
+    given = _choice("strategy", name, words, settings)
+    if "strategy" in inspect.signature(command).parameters:  # several; all, if none is named
+        for each in given or REGISTRIES["strategy"].names():
+            yield owner("strategy", each)
+    else:
+        yield owner("strategy", (given or [Spec("").strategy])[-1])
+
+
+def _choice(option: str, name: str, words: list[str], settings: Settings) -> list[str]:
+    if said := _said(_own(words), option):
+        return said
+    found = settings.find((name,), option)
+    value = found[0] if found else []
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]) -> bool:
+    """Whether there are options that may be another plug-in's: only then all are looked at."""
+    known = {*CORE, *inspect.signature(command).parameters, "help"}
+    known |= {each.name for owned in chosen for each in owned.options}
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
+    return not given <= known
+
+
+def _example(chosen: list[Owner]) -> str:
+    """Another choice, to show how it is made."""
+    taken = {(each.choice, each.name) for each in chosen}
+    free = [
+        f"--{choice} {name}"
+        for choice, registry in REGISTRIES.items()
+        for name in registry.names()[::-1]
+        if (choice, name) not in taken
+    ]
+    return free[0] if free else ""
+
+
+def _with_options(
+    command: Callable[..., None], chosen: list[Owner], foreign: list[Owner], *, parted: bool
+) -> Callable[..., None]:
+    """The command with a program and all options in place of its parameter `spec`."""
+    own = inspect.signature(command, eval_str=True).parameters
+    core = {name: each for name, each in core_parameters().items() if name not in own}
+    mine = distinct(chosen, {*core, *own})
+    theirs = distinct(foreign, {*core, *own, *mine})
+
+    @wraps(command)
+    def with_options(context: typer.Context, program: str, **given: Any) -> None:
+        if not parted:
+            _refuse_ambiguous(context, load(located(program)))
+        _refuse_foreign(context, theirs, chosen)
+        given = {name: value for name, value in given.items() if name not in theirs}
+        options = {name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()}
+        terms = {name: given.pop(name) for name in core}
+        command(Spec(located(program), context.args, options=options, **terms), **given)
+
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        program_parameter(),
+        *core.values(),
+        *(_by_keyword(each) for name, each in own.items() if name != "spec"),
+        *(plugin_parameter(*each, hidden=False) for each in mine.values()),
+        *(plugin_parameter(*each, hidden=True) for each in theirs.values()),
+    ]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+def _by_keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line itself."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse_ambiguous(context: typer.Context, program: Program) -> None:
+    """An option of qtide's that the program has as well: nobody can tell whose is meant."""
+    for name in program.signature.parameters:
+        if name not in ("program", *SHARED) and _typed(context, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is an option of qtide and of {program.name}: give the program's behind "
+                f"`--`, as in `PROGRAM -- {option} ...`, and qtide's before it"
+            )
+
+
+def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) -> None:
+    """An option of a plug-in that was not chosen would have no effect."""
+    for name, (whose, _) in theirs.items():
+        if _typed(context, name):
+            here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
+            raise UsageError(
+                f"--{name.replace('_', '-')} is an option of {whose.words}, not of {here}; "
+                f"leave it out, or say {whose.words}"
+            )

@@ -1,0 +1,143 @@
+"""The options of a run: those of every run, and those that plug-ins declare, as typer has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from qtide.cli import completion
+from qtide.cli.owners import REGISTRIES, Owner
+from qtide.devices.profile import profiles
+from qtide.errors import UsageError
+from qtide.options import Declared
+from qtide.programs.arguments import value_of
+from qtide.programs.load import APPS
+from qtide.runs.spec import Spec
+
+PANEL = "rich_help_panel"
+Owned = dict[str, tuple[Owner, Declared]]
+"""Options by their names, each with the plug-in it belongs to."""
+
+
+def core_parameters() -> dict[str, inspect.Parameter]:
+    """What every run has, under the names of `Spec`."""
+    types, usual = get_type_hints(Spec), Spec("")
+    return {
+        name: _keyword(name, types[name], getattr(usual, name), **terms)
+        for name, terms in _core_terms().items()
+    }
+
+
+def program_parameter() -> inspect.Parameter:
+    """The program; its arguments are what qtide does not know."""
+    text = f"FILE.py[:NAME], MODULE:NAME, or one of {', '.join(APPS.names())}."
+    argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=completion.programs)
+    return inspect.Parameter(
+        "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
+    )
+
+
+def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
+    """An option of a plug-in: words on the command line, a value once they are read."""
+    kind: Any = str | None
+    if declared.type is bool:
+        kind = bool | None
+    elif _several(declared):
+        kind = list[str] | None
+    usual = _words(declared.default)
+    return _keyword(
+        declared.name,
+        kind,
+        None,
+        help=declared.option.help + (f"  [default: {usual}]" if usual else ""),
+        metavar=declared.option.metavar or _metavar(declared.type),
+        hidden=hidden,
+        **({} if declared.type is bool else {"parser": str}),
+        **{PANEL: owner.heading},
+    )
+
+
+def plugin_value(declared: Declared, given: Any) -> Any:
+    """The value of a plug-in's option from what the command line or a file gave."""
+    if given is None or given in ([], ()):
+        return declared.default
+    if isinstance(given, bool):
+        return given
+    if _several(declared):
+        each_kind = next(iter(get_args(declared.type)), str)
+        return [_read(declared, each_kind, word) for word in given]
+    return _read(declared, declared.type, given)
+
+
+def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
+    """The options of plug-ins; of two with one name, the first holds."""
+    found: Owned = {}
+    for owner in owners:
+        for each in owner.options:
+            if each.name not in taken:
+                found.setdefault(each.name, (owner, each))
+    return found
+
+
+def _core_terms() -> dict[str, dict[str, Any]]:
+    kinds, strategies = (", ".join(REGISTRIES[each].names()) for each in ("cluster", "strategy"))
+    return {
+        "strategy": {
+            "help": f"When to hold what: {strategies}.",
+            "metavar": "NAME",
+            "autocompletion": completion.strategies,
+        },
+        "cluster": {
+            "help": f"Where: {kinds}.",
+            "metavar": "KIND",
+            "autocompletion": completion.clusters,
+        },
+        "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
+        "qpu": {
+            "help": f"Timing: {', '.join(sorted(profiles()))}; or a device of a service, as "
+            "http://HOST:PORT/DEVICE.",
+            "metavar": "PROFILE",
+            "autocompletion": completion.qpus,
+        },
+        "vqpus": {"help": "Virtual QPUs that share the device."},
+        "time_scale": {"help": "Real seconds per second of the run."},
+        "seed": {"help": "The seed of everything random."},
+    }
+
+
+def _keyword(name: str, kind: Any, default: Any, **terms: Any) -> inspect.Parameter:
+    option = Annotated[kind, typer.Option(**terms)]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option
+    )
+
+
+def _read(declared: Declared, kind: Any, word: str) -> Any:
+    if declared.option.parse is None:
+        return value_of(declared.name, kind, [word])
+    try:
+        return declared.option.parse(word)
+    except ValueError as error:
+        option = declared.name.replace("_", "-")
+        raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
+
+
+def _several(declared: Declared) -> bool:
+    return (get_origin(declared.type) or declared.type) in (list, tuple)
+
+
+def _words(default: Any) -> str:
+    if default is None or isinstance(default, bool):
+        return ""
+    if isinstance(default, (list, tuple)):
+        return ",".join(map(str, default))
+    return str(default)
+
+
+def _metavar(kind: Any) -> str:
+    """What stands for the value in the help."""
+    plain = [each for each in get_args(kind) or (kind,) if each not in (type(None), ...)]
+    return {int: "N", float: "NUMBER"}.get(plain[0] if plain else str, "TEXT")

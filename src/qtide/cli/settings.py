@@ -1,0 +1,120 @@
+"""Options from files: `qtide.toml` of the present folder, and of the user for all folders.
+
+An entry holds for every command that has the option; one in a table, for that command. The nearer
+file wins, entry by entry.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from qtide.errors import UsageError
+from qtide.system.paths import config_folder
+
+NAME = "qtide.toml"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of options: tables by the names of commands, and entries for all of them."""
+
+    path: Path
+    source: str
+    """What the user calls it."""
+    entries: dict[str, Any]
+
+    def find(self, command: Sequence[str], option: str) -> Any:
+        """The value of an option for a command, as `("token", "new")`; None if there is none."""
+        tables = [self.entries]
+        for name in command:
+            inner = tables[-1].get(name)
+            tables.append(inner if isinstance(inner, dict) else {})
+        found = (table[option] for table in reversed(tables) if option in table)
+        return next((value for value in found if not isinstance(value, dict)), None)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the files say; the nearest file stands first."""
+
+    files: tuple[File, ...] = ()
+
+    @staticmethod
+    def read(config: Path | None = None) -> Settings:
+        """The files that hold here: the one that is named, or the folder's and the user's."""
+        if config is not None:
+            return Settings((_read(Path(config), "--config"),))
+        places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
+        found = {each.resolve(): (each, source) for each, source in places[::-1] if each.exists()}
+        return Settings(tuple(_read(*each) for each in reversed(found.values())))
+
+    def find(self, command: Sequence[str], option: str) -> tuple[Any, File] | None:
+        """The value of an option for a command, and the file that says so."""
+        found = ((each.find(command, option), each) for each in self.files)
+        return next(((value, file) for value, file in found if value is not None), None)
+
+    def defaults(self, command: Any, *names: str) -> dict[str, Any]:
+        """What a command takes for options that are not on the command line."""
+        if inner := getattr(command, "commands", None):
+            return {name: self.defaults(each, *names, name) for name, each in inner.items()}
+        found = {each.name: self.find(names, option_name(each)) for each in options_of(command)}
+        return {name: value[0] for name, value in found.items() if value is not None}
+
+    def entries(self, *command: str) -> Iterator[tuple[File, str, Any]]:
+        """Each entry of the tables of a command, or for all commands, with its file."""
+        for file in self.files:
+            table = file.entries
+            for name in command:
+                inner = table.get(name)
+                table = inner if isinstance(inner, dict) else {}
+            for key, value in table.items():
+                yield file, key, value
+
+    def places(self) -> str:
+        """The files, in words."""
+        return " or ".join(str(each.path) for each in self.files)
+
+
+def options_of(command: Any) -> list[Any]:
+    """The options of a command that a file may set."""
+    return [
+        each
+        for each in command.params
+        if each.param_type_name == "option" and option_name(each) not in ("help", "config")
+    ]
+
+
+def option_name(param: Any) -> str:
+    """The name of an option in a file: as on the command line, with or without dashes inside."""
+    longest: str = max(param.opts, key=len)
+    return longest.lstrip("-").replace("-", "_")
+
+
+def unknown(file: File, key: str, what: str, known: Collection[str]) -> UsageError:
+    """The sentence about a name that nobody knows."""
+    near = get_close_matches(key, known, 1)
+    advice = f"did you mean {near[0]!r}?" if near else "remove it"
+    return UsageError(f"{file.path}: {what}; {advice}")
+
+
+def _read(path: Path, source: str) -> File:
+    try:
+        entries = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the configuration {path} cannot be read: {error}") from None
+    return File(path, source, _underscored(entries))
+
+
+def _underscored(table: dict[str, Any]) -> dict[str, Any]:
+    """The same with `_` for `-` in all names, which are one to a user."""
+    return {
+        key.replace("-", "_"): _underscored(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+    }

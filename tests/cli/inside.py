@@ -1,0 +1,36 @@
+"""Commands called within the test's own process, which is faster than a process for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from qtide.cli.main import application
+from qtide.errors import QtideError
+
+
+def called(*words: object, env: Mapping[str, str | None] | None = None) -> Result:
+    """What a command does, its errors left in the result."""
+    texts = [str(word) for word in words]
+    return CliRunner().invoke(application(), texts, prog_name="qtide", env=env)
+
+
+def printed(*words: object) -> str:
+    """What a command prints; it has to succeed."""
+    done = called(*words)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def refused(*words: object, code: int = 2) -> str:
+    """The sentence by which a command is refused."""
+    done = called(*words)
+    if isinstance(done.exception, QtideError):
+        assert done.exception.exit_code == code
+        return str(done.exception)
+    if not isinstance(done.exception, SystemExit):
+        pytest.fail(f"no sentence but {done.exception!r}")
+    assert done.exit_code == code
+    return done.output
