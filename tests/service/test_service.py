@@ -1,4 +1,4 @@
-"""The service by its native door, for real: one process for the service, one for each device."""
+"""The service by its native API, for real: one process for the service, one for each device."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.service.store import Action, Store, StoreFailed, connect
+from qtide.service.file_store import FileStore
+from qtide.service.store import Action, StoreFailed, connect
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
 
@@ -24,7 +25,7 @@ def names(file: Path) -> list[str]:
 
 def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
     file = tmp_path / "store.sqlite"
-    store = Store(file)
+    store = FileStore(file)
 
     async def write() -> list[str]:
         await asyncio.gather(*(store.write(draining(f"{n:03}")) for n in range(300)))
@@ -35,7 +36,7 @@ def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store.sqlite")
+    store = FileStore(tmp_path / "store.sqlite")
 
     async def write() -> list[object]:
         return await asyncio.gather(
@@ -52,7 +53,7 @@ def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store.sqlite")
+    store = FileStore(tmp_path / "store.sqlite")
     other = sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)
     store._connection.execute("PRAGMA busy_timeout=1")
     other.execute("BEGIN IMMEDIATE")

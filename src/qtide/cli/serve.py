@@ -13,7 +13,7 @@ from qtide.errors import UsageError
 
 def serve(
     configuration: Annotated[
-        Path | None, typer.Argument(help="A TOML file: devices, policies, quotas, doors.")
+        Path | None, typer.Argument(help="A TOML file: devices, policies, quotas, APIs.")
     ] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="Emulated devices on the loopback, without tokens.")

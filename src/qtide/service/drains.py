@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from qtide.errors import QtideError
@@ -17,33 +16,36 @@ WITHHELD = "SELECT coalesce(sum(licences), 0) FROM drains"
 class Drains:
     """Which devices are drained: in the store, so that a restart does not forget it."""
 
-    def __init__(self, store: Store, machines: Mapping[str, ServedDevice]) -> None:
+    def __init__(
+        self, store: Store, devices: Mapping[str, ServedDevice], now: Callable[[], float]
+    ) -> None:
+        self._now = now
         self._store = store
-        self._machines = machines
+        self._devices = devices
         self.withhold: Callable[[int], Awaitable[None]] | None = None
         """How Slurm is told to hand out fewer licences, where it admits to the devices."""
 
     def restore(self) -> None:
         """Drain what was drained."""
         for row in self._store.read(lambda db: db.execute("SELECT * FROM drains").fetchall()):
-            if row["device"] in self._machines:
-                self._machines[row["device"]].drain(row["reason"])
+            if row["device"] in self._devices:
+                self._devices[row["device"]].drain(row["reason"])
 
-    async def drain(self, machine: ServedDevice, reason: str, *, licences: bool) -> None:
+    async def drain(self, device: ServedDevice, reason: str, *, licences: bool) -> None:
         """Begin no new task on a device; what comes is queued. Slurm may be told as well."""
         if licences and self.withhold is None:
             raise QtideError("this service is not joined with Slurm, so it has no say in licences")
-        row = (machine.name, reason, time.time(), machine.setup.slots if licences else 0)
+        row = (device.name, reason, self._now(), device.setup.slots if licences else 0)
         await self._store.write(lambda db: db.execute(DRAIN, row))
-        machine.drain(reason)
+        device.drain(reason)
         if licences:
             await self._tell_slurm()
 
-    async def resume(self, machine: ServedDevice) -> None:
+    async def resume(self, device: ServedDevice) -> None:
         """Go on with a device."""
-        words = (machine.name,)
+        words = (device.name,)
         row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())
-        machine.drain(None)
+        device.drain(None)
         if row is not None and row["licences"]:
             await self._tell_slurm()
 

@@ -1,0 +1,1 @@
+"""What is expected: waits, starts, durations."""
