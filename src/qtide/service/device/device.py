@@ -152,7 +152,8 @@ class ServedDevice:
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
             finally:
                 self._tried.set()
-                await self.dispatcher.take_back()
+                if not self._state.closing:  # the next service takes up what is left
+                    await self.dispatcher.take_back()
             steady = self._world.now() - began > STEADY
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
