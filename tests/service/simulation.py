@@ -13,6 +13,7 @@ from qtide.payloads.encoded import Encoded, decode_answer, encode
 from qtide.payloads.payload import Burst
 from qtide.service.configuration import DAY, Configuration
 from qtide.service.intake import Submission
+from qtide.service.policies import Owner
 from qtide.service.service import Service
 from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, SimulatedWorker
 from qtide.service.simulated.store import SimulatedStore
@@ -83,8 +84,13 @@ class Site:
 
     async def open(self) -> None:
         """Start a service on the store as it is."""
-        words = {"devices": {"dev": {"kind": "burst"} | self.setup}, "quotas": self.quotas}
-        configuration = Configuration.model_validate(words)
+        configuration = Configuration.model_validate(
+            {
+                "devices": {"dev": {"kind": "burst"} | self.setup},
+                "quotas": self.quotas,
+                "fair": {"half_life": 1e12},  # so that what was used can be added up
+            }
+        )
         self.service = Service(
             configuration, self.world, self.store, self.device.start, self._chance
         )
@@ -202,12 +208,14 @@ class Site:
         dispatcher = service.devices["dev"].dispatcher
         assert not dispatcher._queue.waiting and not dispatcher._queue.handed
         assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._errands
-        if self.world.now() < DAY:
-            used: Counter[str] = Counter()
-            for row in rows:
-                used[row["user"]] += row["used"]
-            for user, seconds in used.items():
-                assert abs(service._meter._seconds["user", user] - seconds) < 1e-6
+        now, users, owners = self.world.now(), Counter[str](), Counter[Owner]()
+        for row in rows:
+            users[row["user"]] += row["used"]
+            owners[Owner.of(Caller(row["user"], row["account"]))] += row["used"]
+        for owner, seconds in owners.items():
+            assert abs(service._shares.used(owner, now) - seconds) < 1e-3
+        for user, seconds in users.items():
+            assert now > DAY or abs(service._meter._seconds["user", user] - seconds) < 1e-6
 
 
 def _in_turn(occupations: Iterable[Occupation]) -> bool:

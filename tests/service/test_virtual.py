@@ -202,7 +202,20 @@ def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
         (0.1, cancels(0)),
     ]
     play(site, steps)
-    assert [row["state"] for row in site.rows()] == ["cancelled"]
+    assert [(row["state"], row["attempts"]) for row in site.rows()] == [("cancelled", 1)]
+
+
+def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> None:
+    steps: list[tuple[float, Step]] = [
+        (0.0, submits(Caller("ada"), 5.0)),
+        (0.5, submits(Caller("ada"), 5.0)),
+        (3.0, fills_the_disk),
+        (3.0, kills_the_worker),
+        (0.0, cancels(1)),
+        (2.0, fills_the_disk),
+    ]
+    site = play(Site(VirtualWorld(), {"policy": "fifo"}), steps)
+    assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
 
 
 def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
