@@ -175,7 +175,7 @@ class Site:
         assert {row["state"] for row in rows} <= {"done", "failed", "cancelled"}
         endings = Counter(row["id"] for row in self.rows("SELECT id FROM endings"))
         assert set(endings.values()) <= {1}, "a task ended twice"
-        assert _in_turn(self.device.occupations), "two tasks were on the device at once"
+        assert _one_after_the_other(self.device.occupations), "two tasks were on the device at once"
         for row in rows:
             self._check_row(row)
         self._check_accounts(rows)
@@ -218,7 +218,7 @@ class Site:
             assert now > DAY or abs(service._meter._seconds["user", user] - seconds) < 1e-6
 
 
-def _in_turn(occupations: Iterable[Occupation]) -> bool:
+def _one_after_the_other(occupations: Iterable[Occupation]) -> bool:
     free = 0.0
     for each in occupations:
         if each.began < free or each.ended is None:

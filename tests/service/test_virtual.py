@@ -218,6 +218,24 @@ def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> N
     assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
 
 
+def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -> None:
+    site = Site(VirtualWorld(), {"policy": "fifo"})
+
+    async def main() -> None:
+        await site.open()
+        for seconds in (4.0, 1.0):
+            site.world.start(site.submit(Caller("ada"), seconds))
+        await site.world.sleep(2.0)
+        await site.service.close()
+        rows = [(row["state"], row["attempts"]) for row in site.rows()]
+        assert sorted(rows) == [("done", 1), ("queued", 0)]
+        await site.restart()
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+
+
 def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
     site = play(
         Site(VirtualWorld(), {"limit": 60.0}, [Fate("hang")]), [(0.0, submits(Caller("ada"), 1.0))]

@@ -1,4 +1,4 @@
-"""A service of this machine for a test, a benchmark or a notebook: no token to ask for, no money.
+"""A service on this host for a test, a benchmark or a notebook: no token to ask for, no money.
 
 It is the real one in a process of its own, with emulated devices, and may be killed.
 """

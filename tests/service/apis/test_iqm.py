@@ -183,6 +183,14 @@ def test_nobody_sees_the_jobs_of_others(ada: Caller, bob: Caller) -> None:
     assert ended(ada, job)["status"] == "completed"
 
 
+def test_a_job_is_known_by_the_beginning_of_its_id(ada: Caller, bob: Caller) -> None:
+    job = handed_in(ada)
+    assert ended(ada, job)["status"] == "completed"
+    assert ada("GET", f"jobs/{job[:8]}")["id"] == job
+    assert ada("GET", f"jobs/{job[:8]}/artifacts/measurement_counts")
+    assert bob("GET", f"jobs/{job[:8]}", status=404)["error_code"] == "not_found"
+
+
 def test_tasks_of_other_apis_are_no_circuit_jobs(service: LocalService) -> None:
     client = service.client("ada")
     task = client.submit(Burst(0.0), "star")
