@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from qtide.service.file_store import FileStore
+from qtide.service.simulated.store import SimulatedStore
 from qtide.service.store import Action, StoreFailed, connect
+from qtide.world.virtual import VirtualWorld
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
 
@@ -67,6 +69,42 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     asyncio.run(write())
     store.close()
     assert names(tmp_path / "store.sqlite") == ["a"]
+
+
+def test_a_simulated_store_keeps_what_was_committed_when_the_power_went() -> None:
+    world = VirtualWorld()
+    store = SimulatedStore(world, commit_s=1.0)
+
+    async def main() -> tuple[list[bool], list[str]]:
+        writes = [world.start(store.write(draining("committed, not told")))]
+        await world.sleep(0.1)
+        writes.append(world.start(store.write(draining("too late"))))
+        await world.sleep(0.7)
+        after = store.reopened()
+        await world.settled(writes)
+        await after.write(draining("later"))
+        found = after.read(lambda db: db.execute("SELECT device FROM drains").fetchall())
+        return [each.cancelled() for each in writes], [row["device"] for row in found]
+
+    gone, kept = world.run(main())
+    assert gone == [True, True]
+    assert sorted(kept) == ["committed, not told", "later"]
+
+
+def test_a_simulated_store_that_is_full_refuses_and_goes_on_later() -> None:
+    world = VirtualWorld()
+    store = SimulatedStore(world)
+
+    async def main() -> None:
+        store.broken = True
+        with pytest.raises(StoreFailed, match="full"):
+            await store.write(draining("a"))
+        store.broken = False
+        await store.write(draining("a"))
+        with pytest.raises(sqlite3.IntegrityError):
+            await store.write(draining("a"))
+
+    world.run(main())
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

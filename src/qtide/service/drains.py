@@ -23,7 +23,7 @@ class Drains:
         self._store = store
         self._devices = devices
         self.withhold: Callable[[int], Awaitable[None]] | None = None
-        """How Slurm is told to hand out fewer licences, where it admits to the devices."""
+        """Lets Slurm hand out so many licences fewer; None where it does not admit."""
 
     def restore(self) -> None:
         """Drain what was drained."""

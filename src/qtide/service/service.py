@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from qtide.errors import PhaseError, QtideError
@@ -68,7 +68,7 @@ class Service:
             name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
             for name, setup in configuration.devices.items()
         }
-        self.drains = Drains(store, self.devices, world.now)
+        self._drains = Drains(store, self.devices, world.now)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
         self._intake = Intake(world, store, self._meter, self._backlog, chance)
@@ -85,7 +85,7 @@ class Service:
     async def open(self) -> None:
         """Take up what an earlier service left, and start the devices."""
         self._remember()
-        self.drains.restore()
+        self._drains.restore()
         self._endings.on_ended = self._ended
         self._intake.on_accepted = self.metrics.accepted
         for device in self.devices.values():
@@ -112,6 +112,10 @@ class Service:
                 raise
             return known
 
+    def now(self) -> float:
+        """The moment, on the clock of all that the service says."""
+        return self._world.now()
+
     def device(self, name: str) -> ServedDevice:
         """The device of that name."""
         return self._among(self.devices.values(), name)
@@ -133,12 +137,16 @@ class Service:
     async def drain(self, caller: Caller, name: str, reason: str, *, licences: bool) -> None:
         """Begin no new task on a device; what comes is queued. For operators."""
         rights.check_operates(caller)
-        await self.drains.drain(self.device(name), reason, licences=licences)
+        await self._drains.drain(self.device(name), reason, licences=licences)
+
+    def tell_slurm_by(self, withhold: Callable[[int], Awaitable[None]]) -> None:
+        """How Slurm is told to hand out fewer licences, where it admits to the devices."""
+        self._drains.withhold = withhold
 
     async def resume(self, caller: Caller, name: str) -> None:
         """Go on with the tasks of a device. For operators."""
         rights.check_operates(caller)
-        await self.drains.resume(self.device(name))
+        await self._drains.resume(self.device(name))
 
     def usage(
         self,

@@ -117,7 +117,7 @@ def admission_api(service: Service, _: Access) -> Api | None:
     if service.configuration.slurm is None:
         return None
     admission = JobAdmission(service, service.configuration.slurm)
-    service.drains.withhold = admission.withhold
+    service.tell_slurm_by(admission.withhold)
     responses = refusals(401, 403, 413, 429, 503)
     router = APIRouter(prefix="/v1", responses=responses, tags=["admission"])
 

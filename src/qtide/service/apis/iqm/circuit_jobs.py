@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -85,7 +84,7 @@ def described(service: Service, task: Task) -> dict[str, Any]:
         "queue_position": standing.position if standing else None,
         "compilation": _compilation(service, task),
         "timeline": [_entry(status, at) for status, at in _timeline(task) if at is not None],
-        "messages": _messages(standing) if standing else [],
+        "messages": _messages(standing, service.now()) if standing else [],
         "errors": _errors(task),
         "artifacts": _artifacts(task),
     }
@@ -97,7 +96,7 @@ def ends_within(service: Service, task: Task, seconds: float) -> bool:
     if standing is None:
         return True
     foreseeable = standing.reason not in UNKNOWN_END
-    return foreseeable and (standing.end or 0.0) - time.time() <= seconds
+    return foreseeable and (standing.end or 0.0) - service.now() <= seconds
 
 
 def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
@@ -119,12 +118,12 @@ def _entry(status: str, at: float) -> dict[str, Any]:
     return {"source": SOURCE, "status": status, "timestamp": _moment(at)}
 
 
-def _messages(standing: Standing) -> list[dict[str, str]]:
+def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
     """Why a task waits, and until when: nobody should take it for stuck."""
     reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
     if start is not None and reason not in UNKNOWN_END:
-        said += f"; it should start at {_moment(start)}, in {max(0.0, start - time.time()):.1f} s"
+        said += f"; it should start at {_moment(start)}, in {max(0.0, start - now):.1f} s"
     return [{"source": SOURCE, "message": said}]
 
 
