@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -41,12 +42,25 @@ setups = st.fixed_dictionaries(
 Step = Callable[[Site], Coroutine[Any, Any, None]]
 
 
+@dataclass(frozen=True)
+class Act:
+    """A step with its arguments, which a failing test shows."""
+
+    name: str
+    words: tuple[Any, ...]
+    more: dict[str, Any]
+
+    def __call__(self, site: Site) -> Coroutine[Any, Any, None]:
+        done: Coroutine[Any, Any, None] = getattr(site, self.name)(*self.words, **self.more)
+        return done
+
+
 def submits(caller: Caller, seconds: float, **more: Any) -> Step:
-    return lambda site: site.submit(caller, seconds, **more)
+    return Act("submit", (caller, seconds), more)
 
 
 def cancels(number: int) -> Step:
-    return lambda site: site.cancel(number)
+    return Act("cancel", (number,), {})
 
 
 async def looks(site: Site) -> None:

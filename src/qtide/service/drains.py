@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from qtide.errors import QtideError
 from qtide.service.device.device import ServedDevice
 from qtide.service.store import Store
+from qtide.world import World
+from qtide.world.lock import Lock
 
 DRAIN = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?)"
 RESUME = "DELETE FROM drains WHERE device = ? RETURNING licences"
@@ -16,10 +18,9 @@ WITHHELD = "SELECT coalesce(sum(licences), 0) FROM drains"
 class Drains:
     """Which devices are drained: in the store, so that a restart does not forget it."""
 
-    def __init__(
-        self, store: Store, devices: Mapping[str, ServedDevice], now: Callable[[], float]
-    ) -> None:
-        self._now = now
+    def __init__(self, store: Store, devices: Mapping[str, ServedDevice], world: World) -> None:
+        self._world = world
+        self._one_at_a_time = Lock(world)
         self._store = store
         self._devices = devices
         self.withhold: Callable[[int], Awaitable[None]] | None = None
@@ -35,19 +36,21 @@ class Drains:
         """Begin no new task on a device; what comes is queued. Slurm may be told as well."""
         if licences and self.withhold is None:
             raise QtideError("this service is not joined with Slurm, so it has no say in licences")
-        row = (device.name, reason, self._now(), device.setup.slots if licences else 0)
-        await self._store.write(lambda db: db.execute(DRAIN, row))
-        device.drain(reason)
-        if licences:
-            await self._tell_slurm()
+        row = (device.name, reason, self._world.now(), device.setup.slots if licences else 0)
+        async with self._one_at_a_time:  # what is on disk, here and in Slurm has to be the same
+            await self._store.write(lambda db: db.execute(DRAIN, row))
+            device.drain(reason)
+            if licences:
+                await self._tell_slurm()
 
     async def resume(self, device: ServedDevice) -> None:
         """Go on with a device."""
         words = (device.name,)
-        row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())
-        device.drain(None)
-        if row is not None and row["licences"]:
-            await self._tell_slurm()
+        async with self._one_at_a_time:
+            row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())
+            device.drain(None)
+            if row is not None and row["licences"]:
+                await self._tell_slurm()
 
     async def _tell_slurm(self) -> None:
         if self.withhold is not None:

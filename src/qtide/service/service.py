@@ -68,7 +68,7 @@ class Service:
             name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
             for name, setup in configuration.devices.items()
         }
-        self._drains = Drains(store, self.devices, world.now)
+        self._drains = Drains(store, self.devices, world)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
         self._intake = Intake(world, store, self._meter, self._backlog, chance)
