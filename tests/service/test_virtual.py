@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qtide.service.configuration import Configuration
 from qtide.service.policies import POLICIES
+from qtide.service.service import Service
 from qtide.service.simulated.device import Fate
+from qtide.service.standing import Standing
 from qtide.service.store import StoreFailed
 from qtide.service.task import Caller
 from qtide.world.virtual import VirtualWorld
@@ -248,6 +251,27 @@ def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -
 
     site.world.run(main(), until=LONGEST)
     site.check()
+
+
+def test_a_task_of_a_device_that_is_gone_can_be_seen_and_cancelled() -> None:
+    site, ada = Site(VirtualWorld(), {}), Caller("ada")
+
+    async def main() -> None:
+        await site.open()
+        await drains(site)
+        site.world.start(site.submit(ada, 1.0))
+        await site.world.sleep(1.0)
+        await site.service.close()
+        others = Configuration.model_validate({"devices": {"other": {"kind": "burst"}}})
+        later = Service(others, site.world, site.store.reopened(), site.device.start)
+        await later.open()
+        ((_, task),) = later.tasks(ada)
+        assert later.standing(task) == Standing("down")
+        assert (await later.cancel(ada, task.id)).state == "cancelled"
+        await later.close()
+
+    site.world.run(main(), until=LONGEST)
+    assert [row["state"] for row in site.rows()] == ["cancelled"]
 
 
 def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
