@@ -99,7 +99,7 @@ class Site:
     async def kill(self) -> None:
         """Let the service die at once, with its workers, and start another."""
         self.store = self.device.store = self.store.reopened()
-        for errand in self.service._errands:
+        for errand in list(self.service._errands._running):
             errand.cancel()  # its last writes go nowhere
         if self.device.worker is not None:
             self.device.worker.die()

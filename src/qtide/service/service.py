@@ -17,6 +17,7 @@ from qtide.service.device.device import ServedDevice
 from qtide.service.device.worker_link import StartWorker, processes
 from qtide.service.drains import Drains
 from qtide.service.endings import Endings
+from qtide.service.errands import Errands
 from qtide.service.file_store import FileStore
 from qtide.service.intake import Intake, Submission
 from qtide.service.metrics import Metrics
@@ -63,7 +64,7 @@ class Service:
         self._endings = Endings(world, store)
         self._stopping = False
         self._waiters: set[Future[None]] = set()
-        self._errands: list[Future[None]] = []
+        self._errands = Errands(world)
         self.devices = {
             name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
             for name, setup in configuration.devices.items()
@@ -91,13 +92,14 @@ class Service:
         for device in self.devices.values():
             device.dispatcher.on_begun = self.metrics.began
         await self._backlog.take_up(self.store.read(records.live))
-        self._errands = [self._world.start(each.run()) for each in self.devices.values()]
-        self._errands.append(self._world.start(self._keep_house()))
+        for device in self.devices.values():
+            self._errands.start(device.run())
+        self._errands.start(self._keep_house())
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
         await self._world.all_of([each.close(GRACE) for each in self.devices.values()])
-        await self._world.cancel(self._errands)
+        await self._errands.cancel()
         self.store.close()
 
     async def submit(self, caller: Caller, submission: Submission) -> Task:

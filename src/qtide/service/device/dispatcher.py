@@ -8,8 +8,7 @@ the device is on disk before it does, and its answer is on disk before anybody h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from qtide.payloads.encoded import Encoded
 from qtide.service import records
@@ -18,9 +17,10 @@ from qtide.service.device.queue import DeviceQueue
 from qtide.service.device.state import DeviceState
 from qtide.service.device.worker_link import WorkerLink
 from qtide.service.endings import Endings
+from qtide.service.errands import Errands
 from qtide.service.task import State, Task
 from qtide.system.frames import Header
-from qtide.world import Future, World
+from qtide.world import World
 from qtide.world.signal import Signal
 from qtide.world.world import Alarm
 
@@ -57,7 +57,8 @@ class Dispatcher:
         self._changed = Signal(world)
         self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
-        self._errands: set[Future[None]] = set()
+        self._handing = Errands(world)
+        self._errands = Errands(world)
 
     def add(self, task: Task) -> None:
         """Let an accepted task wait for the device."""
@@ -85,13 +86,13 @@ class Dispatcher:
     async def serve(self, worker: WorkerLink) -> None:
         """Keep a worker busy, until it ends."""
         self._worker = worker
-        handing = self._world.start(self._hand_on())
+        self._handing.start(self._hand_on())
         try:
             async for header, body in worker.messages():
                 self._hear(header, body)
         finally:
             self._worker = None
-            await self._world.cancel([handing])
+            await self._handing.cancel()
 
     async def take_back(self) -> None:
         """The worker is gone: what it had is run again, or has failed too often."""
@@ -201,7 +202,7 @@ class Dispatcher:
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
         if fault:
-            self._start(self._rest_after_fault(task, fault))
+            self._errands.start(self._rest_after_fault(task, fault))
             return
         self._state.calendar.sound()
         self._state.trouble = None
@@ -209,7 +210,7 @@ class Dispatcher:
         answer = Encoded(header["format"], body) if "format" in header else None
         state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
         error = header.get("refused") or header.get("error")
-        self._start(self._endings.finish(task, state, used, error, answer))
+        self._errands.start(self._endings.finish(task, state, used, error, answer))
 
     async def _rest_after_fault(self, task: Task, why: str) -> None:
         """The device itself failed on a task: give it a rest, then run the task again."""
@@ -225,7 +226,7 @@ class Dispatcher:
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             task.used = self._setup.limit
-            self._start(self._worker.end())
+            self._errands.start(self._worker.end())
 
     def _given_up(self, task: Task) -> bool:
         tired = task.attempts > self._setup.retries
@@ -238,16 +239,6 @@ class Dispatcher:
         else:
             why = task.error or f"it was on the device {task.attempts} times when that stopped"
             await self._endings.finish(task, State.FAILED, task.used, why)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        errand = self._world.start(work)
-        self._errands.add(errand)
-        errand.add_done_callback(self._done)
-
-    def _done(self, errand: Future[None]) -> None:
-        self._errands.discard(errand)
-        if not errand.cancelled() and (error := errand.exception()) is not None:
-            log.error("errand failed", extra={"device": self._name}, exc_info=error)
 
 
 def _ticket(task: Task) -> str:
