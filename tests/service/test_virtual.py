@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.service.configuration import Configuration
@@ -139,6 +139,7 @@ def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
     return site
 
 
+@settings(max_examples=5 * settings().max_examples)  # each takes some milliseconds
 @given(
     st.integers(0, 2**32),
     setups,
