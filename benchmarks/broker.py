@@ -54,9 +54,9 @@ print(json.dumps(times))
 
 
 def main() -> None:
-    """Measure everything, then conclude."""
+    """Measure everything, or the parts that are named, then conclude."""
     claims: list[Claim] = []
-    parts = (gaps, throughput, stock_client, closed_loop, kills)
+    parts = [part for part in PARTS if part.__name__ in sys.argv[1:]] or PARTS
     for number, part in enumerate(parts, 1):
         print(f"{number} of {len(parts)}: {part.__name__.replace('_', ' ')}", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="qtide-service-") as folder:
@@ -72,7 +72,7 @@ def gaps(service: LocalService) -> list[Claim]:
     tasks = together(lambda _: client.submit(Burst(GAP_BURST), "dev"), GAPS, 16)
     for task in tasks:
         task.result()
-    rows = ask(service, "SELECT started, used FROM tasks ORDER BY started")
+    rows = select(service, "SELECT started, used FROM tasks ORDER BY started")
     # the first ones ran while the rest were still being handed in
     ends = [row["started"] + row["used"] for row in rows][50:]
     starts = [row["started"] for row in rows][51:]
@@ -88,7 +88,7 @@ def gaps(service: LocalService) -> list[Claim]:
 
 
 def throughput(service: LocalService) -> list[Claim]:
-    """Durable tasks a second, from 64 clients, each with a connection of its own."""
+    """Durable tasks per second, from 64 clients, each with a connection of its own."""
     clients = [service.client(f"user {n}") for n in range(CLIENTS)]
 
     def one(client: Client) -> None:
@@ -99,8 +99,8 @@ def throughput(service: LocalService) -> list[Claim]:
     together(lambda n: one(clients[n]), CLIENTS, CLIENTS)
     rate = CLIENTS * EACH / (time.perf_counter() - began)
     peer = hyperqueue()["rate"]
-    print(f"tasks a second: {rate:.0f}; HyperQueue, empty processes, not durable: {peer:.0f}")
-    return [at_least("durable tasks a second, 64 clients over HTTP", rate, 500)]
+    print(f"tasks per second: {rate:.0f}; HyperQueue, empty processes, not durable: {peer:.0f}")
+    return [at_least("durable tasks per second, 64 clients over HTTP", rate, 500)]
 
 
 def stock_client(service: LocalService) -> list[Claim]:
@@ -115,7 +115,7 @@ def stock_client(service: LocalService) -> list[Claim]:
         check=True,
     )
     times = [1000 * each for each in json.loads(done.stdout.splitlines()[-1])]
-    rows = ask(service, "SELECT used FROM tasks WHERE state = 'done'")
+    rows = select(service, "SELECT used FROM tasks WHERE state = 'done'")
     device = 1000 * median(row["used"] for row in rows)
     print(f"iqm-client: {median(times):.1f} ms, of which on the device {device:.1f} ms")
     return [at_most("a task of 50 ms through iqm-client 36, ms, median", median(times), 85.0)]
@@ -162,10 +162,10 @@ def kills(service: LocalService) -> list[Claim]:
     stop.set()
     for worker in workers:
         worker.join()
-    accepted = ask(service, "SELECT count(*) AS n FROM tasks")[0]["n"]
+    accepted = select(service, "SELECT count(*) AS n FROM tasks")[0]["n"]
     lost = accepted - len({name for _, name, _ in seen})
     twice = sum(client.task(name).said["ended"] != said["ended"] for client, name, said in seen)
-    again = ask(service, "SELECT count(*) AS n FROM tasks WHERE attempts > 1")[0]["n"]
+    again = select(service, "SELECT count(*) AS n FROM tasks WHERE attempts > 1")[0]["n"]
     print(f"{KILLS} kills, {accepted} tasks, {again} of them ran again")
     return [
         at_most(f"tasks lost, {KILLS} kills of the service under load", lost, 0),
@@ -218,7 +218,7 @@ def together(work: Callable[[int], Any], times: int, threads: int) -> list[Any]:
         return list(pool.map(work, range(times)))
 
 
-def ask(service: LocalService, words: str) -> list[Any]:
+def select(service: LocalService, words: str) -> list[Any]:
     """Rows of the service's store."""
     store = connect(service.state / "store.sqlite")
     try:
@@ -226,6 +226,8 @@ def ask(service: LocalService, words: str) -> list[Any]:
     finally:
         store.close()
 
+
+PARTS = [gaps, throughput, stock_client, closed_loop, kills]
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from qtide.client.access import AUTHORITY
+from qtide.client.access import AUTHORITY, access_files
 from qtide.client.client import Client, ServiceFailed
 from qtide.errors import UsageError
 from qtide.payloads.payload import Burst
@@ -23,7 +23,13 @@ WRONG = {
     'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback alone",
     "colour = 1\n" + BURSTS: "colour",
     "": "devices",
-    '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy",
+    '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy: there is no policy "
+    "'luck'; there are: fair, fifo, priority, shortest",
+    '[devices.dev]\nkind = "burst"\napis = ["fax"]\n': "devices.dev.apis: there is no API 'fax'; "
+    "there are: admission, iqm, native",
+    '[devices.dev]\nkind = "lamp"\n': "devices.dev: there is no kind of device 'lamp'",
+    '[devices.dev]\nkind = "annealer"\nsweep = 7\n': "devices.dev: ",
+    BURSTS + '[slurm]\ncluster = "alps"\n': "slurm.cluster",
     '[devices.dev]\nkind = "burst"\nprofile = "steam"\n': "no QPU profile 'steam'",
     '[devices."a b"]\nkind = "burst"\n': "devices.a b",
     '[devices.dev]\nkind = "burst"\nretries = -1\n': "devices.dev.retries",
@@ -47,6 +53,20 @@ def test_entries_that_the_service_does_not_know_are_the_devices_own() -> None:
         {"devices": {"star": {"kind": "star", "noisy": True, "policy": "fifo"}}}
     ).devices["star"]
     assert (setup.options, setup.policy) == ({"noisy": True}, "fifo")
+
+
+def test_another_python_knows_devices_that_this_one_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('[devices.dev]\nkind = "lamp"\npython = "/opt/lamp/bin/python"\n')
+    assert read_configuration(file).devices["dev"].kind == "lamp"
+
+
+def test_the_state_lies_where_clients_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    served = Configuration.model_validate({"devices": {"dev": {"kind": "burst"}}})
+    assert access_files() == [each.folder / "access.json" for each in (served, demonstration())]
 
 
 def test_a_demonstration_is_for_the_loopback_alone() -> None:

@@ -41,19 +41,24 @@ def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(
         thread.start()
     chance = random.Random(3)
     for _ in range(5):
-        time.sleep(chance.uniform(0.1, 0.8))
+        enough = len(answers) + chance.randint(0, 15)  # none more: it dies while it starts
+        wait_until(lambda enough=enough: len(answers) >= enough)
         service.kill()
         service.start(ready=False)
     wait_until(lambda: len(answers) > 50)
     stop.set()
     for thread in threads:
-        thread.join()
+        thread.join(60.0)
+        assert not thread.is_alive()
     assert all(given == [[int(n) for n in key.split("-")]] for key, given in answers.items())
     rows = _rows(service)
     assert len(rows) == len(answers), "a task was accepted and lost, or accepted twice"
     assert {row["state"] for row in rows} == {"done"}
-    ran_again = [row for row in rows if row["attempts"] > 1]
-    assert all(row["used"] < 1.0 for row in ran_again), "a repeated task was charged twice"
+    accounts = service.operator().call("GET", "/v1/usage", {"everybody": True})
+    assert sum(each["tasks"] for each in accounts) == len(rows)
+    assert sum(each["qpu_seconds"] for each in accounts) == pytest.approx(
+        sum(row["used"] for row in rows)
+    )
 
 
 def test_the_workers_end_with_a_service_that_is_killed(serving: Serve) -> None:
@@ -68,10 +73,13 @@ def test_a_task_whose_worker_is_killed_runs_again_and_is_charged_once(serving: S
     service = serving(BURSTS)
     task = service.client().submit(Burst(1.0, "in the end"), "dev")
     wait_until(lambda: task.refresh().state == "running")
+    killed = time.time()
     os.kill(service.workers()[0], signal.SIGKILL)
     assert task.result(30) == "in the end"
     assert task.said["attempts"] == 2
-    assert task.said["qpu_seconds"] == pytest.approx(1.0, abs=0.5)
+    assert killed <= task.said["started"] <= task.said["ended"]
+    on_the_device = task.said["ended"] - task.said["started"]
+    assert 1.0 <= task.said["qpu_seconds"] <= on_the_device + 0.001
 
 
 def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(serving: Serve) -> None:
@@ -101,33 +109,35 @@ def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving: Serv
 
 def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving: Serve) -> None:
     service = serving(BURSTS)
-    client = service.client()
+    client, operator = service.client(), service.operator()
     running = client.submit(Burst(0.5, "finished"), "dev")
+    wait_until(lambda: running.refresh().state != "queued")
+    operator.call("POST", "/v1/devices/dev/drain", form={})
     waiting = client.submit(Burst(0.0, "kept"), "dev")
-    wait_until(lambda: running.refresh().state == "running")
     assert service.stop() == 0
     assert sorted((row["state"], row["attempts"]) for row in _rows(service)) == [
         ("done", 1),
         ("queued", 0),
     ]
     service.start()
+    service.operator().call("POST", "/v1/devices/dev/resume")
     assert running.result(10) == "finished"
     assert waiting.result(10) == "kept"
 
 
-def test_a_held_answer_does_not_keep_a_service_from_stopping(serving: Serve) -> None:
+def test_a_held_answer_is_given_when_the_service_stops(serving: Serve) -> None:
     service = serving(BURSTS)
-    client = service.client()
-    task = client.submit(Burst(600.0), "dev")
-    holder = threading.Thread(target=lambda: task.refresh(30.0))
-    holder.start()
-    time.sleep(0.2)
-    began = time.monotonic()
+    service.operator().call("POST", "/v1/devices/dev/drain", form={})
+    impatient = Client(service.url, service.token(), patience=0.0)
+    told: list[str] = []
+    held = threading.Thread(
+        target=lambda: told.append(impatient.submit(Burst(0.0), "dev", wait=30.0).state)
+    )
+    held.start()
+    wait_until(lambda: _rows(service))
     assert service.stop() == 0
-    assert time.monotonic() - began < 20.0
-    service.start(ready=False)
-    holder.join()
-    assert task.refresh().state in ("queued", "running")
+    held.join(30.0)
+    assert told == ["queued"], "the service stopped without a word to whoever waited"
 
 
 def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving: Serve) -> None:

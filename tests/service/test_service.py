@@ -1,4 +1,4 @@
-"""The service by its native door, for real: one process for the service, one for each device."""
+"""The service by its native API, for real: one process for the service, one for each device."""
 
 from __future__ import annotations
 
@@ -90,10 +90,37 @@ def test_nobody_sees_fetches_or_cancels_anothers_task(service: LocalService) -> 
             stranger.call(method, path)
         assert refused.value.status == 404
     assert [each.id for each in stranger.tasks()] == []
-    with pytest.raises(ServiceFailed, match="no operator") as refused:
-        stranger.call("GET", "/v1/usage", {"everybody": True})
-    assert refused.value.status == 403
     assert task.result(10) == "secret"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/tasks?everybody=true"),
+        ("GET", "/v1/usage?everybody=true"),
+        ("POST", "/v1/devices/drained/drain"),
+        ("POST", "/v1/devices/drained/resume"),
+    ],
+)
+def test_what_is_for_operators_is_refused_to_all_others_in_the_same_way(
+    service: LocalService, method: str, path: str
+) -> None:
+    client = service.client("nia")
+    with pytest.raises(ServiceFailed, match="nia is no operator of this service") as refused:
+        client.call(method, path, form={} if method == "POST" else None)
+    assert refused.value.status == 403
+    service.operator().call(method, path, form={} if method == "POST" else None)
+
+
+def test_a_task_is_known_by_the_beginning_of_its_id(service: LocalService) -> None:
+    client, stranger = service.client("uma"), service.client("vic")
+    task = client.submit(Burst(0.0, "found"), "dev", wait=10)
+    assert client.task(task.id[:4]).result(10) == "found"
+    assert client.call("POST", f"/v1/tasks/{task.id[:13]}/cancel")["id"] == task.id
+    for caller, name in ((stranger, task.id[:8]), (client, "ffff-0000")):
+        with pytest.raises(ServiceFailed, match="you have no task") as refused:
+            caller.task(name)
+        assert refused.value.status == 404
 
 
 def test_operators_see_what_there_is_but_no_payload_and_no_answer(service: LocalService) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from qtide.service.store import Action, Store, StoreFailed, connect
+from qtide.service.file_store import FileStore
+from qtide.service.simulated.store import SimulatedStore
+from qtide.service.store import Action, StoreFailed, connect
+from qtide.world.virtual import VirtualWorld
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
 
@@ -24,7 +27,7 @@ def names(file: Path) -> list[str]:
 
 def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
     file = tmp_path / "store.sqlite"
-    store = Store(file)
+    store = FileStore(file)
 
     async def write() -> list[str]:
         await asyncio.gather(*(store.write(draining(f"{n:03}")) for n in range(300)))
@@ -35,7 +38,7 @@ def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store.sqlite")
+    store = FileStore(tmp_path / "store.sqlite")
 
     async def write() -> list[object]:
         return await asyncio.gather(
@@ -52,7 +55,7 @@ def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store.sqlite")
+    store = FileStore(tmp_path / "store.sqlite")
     other = sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)
     store._connection.execute("PRAGMA busy_timeout=1")
     other.execute("BEGIN IMMEDIATE")
@@ -66,6 +69,42 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     asyncio.run(write())
     store.close()
     assert names(tmp_path / "store.sqlite") == ["a"]
+
+
+def test_a_simulated_store_keeps_what_was_committed_when_the_power_went() -> None:
+    world = VirtualWorld()
+    store = SimulatedStore(world, commit_s=1.0)
+
+    async def main() -> tuple[list[bool], list[str]]:
+        writes = [world.start(store.write(draining("committed, not told")))]
+        await world.sleep(0.1)
+        writes.append(world.start(store.write(draining("too late"))))
+        await world.sleep(0.7)
+        after = store.reopened()
+        await world.settled(writes)
+        await after.write(draining("later"))
+        found = after.read(lambda db: db.execute("SELECT device FROM drains").fetchall())
+        return [each.cancelled() for each in writes], [row["device"] for row in found]
+
+    gone, kept = world.run(main())
+    assert gone == [True, True]
+    assert sorted(kept) == ["committed, not told", "later"]
+
+
+def test_a_simulated_store_that_is_full_refuses_and_goes_on_later() -> None:
+    world = VirtualWorld()
+    store = SimulatedStore(world)
+
+    async def main() -> None:
+        store.broken = True
+        with pytest.raises(StoreFailed, match="full"):
+            await store.write(draining("a"))
+        store.broken = False
+        await store.write(draining("a"))
+        with pytest.raises(sqlite3.IntegrityError):
+            await store.write(draining("a"))
+
+    world.run(main())
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from qtide.world import World
+from qtide.world.lock import Lock
 from qtide.world.real import RealWorld
+from qtide.world.signal import Signal
 from qtide.world.virtual import VirtualWorld
 
 Worlds = pytest.mark.parametrize("make", [lambda: RealWorld(0.01), VirtualWorld])
@@ -161,3 +163,55 @@ def test_offload_computes(make: Make) -> None:
         return await world.offload(max, 3, 7)
 
     assert play(make(), main) == 7
+
+
+@Worlds
+def test_an_alarm_rings_in_time_unless_it_is_cancelled(make: Make) -> None:
+    async def main(world: World) -> list[str]:
+        rung: list[str] = []
+        world.alarm(2, lambda: rung.append("second"))
+        world.alarm(1, lambda: rung.append("first"))
+        world.alarm(1, lambda: rung.append("never")).cancel()
+        await world.sleep(5)
+        return rung
+
+    assert play(make(), main) == ["first", "second"]
+
+
+@Worlds
+def test_a_signal_is_waited_for_up_to_a_limit(make: Make) -> None:
+    async def main(world: World) -> list[bool]:
+        signal = Signal(world)
+        seen = [await signal.wait(1)]
+        waiting = world.start(signal.wait())
+        await world.sleep(1)
+        signal.set()
+        seen += [await waiting, await signal.wait(0)]
+        signal.clear()
+        return [*seen, await signal.wait(1)]
+
+    assert play(make(), main) == [False, True, True, False]
+
+
+@Worlds
+def test_a_lock_lets_one_in_at_a_time_in_order_and_survives_a_cancellation(make: Make) -> None:
+    async def main(world: World) -> list[int]:
+        lock, order, inside = Lock(world), list[int](), list[int]()
+
+        async def work(number: int) -> None:
+            async with lock:
+                inside.append(number)
+                assert inside == [number]
+                order.append(number)
+                await world.sleep(1)
+                inside.clear()
+
+        tasks = []
+        for number in range(4):
+            tasks.append(world.start(work(number)))
+            await world.sleep(0.1)
+        await world.cancel([tasks[1]])
+        await world.settled(tasks)
+        return order
+
+    assert play(make(), main) == [0, 2, 3]

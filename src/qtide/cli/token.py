@@ -16,6 +16,7 @@ from qtide.cli.console import as_json, out
 from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.cli.service import clock, show_rows
 from qtide.errors import UsageError
+from qtide.system.paths import state_folder
 
 DAY = 86_400.0
 
@@ -29,7 +30,7 @@ token = typer.Typer(
 State = Annotated[
     Path, typer.Option(help="The service's folder, as its configuration has it under `state`.")
 ]
-HOME = Path("~/.local/state/qtide/service")
+HOME = state_folder() / "service"
 
 
 @token.command("new", cls=PlainCommand)

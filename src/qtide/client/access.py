@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qtide.errors import UsageError
+from qtide.system.paths import state_folder
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
 
@@ -52,5 +53,4 @@ def _own() -> Iterator[Access]:
 
 def access_files() -> list[Path]:
     """Where a service that this user started says how to reach it."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "qtide"
-    return [state / name / "access.json" for name in ("service", "demo")]
+    return [state_folder() / name / "access.json" for name in ("service", "demo")]

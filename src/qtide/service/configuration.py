@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from qtide.devices.kinds import make
 from qtide.devices.profile import profile
 from qtide.errors import UsageError
+from qtide.plugins import Plugins
+from qtide.service.apis import APIS
+from qtide.service.policies import POLICIES
+from qtide.system.paths import state_folder
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
-PolicyName = Literal["fair", "fifo", "priority", "shortest"]
 
 DAY = 86_400.0
 
@@ -41,7 +44,7 @@ class DeviceSetup(BaseModel):
     kind: str
     profile: str | None = None
     """Timing of an emulated device; a real one has its own."""
-    policy: PolicyName = "fair"
+    policy: str = "fair"
     slots: Annotated[int, Field(ge=1)] = 16
     """How many jobs may hold a virtual QPU of it at once."""
     retries: Annotated[int, Field(ge=0)] = 2
@@ -51,20 +54,40 @@ class DeviceSetup(BaseModel):
     python: str | None = None
     """The interpreter of the environment that has the device's packages."""
     calibration: Calibration | None = None
-    doors: list[Literal["native", "iqm"]] = ["native", "iqm"]
-    """The IQM door shows devices that take IQM's circuits."""
+    apis: list[str] | None = None
+    """By which APIs it is used; None is by all. IQM's shows devices that take IQM's circuits."""
 
     @property
     def options(self) -> dict[str, Any]:
         """What the device itself is told."""
         return dict(self.model_extra or {})
 
+    def offered_by(self, api: str) -> bool:
+        """Whether an API shows it."""
+        return self.apis is None or api in self.apis
+
     @field_validator("profile")
     @classmethod
-    def _known(cls, name: str | None) -> str | None:
+    def _known_profile(cls, name: str | None) -> str | None:
         if name is not None:
-            profile(name)
+            try:
+                profile(name)
+            except UsageError as error:  # pydantic says where in the file that is
+                raise ValueError(str(error)) from None
         return name
+
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, name: str) -> str:
+        _check_name(POLICIES, name)
+        return name
+
+    @field_validator("apis")
+    @classmethod
+    def _known_apis(cls, names: list[str] | None) -> list[str] | None:
+        for name in names or ():
+            _check_name(APIS, name)
+        return names
 
 
 class Quota(Part):
@@ -95,7 +118,6 @@ class Fair(Part):
 class Slurm(Part):
     """Admission by Slurm."""
 
-    cluster: str = "slurm"
     conf: Path | None = None
     munge_socket: Path | None = None
     licence: str = "qpu"
@@ -106,7 +128,7 @@ class Configuration(Part):
     """Everything that the service is told."""
 
     listen: str = "127.0.0.1:8037"
-    state: Path = Path("~/.local/state/qtide/service")
+    state: Path = Field(default_factory=lambda: state_folder() / "service")
     anonymous: bool = False
     """Without tokens: for a demonstration on the loopback alone."""
     operators: list[str] = []
@@ -174,16 +196,20 @@ def read_configuration(file: Path) -> Configuration:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the configuration {file} cannot be read: {error}") from None
     try:
-        return Configuration(**entries)
+        configuration = Configuration(**entries)
+        for name, setup in configuration.devices.items():
+            _check_device(name, setup)
     except ValidationError as error:
         raise UsageError(f"the configuration {file} is wrong: {_first(error)}") from None
+    except UsageError as error:
+        raise UsageError(f"the configuration {file} is wrong: {error}") from None
+    return configuration
 
 
 def demonstration() -> Configuration:
     """What `qtide serve --demo` serves: every emulated device, on the loopback, without tokens."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Configuration(
-        state=Path(state) / "qtide" / "demo",
+        state=state_folder() / "demo",
         anonymous=True,
         devices={
             "star": DeviceSetup(kind="star", profile="superconducting"),
@@ -195,6 +221,23 @@ def demonstration() -> Configuration:
             "atoms": DeviceSetup(kind="atoms"),
         },
     )
+
+
+def _check_device(name: str, setup: DeviceSetup) -> None:
+    """Refuse a kind that there is not, or options that it has not; another Python may have them."""
+    if setup.python is not None:
+        return
+    try:
+        make(setup.kind, setup.options)
+    except UsageError as error:
+        raise UsageError(f"devices.{name}: {error}") from None
+
+
+def _check_name(plugins: Plugins[Any], name: str) -> None:
+    """Refuse what is not registered; nothing is imported to say so."""
+    if name not in plugins.names():
+        known = ", ".join(plugins.names())
+        raise ValueError(f"there is no {plugins.noun} {name!r}; there are: {known}")
 
 
 def _first(error: ValidationError) -> str:

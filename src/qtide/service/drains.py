@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from qtide.errors import QtideError
 from qtide.service.device.device import ServedDevice
 from qtide.service.store import Store
+from qtide.world import World
+from qtide.world.lock import Lock
 
 DRAIN = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?)"
 RESUME = "DELETE FROM drains WHERE device = ? RETURNING licences"
@@ -17,35 +18,39 @@ WITHHELD = "SELECT coalesce(sum(licences), 0) FROM drains"
 class Drains:
     """Which devices are drained: in the store, so that a restart does not forget it."""
 
-    def __init__(self, store: Store, machines: Mapping[str, ServedDevice]) -> None:
+    def __init__(self, store: Store, devices: Mapping[str, ServedDevice], world: World) -> None:
+        self._world = world
+        self._one_at_a_time = Lock(world)
         self._store = store
-        self._machines = machines
+        self._devices = devices
         self.withhold: Callable[[int], Awaitable[None]] | None = None
-        """How Slurm is told to hand out fewer licences, where it admits to the devices."""
+        """Lets Slurm hand out so many licences fewer; None where it does not admit."""
 
     def restore(self) -> None:
         """Drain what was drained."""
         for row in self._store.read(lambda db: db.execute("SELECT * FROM drains").fetchall()):
-            if row["device"] in self._machines:
-                self._machines[row["device"]].drain(row["reason"])
+            if row["device"] in self._devices:
+                self._devices[row["device"]].drain(row["reason"])
 
-    async def drain(self, machine: ServedDevice, reason: str, *, licences: bool) -> None:
+    async def drain(self, device: ServedDevice, reason: str, *, licences: bool) -> None:
         """Begin no new task on a device; what comes is queued. Slurm may be told as well."""
         if licences and self.withhold is None:
             raise QtideError("this service is not joined with Slurm, so it has no say in licences")
-        row = (machine.name, reason, time.time(), machine.setup.slots if licences else 0)
-        await self._store.write(lambda db: db.execute(DRAIN, row))
-        machine.drain(reason)
-        if licences:
-            await self._tell_slurm()
+        row = (device.name, reason, self._world.now(), device.setup.slots if licences else 0)
+        async with self._one_at_a_time:  # what is on disk, here and in Slurm has to be the same
+            await self._store.write(lambda db: db.execute(DRAIN, row))
+            device.drain(reason)
+            if licences:
+                await self._tell_slurm()
 
-    async def resume(self, machine: ServedDevice) -> None:
+    async def resume(self, device: ServedDevice) -> None:
         """Go on with a device."""
-        words = (machine.name,)
-        row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())
-        machine.drain(None)
-        if row is not None and row["licences"]:
-            await self._tell_slurm()
+        words = (device.name,)
+        async with self._one_at_a_time:
+            row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())
+            device.drain(None)
+            if row is not None and row["licences"]:
+                await self._tell_slurm()
 
     async def _tell_slurm(self) -> None:
         if self.withhold is not None:

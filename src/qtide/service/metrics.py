@@ -14,12 +14,12 @@ from prometheus_client import (
     generate_latest,
 )
 
+from qtide.service.device.state import STATES
 from qtide.service.task import Task
 
 if TYPE_CHECKING:
     from qtide.service.device.device import ServedDevice
 
-STATES = ("offline", "idle", "busy", "error", "maintenance", "calibration")
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 LABELS = ("device", "account")
 
@@ -74,12 +74,12 @@ class Metrics:
         if task.started is not None:
             self._executions.labels(*_labels(task)).observe(task.used)
 
-    def text(self, machines: Iterable[ServedDevice]) -> bytes:
+    def text(self, devices: Iterable[ServedDevice]) -> bytes:
         """All of it, as Prometheus reads it."""
-        for machine in machines:
-            self._waiting.labels(machine.name).set(len(machine.queue.waiting))
+        for device in devices:
+            self._waiting.labels(device.name).set(device.waiting)
             for state in STATES:
-                self._state.labels(machine.name, state).set(state == machine.state)
+                self._state.labels(device.name, state).set(state == device.state)
         return generate_latest(self._registry)
 
 

@@ -20,7 +20,7 @@ class QuotaExceeded(QtideError):  # noqa: N818 - what happened
 
 
 @dataclass(frozen=True)
-class Holder:
+class Subject:
     """A user or an account, with its limits."""
 
     kind: str
@@ -45,28 +45,28 @@ class Meter:
 
     def accept(self, caller: Caller) -> None:
         """Count one task more, or refuse it."""
-        for holder in self._holders(caller):
-            most = holder.quota.tasks
-            if most is not None and self._tasks[holder.key] >= most:
+        for subject in self._subjects(caller):
+            most = subject.quota.tasks
+            if most is not None and self._tasks[subject.key] >= most:
                 raise QuotaExceeded(
-                    f"the {holder.kind} {holder.name} has {most} tasks waiting or running, as many "
-                    "as it may have; wait until one has ended"
+                    f"the {subject.kind} {subject.name} has {most} tasks waiting or running, "
+                    "as many as it may have; wait until one has ended"
                 )
         self.count(caller, 1)
 
     def count(self, caller: Caller, tasks: int) -> None:
         """Count so many tasks more, or less."""
-        for holder in self._holders(caller):
-            self._tasks[holder.key] += tasks
+        for subject in self._subjects(caller):
+            self._tasks[subject.key] += tasks
 
     def fits(self, caller: Caller, seconds: float, now: float) -> bool:
         """Whether so many seconds more are within today's limits; a whole day's worth always is."""
         self._roll_over(now)
         return all(
-            holder.quota.qpu_seconds is None
-            or self._seconds[holder.key] + seconds <= holder.quota.qpu_seconds
-            or not self._seconds[holder.key]
-            for holder in self._holders(caller)
+            subject.quota.qpu_seconds is None
+            or self._seconds[subject.key] + seconds <= subject.quota.qpu_seconds
+            or not self._seconds[subject.key]
+            for subject in self._subjects(caller)
         )
 
     def hold(self, task: Task, now: float) -> None:
@@ -91,8 +91,8 @@ class Meter:
         return (now // DAY + 1) * DAY
 
     def _add(self, caller: Caller, seconds: float) -> None:
-        for holder in self._holders(caller):
-            self._seconds[holder.key] = max(0.0, self._seconds[holder.key] + seconds)
+        for subject in self._subjects(caller):
+            self._seconds[subject.key] = max(0.0, self._seconds[subject.key] + seconds)
 
     def _roll_over(self, now: float) -> None:
         """A new day: what is still held counts for it."""
@@ -102,9 +102,9 @@ class Meter:
             for task in self._held.values():
                 self._add(task.caller, task.seconds)
 
-    def _holders(self, caller: Caller) -> Iterator[Holder]:
+    def _subjects(self, caller: Caller) -> Iterator[Subject]:
         limits = self._quotas
-        yield Holder("user", caller.user, limits.users.get(caller.user, limits.user))
+        yield Subject("user", caller.user, limits.users.get(caller.user, limits.user))
         if caller.account:
             account = limits.accounts.get(caller.account, limits.account)
-            yield Holder("account", caller.account, account)
+            yield Subject("account", caller.account, account)

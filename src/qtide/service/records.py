@@ -29,7 +29,7 @@ class Draft:
     """Of all that was asked for: tells whether a repeated key means the same."""
     key: str | None = None
     request: bytes | None = None
-    """The request in the words of its door, where the door has to give it back."""
+    """The request in the words of its API, where that has to give it back."""
 
 
 def insert(task: Task, draft: Draft) -> Any:
@@ -85,7 +85,10 @@ def hand_back(tasks: Iterable[Task]) -> Any:
 
 
 def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
-    """Note how a task ended, once: True, unless it had ended already."""
+    """Note how a task ended: True, unless it had ended already, or a later attempt was begun.
+
+    That the store knows fewer attempts is possible: it may have refused to note the last one.
+    """
     row = {
         "id": task.id,
         "attempts": task.attempts,
@@ -102,7 +105,7 @@ def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
         changed = store.execute(
             "UPDATE tasks SET state = :state, started = :started, ended = :ended, used = :used,"
             " error = :error, answer_format = :answer_format, answer = :answer"
-            " WHERE id = :id AND attempts = :attempts AND state IN ('queued', 'running')",
+            " WHERE id = :id AND attempts <= :attempts AND state IN ('queued', 'running')",
             row,
         )
         return changed.rowcount == 1
@@ -149,6 +152,18 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
     return action
 
 
+def find_by_prefix(user: str, prefix: str) -> Any:
+    """The ids of a user's tasks that begin so, two at most: then it is ambiguous."""
+    # the index of ids serves this; by the sign, SQLite does not go through the user's tasks instead
+    words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = ? LIMIT 2"
+    beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+    def action(store: sqlite3.Connection) -> list[str]:
+        return [row["id"] for row in store.execute(words, (prefix, beyond, user))]
+
+    return action
+
+
 def find_by_key(user: str, key: str) -> Any:
     """The id and the digest of what a user handed in under a key, or None."""
     words = "SELECT id, digest FROM tasks WHERE user = ? AND key = ?"
@@ -180,6 +195,12 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
         return [(row["sequence"], task_of(row)) for row in rows]
 
     return action
+
+
+def used_since(moment: float) -> Any:
+    """What was used by whom: rows of user, account, used and ended, in the order of the ends."""
+    words = "SELECT user, account, used, ended FROM tasks WHERE ended > ? ORDER BY ended"
+    return lambda store: store.execute(words, (moment,)).fetchall()
 
 
 def task_of(row: sqlite3.Row) -> Task:

@@ -1,4 +1,4 @@
-"""Why the service refuses what somebody asks for; each door has its own words for it."""
+"""Why the service refuses what somebody asks for; each API has its own words for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ class NotFound(QtideError):  # noqa: N818 - what happened
     """There is no such thing, or it is somebody else's."""
 
 
+class Forbidden(QtideError):  # noqa: N818 - what happened
+    """The caller is known, but may not do this."""
+
+
 class Conflict(QtideError):  # noqa: N818 - what happened
-    """The request contradicts an earlier one."""
+    """The request contradicts an earlier one, or may mean several things."""
 
 
 class CannotPromise(QtideError):  # noqa: N818 - what happened

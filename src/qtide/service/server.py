@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import json
 import logging
@@ -11,7 +10,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +22,7 @@ from qtide.service.application import application
 from qtide.service.configuration import Configuration
 from qtide.service.service import Service
 from qtide.service.task import Caller
+from qtide.system.files import SECRET, Locked, lock, write_whole
 
 GARBAGE = 50_000
 """Objects made before the collector looks for circles among them."""
@@ -54,11 +53,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._broker = service
+        self._service = service
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """A signal came."""
-        self._broker.let_go()
+        self._service.let_go()
         super().handle_exit(sig, frame)
 
 
@@ -66,8 +65,8 @@ def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
     _allow_many_connections()
-    lock = _alone(configuration.folder)
-    service = Service(configuration)
+    locked = _alone(configuration.folder)
+    service = Service.on_this_host(configuration)
     listener = _listen(configuration)
     scheme = "https" if configuration.certificate else "http"
     host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
@@ -90,7 +89,7 @@ def serve(configuration: Configuration) -> None:
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, service).serve([listener]))
-    lock.close()
+    locked.close()
 
 
 def _allow_many_connections() -> None:
@@ -102,12 +101,13 @@ def _allow_many_connections() -> None:
 def _alone(folder: Path) -> IO[bytes]:
     """Let no other service work on the same state; the lock goes with the process."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "lock").open("wb")
+    opened = (folder / "lock").open("wb")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock(opened.fileno())
+    except Locked:
+        opened.close()
         raise QtideError(f"another service works on the state in {folder}") from None
-    return lock
+    return opened
 
 
 def _listen(configuration: Configuration) -> socket.socket:
@@ -140,10 +140,7 @@ def _write_access(configuration: Configuration, service: Service, url: str) -> N
 
 
 def _write_secret(file: Path, words: dict[str, Any]) -> None:
-    fresh = file.with_suffix(f".{time.time_ns()}")
-    fresh.touch(0o600)
-    fresh.write_text(json.dumps(words) + "\n")
-    fresh.rename(file)
+    write_whole(file, f"{json.dumps(words)}\n".encode(), SECRET)
 
 
 def _log() -> None:

@@ -1,34 +1,37 @@
-"""The service: takes tasks from the doors, keeps them, and brings each to its machine.
-
-Everything a door may do goes through here, so that no door can forget who may see what.
-"""
+"""The service: what every API calls. Who may do what is decided here, and nowhere else."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
+import random
 import sqlite3
-import time
-import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded
-from qtide.service import records, tokens
-from qtide.service.configuration import Configuration
+from qtide.service import records, rights, tokens
+from qtide.service.backlog import Backlog, for_log
+from qtide.service.configuration import DAY, Configuration
 from qtide.service.device.device import ServedDevice
+from qtide.service.device.worker_link import StartWorker, processes
 from qtide.service.drains import Drains
+from qtide.service.endings import Endings
+from qtide.service.errands import Errands
+from qtide.service.file_store import FileStore
+from qtide.service.intake import Intake, Submission
 from qtide.service.metrics import Metrics
-from qtide.service.policies import Shares
-from qtide.service.policies.fair import Owner
+from qtide.service.policies import Owner, Shares
 from qtide.service.quotas import Meter
-from qtide.service.records import Draft
-from qtide.service.refusals import CannotPromise, Conflict, NotFound
+from qtide.service.refusals import Conflict, NotFound
+from qtide.service.standing import Standing
 from qtide.service.store import Store
-from qtide.service.task import Caller, State, Task, release
+from qtide.service.task import Caller, State, Task
+from qtide.service.tokens import Register
+from qtide.service.usage import usage
+from qtide.world import Future, World
+from qtide.world.real import RealWorld
+from qtide.world.signal import release
 
 log = logging.getLogger(__name__)
 
@@ -36,140 +39,197 @@ GRACE = 5.0
 """Seconds that tasks on a device have to end in when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of looking at quotas."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What somebody asks for."""
-
-    device: str
-    payload: Encoded
-    shots: int | None = None
-    seed: int | None = None
-    name: str = ""
-    priority: int = 0
-    max_wait: float | None = None
-    key: str | None = None
-    digest: str = ""
-    request: bytes | None = None
+SHORTEST_ID, WHOLE_ID = 4, 36
+"""Characters by which a task may be named."""
 
 
 class Service:
-    """All devices and all tasks."""
+    """All devices and all tasks, in the time of a world."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        world: World,
+        store: Store,
+        start_worker: StartWorker,
+        chance: random.Random | None = None,
+    ) -> None:
         self.configuration = configuration
+        self.store = store
+        self.metrics = Metrics()
+        self.register = Register(store, configuration.operators)
+        self._world = world
+        self._shares = Shares(configuration.fair.shares, configuration.fair.half_life)
+        self._meter = Meter(configuration.quotas)
+        self._endings = Endings(world, store)
+        self._stopping = False
+        self._waiters: set[Future[None]] = set()
+        self._errands = Errands(world)
+        self.devices = {
+            name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
+            for name, setup in configuration.devices.items()
+        }
+        self._drains = Drains(store, self.devices, world)
+        self._backlog = Backlog(world, self.devices, self._meter)
+        chance = chance or random.SystemRandom()
+        self._intake = Intake(world, store, self._meter, self._backlog, chance)
+
+    @classmethod
+    def on_this_host(cls, configuration: Configuration) -> Service:
+        """In real time, with its state in a folder and a process for each device."""
         folder = configuration.folder
         (folder / "log").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        self.store = Store(folder / "store.sqlite")
-        self.metrics = Metrics()
-        fair = configuration.fair
-        self._shares = Shares(fair.shares, fair.half_life)
-        self._meter = Meter(configuration.quotas)
-        self._tasks: dict[str, Task] = {}
-        self._over_quota: dict[str, Task] = {}
-        self._promising = asyncio.Lock()
-        self._stopping = False
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._errands: list[asyncio.Task[Any]] = []
-        self.machines = {
-            name: ServedDevice(name, setup, self.store, self._shares, folder / "log")
-            for name, setup in configuration.devices.items()
-        }
-        self.drains = Drains(self.store, self.machines)
+        store = FileStore(folder / "store.sqlite")
+        return cls(configuration, RealWorld(), store, processes(folder / "log"))
 
     async def open(self) -> None:
         """Take up what an earlier service left, and start the devices."""
         self._remember()
-        self.drains.restore()
-        for machine in self.machines.values():
-            machine.on_begun, machine.on_ended = self.metrics.began, self._ended
-        await self._take_up(self.store.read(records.live))
-        self._errands = [asyncio.create_task(each.run()) for each in self.machines.values()]
-        self._errands.append(asyncio.create_task(self._keep_house()))
+        self._drains.restore()
+        self._endings.on_ended = self._ended
+        self._intake.on_accepted = self.metrics.accepted
+        for device in self.devices.values():
+            device.dispatcher.on_begun = self.metrics.began
+        await self._backlog.take_up(self.store.read(records.live))
+        for device in self.devices.values():
+            self._errands.start(device.run())
+        self._errands.start(self._keep_house())
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
-        await asyncio.gather(*(each.close(GRACE) for each in self.machines.values()))
-        for errand in self._errands:
-            errand.cancel()
-        await asyncio.gather(*self._errands, return_exceptions=True)
+        await self._world.all_of([each.close(GRACE) for each in self.devices.values()])
+        await self._errands.cancel()
         self.store.close()
 
-    async def submit(self, caller: Caller, wish: Submission) -> Task:
+    async def submit(self, caller: Caller, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
         try:
-            return await self._submit(caller, wish)
+            device = self._offered(submission.device, submission.api)
+            return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):
             # a key that was used before is refused by the store, or by a limit before that
-            known = self._known(caller, wish)
+            known = self._known(caller, submission)
             if known is None:
                 raise
             return known
 
-    def machine(self, name: str) -> ServedDevice:
-        """The device of that name."""
-        try:
-            return self.machines[name]
-        except KeyError:
-            known = ", ".join(sorted(self.machines))
-            raise NotFound(f"there is no device {name!r}; there are: {known}") from None
+    def now(self) -> float:
+        """The moment, on the clock of all that the service says."""
+        return self._world.now()
 
-    def names_with_door(self, door: str) -> list[str]:
-        """The devices that are shown at a door and take its circuits."""
-        return [
-            name
-            for name, machine in self.machines.items()
-            if door in machine.setup.doors and door in machine.properties.get("formats", ())
-        ]
+    def device(self, name: str) -> ServedDevice:
+        """The device of that name."""
+        return self._among(self.devices.values(), name)
+
+    def offered(self, api: str) -> list[ServedDevice]:
+        """The devices that an API shows."""
+        return [each for each in self.devices.values() if each.setup.offered_by(api)]
+
+    def names_taking(self, api: str) -> list[str]:
+        """The devices that an API shows and that take payloads of its format."""
+        offered = self.offered(api)
+        return [each.name for each in offered if api in each.properties.get("formats", ())]
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may hold a virtual QPU at once."""
+        return sum(each.setup.slots for each in self.devices.values())
+
+    async def drain(self, caller: Caller, name: str, reason: str, *, licences: bool) -> None:
+        """Begin no new task on a device; what comes is queued. For operators."""
+        rights.check_operates(caller)
+        await self._drains.drain(self.device(name), reason, licences=licences)
+
+    def tell_slurm_by(self, withhold: Callable[[int], Awaitable[None]]) -> None:
+        """How Slurm is told to hand out fewer licences, where it admits to the devices."""
+        self._drains.withhold = withhold
+
+    async def resume(self, caller: Caller, name: str) -> None:
+        """Go on with the tasks of a device. For operators."""
+        rights.check_operates(caller)
+        await self._drains.resume(self.device(name))
+
+    def usage(
+        self,
+        caller: Caller,
+        by: Sequence[str],
+        since: float | None = None,
+        until: float | None = None,
+        *,
+        everybody: bool = False,
+    ) -> list[dict[str, Any]]:
+        """What the caller has used of the devices; for operators, everybody."""
+        user = rights.whose(caller, everybody=everybody)
+        found: list[dict[str, Any]] = self.store.read(
+            usage(by, user, since, until, self._world.now())
+        )
+        return found
 
     def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-        """A task of the caller's; operators see all, but never payloads or answers."""
-        task: Task | None = self._tasks.get(id) or self.store.read(records.find(id))
-        if task is None or not (caller.operator or task.caller.user == caller.user):
+        """A task of the caller's, by its id or the beginning of it; operators see all by their ids.
+
+        Nobody but the owner sees payload and answer.
+        """
+        whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
+        task: Task | None = self._backlog.find(whole) or self.store.read(records.find(whole))
+        if task is None or not rights.sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
 
     def tasks(
-        self, caller: Caller, states: Iterable[str], limit: int, before: int | None, *, all_: bool
+        self,
+        caller: Caller,
+        states: Sequence[str] = (),
+        limit: int = 100,
+        before: int | None = None,
+        *,
+        everybody: bool = False,
     ) -> list[tuple[int, Task]]:
         """The caller's tasks, newest first; for operators, everybody's."""
-        user = None if all_ and caller.operator else caller.user
-        found = self.store.read(records.of_user(user, list(states), limit, before))
-        return [(number, self._tasks.get(task.id, task)) for number, task in found]
+        user = rights.whose(caller, everybody=everybody)
+        found = self.store.read(records.of_user(user, states, limit, before))
+        return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
     def answer(self, caller: Caller, task: Task) -> Encoded:
         """The answer to one's own task that is done."""
-        if task.answer is not None and task.caller.user == caller.user:
+        rights.check_owns(caller, task)
+        if task.answer is not None:
             return task.answer
-        row = self._row(caller, task, "answer")
+        row = self._row(task, "answer")
         return Encoded(row["answer_format"], row["answer"])
+
+    def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
+        """The answer, if there is one and it is the caller's: operators see none of others."""
+        if task.state is not State.DONE or not rights.owns(caller, task):
+            return None
+        return self.answer(caller, task)
 
     def payload(self, caller: Caller, task: Task) -> Encoded:
         """What one's own task was made of, as it is stored."""
-        return Encoded(task.format, self._row(caller, task, "payload")["payload"])
+        rights.check_owns(caller, task)
+        return Encoded(task.format, self._row(task, "payload")["payload"])
 
     def request(self, caller: Caller, task: Task) -> bytes:
-        """The request of one's own task, in the words of the door it came by."""
-        request: bytes | None = self._row(caller, task, "request")["request"]
+        """The request of one's own task, in the words of the API it came by."""
+        rights.check_owns(caller, task)
+        request: bytes | None = self._row(task, "request")["request"]
         if request is None:
-            raise NotFound(f"the task {task.id!r} came by another door")
+            raise NotFound(f"the task {task.id!r} came by another API")
         return request
 
     async def wait(self, task: Task, seconds: float) -> None:
         """Return when a task is over, when the time is, or when the service is to stop."""
         if seconds <= 0 or task.over or self._stopping:
             return
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        timer = loop.call_later(seconds, release, waiter)
+        waiter: Future[None] = self._world.future()
+        alarm = self._world.alarm(seconds, lambda: release(waiter))
         task.waiters.append(waiter)
         self._waiters.add(waiter)
         try:
             await waiter
         finally:
-            timer.cancel()
+            alarm.cancel()
             task.waiters.remove(waiter)
             self._waiters.discard(waiter)
 
@@ -182,190 +242,78 @@ class Service:
     async def cancel(self, caller: Caller, id: str) -> Task:  # noqa: A002 - as above
         """End a task: at once if it waits, as soon as the device lets go of it if not."""
         task = self.task(caller, id)
-        if task.state.over:
-            return task
-        machine = self.machine(task.device)
-        if self._over_quota.pop(id, None) or machine.cancel(task):
-            await machine.finish(task, State.CANCELLED)
+        if not task.over and self._backlog.cancel(task):
+            await self._endings.finish(task, State.CANCELLED)
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
         """End a task, and forget what it was and what it gave; its account stays."""
         task = await self.cancel(caller, id)
-        if task.caller.user == caller.user and task.state.over:
-            await self.store.write(records.forget(id))
+        if task.caller.user == caller.user and task.over:
+            await self.store.write(records.forget(task.id))
 
-    def outlook(self, task: Task) -> dict[str, Any]:
-        """Position, expected start and end, and why the task waits."""
-        if task.state.over:
-            return {}
-        if task.id in self._over_quota:
-            start = self._meter.next_day(time.time())
-            return {"reason": "quota", "expected_start": start, "expected_end": start}
-        machine = self.machine(task.device)
-        if task.id not in machine.queue.waiting and task.id not in machine.queue.handed:
-            return {"reason": "queue"}
-        position, start, end = machine.outlook(task)
-        words = {"position": position, "expected_start": start, "expected_end": end}
-        return words | {"reason": None if task.state is State.RUNNING else machine.why_waiting()}
+    def standing(self, task: Task) -> Standing | None:
+        """Why a task waits, and what is expected; None once it is over."""
+        return None if task.over else self._backlog.standing(task)
 
-    async def _submit(self, caller: Caller, wish: Submission) -> Task:
-        machine = self.machine(wish.device)
-        checked = await machine.validator.check(wish.payload)
-        shots = machine.shots(wish.shots)
-        task = Task(
-            id=str(uuid.uuid4()),
-            caller=caller,
-            device=machine.name,
-            name=wish.name,
-            format=checked.encoded.format,
-            shots=shots,
-            seed=secrets.randbits(31) if wish.seed is None else wish.seed,
-            size=checked.size,
-            seconds=machine.seconds(checked.seconds, checked.size, shots),
-            submitted=time.time(),
-            priority=wish.priority,
-            max_wait=wish.max_wait,
-        )
-        draft = Draft(checked.encoded, wish.digest, wish.key, wish.request)
-        self._meter.accept(caller)
-        try:
-            return await self._accept(machine, task, draft)
-        except BaseException:
-            self._meter.count(caller, -1)
-            raise
+    def _offered(self, name: str, api: str) -> ServedDevice:
+        return self._among(self.offered(api), name)
 
-    def _known(self, caller: Caller, wish: Submission) -> Task | None:
+    def _among(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
+        found = {each.name: each for each in devices}
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
+            raise NotFound(f"there is no device {name!r}; there are: {known}")
+        return found[name]
+
+    def _whole_id(self, caller: Caller, prefix: str) -> str:
+        if len(prefix) < SHORTEST_ID:
+            raise NotFound(f"{prefix!r} names no task; give {SHORTEST_ID} characters of its id")
+        found = self.store.read(records.find_by_prefix(caller.user, prefix))
+        if len(found) > 1:
+            raise Conflict(f"several of your tasks begin with {prefix!r}; give more of the id")
+        return found[0] if found else prefix
+
+    def _known(self, caller: Caller, submission: Submission) -> Task | None:
         """The task that was handed in before under the same key."""
-        if wish.key is None:
+        if submission.key is None:
             return None
-        row = self.store.read(records.find_by_key(caller.user, wish.key))
+        row = self.store.read(records.find_by_key(caller.user, submission.key))
         if row is None:
             return None
-        if row["digest"] != wish.digest:
-            raise Conflict(f"the key {wish.key!r} was used before, for another task; choose a new")
+        if row["digest"] != submission.digest:
+            key = submission.key
+            raise Conflict(f"the key {key!r} was used before, for another task; choose a new")
         return self.task(caller, row["id"])
 
-    def _row(self, caller: Caller, task: Task, column: str) -> Any:
-        if task.caller.user != caller.user:
-            raise NotFound(f"the task {task.id!r} is somebody else's; operators see no payloads")
+    def _row(self, task: Task, column: str) -> Any:
         row = self.store.read(records.find_blob(task.id, column))
         if row["answer_format"] == "purged":
             raise NotFound(f"payload and answer of the task {task.id!r} were purged after a while")
         return row
 
-    async def _accept(self, machine: ServedDevice, task: Task, draft: Draft) -> Task:
-        if task.max_wait is None:
-            await self._keep(machine, task, draft)
-            return task
-        async with self._promising:  # two promises at once could break each other
-            self._refuse_if_late(machine, task)
-            await self._keep(machine, task, draft)
-        return task
-
-    async def _keep(self, machine: ServedDevice, task: Task, draft: Draft) -> None:
-        fits = self._meter.fits(task.caller, task.seconds, task.submitted)
-        if fits:
-            self._meter.hold(task, task.submitted)
-        try:
-            await self.store.write(records.insert(task, draft))
-        except BaseException:
-            if fits:
-                self._meter.settle(task, task.submitted)
-            raise
-        self._tasks[task.id] = task
-        if fits:
-            machine.add(task)
-        else:
-            self._over_quota[task.id] = task
-        self.metrics.accepted(task)
-
-    def _refuse_if_late(self, machine: ServedDevice, task: Task) -> None:
-        assert task.max_wait is not None
-        if not self._meter.fits(task.caller, task.seconds, task.submitted):
-            wait = self._meter.next_day(task.submitted) - task.submitted
-            reason, start = "quota", task.submitted + wait
-        elif (reason := machine.why_waiting()) != "queue" and reason != "calibration":
-            start = None
-        elif not machine.can_promise(task):
-            machine.queue.add(task)
-            start = machine.outlook(task).start
-            machine.queue.withdraw(task)
-        else:
-            return
-        when = "nobody knows when" if start is None else f"in about {start - task.submitted:.1f} s"
-        raise CannotPromise(
-            reason,
-            start,
-            f"the task may wait {task.max_wait:g} s, but could start {when} ({reason}); "
-            "allow it more, or hand it in later",
-        )
-
     def _ended(self, task: Task) -> None:
-        now = time.time()
-        self._meter.settle(task, now)
-        self._meter.count(task.caller, -1)
-        self._tasks.pop(task.id, None)
+        self._backlog.remove(task)
         self.metrics.ended(task)
-        log.info("task ended", extra=_for_log(task))
-        self._admit_over_quota()
-
-    def _admit_over_quota(self) -> None:
-        """Somebody's quota may have room again."""
-        now = time.time()
-        for task in list(self._over_quota.values()):
-            if self._meter.fits(task.caller, task.seconds, now):
-                del self._over_quota[task.id]
-                self._meter.hold(task, now)
-                self.machine(task.device).add(task)
+        log.info("task ended", extra=for_log(task))
 
     def _remember(self) -> None:
         """What was used lately."""
-        now = time.time()
-        since = now - 10 * self.configuration.fair.half_life
-        words = "SELECT user, account, used, ended FROM tasks WHERE ended > ? ORDER BY ended"
-        for row in self.store.read(lambda db: db.execute(words, (since,)).fetchall()):
+        now = self._world.now()
+        today = self._meter.next_day(now) - DAY
+        since = min(today, now - 10 * self.configuration.fair.half_life)
+        for row in self.store.read(records.used_since(since)):
             caller = Caller(row["user"], row["account"])
             self._shares.charge(Owner.of(caller), row["used"], row["ended"])
-            if row["ended"] >= self._meter.next_day(now) - 86_400:
+            if row["ended"] >= today:
                 self._meter.note(caller, row["used"], now)
-
-    async def _take_up(self, tasks: list[Task]) -> None:
-        for task in tasks:
-            self._meter.count(task.caller, 1)
-            self._tasks[task.id] = task
-            if task.device not in self.machines:
-                log.warning("task of a device that is gone", extra=_for_log(task))
-                continue
-            machine = self.machines[task.device]
-            if task.state is State.RUNNING:
-                self._meter.hold(task, time.time())
-                await machine.recover([task])
-            elif self._meter.fits(task.caller, task.seconds, time.time()):
-                self._meter.hold(task, time.time())
-                machine.add(task)
-            else:
-                self._over_quota[task.id] = task
 
     async def _keep_house(self) -> None:
         while True:
-            self._admit_over_quota()
-            await self.store.write(tokens.sweep)
-            before = time.time() - 86_400 * self.configuration.retention_days
-            while purged := await self.store.write(records.purge(before)):
+            self._backlog.admit()
+            now = self._world.now()
+            await self._endings.surely(tokens.sweep(now))
+            before = now - DAY * self.configuration.retention_days
+            while purged := await self._endings.surely(records.purge(before)):
                 log.info("purged", extra={"tasks": purged})
-            await asyncio.sleep(HOUSEKEEPING)
-
-
-def _for_log(task: Task) -> dict[str, Any]:
-    """What a log may say of a task: who and how long, never what."""
-    return {
-        "task": task.id,
-        "device": task.device,
-        "user": task.caller.user,
-        "account": task.caller.account,
-        "job": task.caller.job,
-        "state": str(task.state),
-        "attempts": task.attempts,
-        "qpu_seconds": round(task.used, 6),
-    }
+            await self._world.sleep(HOUSEKEEPING)

@@ -1,27 +1,25 @@
-"""The store: SQLite, written by one thread that commits many requests at a time.
+"""The store: everything that has to survive a crash, as rows of SQLite.
 
-A commit costs about as much for a hundred rows as for one. So whoever writes waits for the next
-commit, together with all who came meanwhile; when the wait is over, what was written is on disk.
+Writes share commits: whoever writes waits for the next one, together with all who came meanwhile.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from qtide.errors import QtideError
+from qtide.world import Future
 
 Result = TypeVar("Result")
 Action = Callable[[sqlite3.Connection], Result]
+Outcome = tuple[Any, BaseException | None]
+"""What a write returned, or why it failed."""
 
-MOST_AT_ONCE = 256
-"""Writes that share a commit."""
 BUSY_LIMIT = 10.0
 """Seconds to wait for another process that writes to the same file."""
 VERSION = 1
@@ -56,76 +54,51 @@ class StoreFailed(QtideError):  # noqa: N818 - what happened
     """The store cannot be opened or written."""
 
 
-class Store:
-    """One SQLite file, for the service and for the commands on its host."""
+class Store(ABC):
+    """What the service keeps: in a file, or in the memory of a simulation."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._wishes: SimpleQueue[tuple[Action[Any], asyncio.Future[Any]] | None] = SimpleQueue()
-        self._connection = connect(file)
-        self._reading = connect(file)
-        self._writer = threading.Thread(target=self._write, name="store", daemon=True)
-        self._writer.start()
-
+    @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
-        """Return what `action` returned, once that is on disk."""
-        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._wishes.put((action, answer))
-        return await answer
+        """Return what `action` returned, once that is durable."""
 
+    @abstractmethod
     def read(self, action: Action[Result]) -> Result:
-        """Look something up; what is indexed takes some ten microseconds."""
-        return action(self._reading)
+        """Look something up."""
 
+    @abstractmethod
     def close(self) -> None:
         """Write what was asked for until now, and end."""
-        self._wishes.put(None)
-        self._writer.join()
-        self._reading.close()
 
-    def _write(self) -> None:
-        while (wish := self._wishes.get()) is not None:
-            wishes = [wish]
-            while len(wishes) < MOST_AT_ONCE and not self._wishes.empty():
-                following = self._wishes.get()
-                if following is None:
-                    self._wishes.put(None)
-                    break
-                wishes.append(following)
-            self._commit(wishes)
-        self._connection.close()
 
-    def _commit(self, wishes: list[tuple[Action[Any], asyncio.Future[Any]]]) -> None:
-        outcomes: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for action, answer in wishes:
-                outcomes.append((answer, *self._attempt(action)))
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
-            failure = StoreFailed(f"{self._file} cannot be written: {error}")
-            outcomes = [(answer, None, failure) for _, answer in wishes]
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            wishes[0][1].get_loop().call_soon_threadsafe(_tell, outcomes)
+def commit(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> list[Outcome]:
+    """All of the writes in one transaction; raises sqlite3.Error if nothing could be written."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_attempt(connection, action) for action in actions]
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+    return outcomes
 
-    def _attempt(self, action: Action[Any]) -> tuple[Any, BaseException | None]:
-        """One write by itself: a statement that breaks a rule is undone, the others go on."""
-        try:
-            return action(self._connection), None
-        except sqlite3.IntegrityError as error:
-            return None, error
+
+def tell(answers: Iterable[Future[Any]], outcomes: Iterable[Outcome]) -> None:
+    """Let those who wait for a commit know what became of their writes."""
+    for answer, (result, error) in zip(answers, outcomes, strict=True):
+        if answer.done():
+            continue
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
 
 
 def connect(file: Path) -> sqlite3.Connection:
     """Open the file; make it if it is not there."""
     try:
-        connection = sqlite3.connect(
-            file, timeout=BUSY_LIMIT, isolation_level=None, check_same_thread=False
-        )
+        connection = _opened(str(file))
         file.chmod(0o600)
-        connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         _prepare(connection, file)
@@ -134,19 +107,32 @@ def connect(file: Path) -> sqlite3.Connection:
     return connection
 
 
+def in_memory() -> sqlite3.Connection:
+    """An empty store that is gone with the process."""
+    connection = _opened(":memory:")
+    connection.executescript(SCHEMA)
+    return connection
+
+
+def _opened(place: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        place, timeout=BUSY_LIMIT, isolation_level=None, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
+    """One write by itself: a statement that breaks a rule is undone, the others go on."""
+    try:
+        return action(connection), None
+    except sqlite3.IntegrityError as error:
+        return None, error
+
+
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
     if version == 0:
         connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
-
-
-def _tell(outcomes: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    for answer, result, error in outcomes:
-        if answer.done():
-            continue
-        if error is None:
-            answer.set_result(result)
-        else:
-            answer.set_exception(error)

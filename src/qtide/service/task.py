@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from qtide.payloads.encoded import Encoded
+from qtide.world import Future
+from qtide.world.signal import release
 
 
 class State(StrEnum):
@@ -74,7 +75,7 @@ class Task:
     error: str | None = None
     answer: Encoded | None = field(default=None, repr=False)
     """Kept for those who wait for it; everybody else reads it from the store."""
-    waiters: list[asyncio.Future[None]] = field(default_factory=list, repr=False)
+    waiters: list[Future[None]] = field(default_factory=list, repr=False)
     """Who wants to hear of its end."""
 
     def end(self, ending: Ending, answer: Encoded | None) -> None:
@@ -94,9 +95,3 @@ class Task:
     def latest(self) -> float | None:
         """The moment until which it was promised to start."""
         return None if self.max_wait is None else self.submitted + self.max_wait
-
-
-def release(waiter: asyncio.Future[None]) -> None:
-    """Let somebody wait no longer, whoever was faster."""
-    if not waiter.done():
-        waiter.set_result(None)

@@ -66,9 +66,9 @@ def end_with(holders: Iterable[Holder]) -> Any:
     return lambda store: store.executemany(words, rows)
 
 
-def sweep(store: sqlite3.Connection) -> Any:
+def sweep(now: float) -> Any:
     """Forget tokens that have expired."""
-    return store.execute("DELETE FROM tokens WHERE expires < ?", (time.time(),))
+    return lambda store: store.execute("DELETE FROM tokens WHERE expires < ?", (now,))
 
 
 def valid(store: sqlite3.Connection) -> list[Token]:
@@ -115,8 +115,19 @@ class Register:
             raise NotAllowed("the token has expired; get a new one")
         return found.caller if found.caller.operator else self._with_rights(found.caller)
 
-    def forget(self) -> None:
-        """Look everything up anew: tokens were ended."""
+    async def issue(self, caller: Caller, lasts: float, name: str, holder: Holder) -> str:
+        """A new token that lives as long as a part of a job does."""
+        token, write = issue(caller, lasts, name, holder)
+        await self._store.write(write)
+        return token
+
+    def holders(self) -> set[Holder]:
+        """The jobs that tokens live as long as."""
+        return self._store.read(holders)
+
+    async def end_with(self, over: Iterable[Holder]) -> None:
+        """End the tokens of jobs that are over, at once."""
+        await self._store.write(end_with(over))
         self._seen.clear()
 
     def _with_rights(self, caller: Caller) -> Caller:

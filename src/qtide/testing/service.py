@@ -1,4 +1,4 @@
-"""A service of this machine for a test, a benchmark or a notebook: no token to ask for, no money.
+"""A service on this host for a test, a benchmark or a notebook: no token to ask for, no money.
 
 It is the real one in a process of its own, with emulated devices, and may be killed.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from qtide.errors import QtideError
 from qtide.service.store import connect
 from qtide.service.task import Caller
 from qtide.service.tokens import issue
+from qtide.system.ports import free_ports
 
 QTIDE = Path(sys.executable).with_name("qtide")
 START_LIMIT = 60.0
@@ -31,7 +31,7 @@ class LocalService:
     def __init__(self, folder: Path, devices: str, head: str = "") -> None:
         self.folder = folder
         self.state = folder / "state"
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.file = folder / "serve.toml"
         words = f'listen = "127.0.0.1:{self.port}"\nstate = "{self.state}"\n{head}\n'
         self.file.write_text(words + devices)
@@ -119,10 +119,3 @@ class LocalService:
         except (OSError, KeyError, ValueError, QtideError):
             return False
         return all(each["state"] != "offline" for each in devices)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from qtide.world.world import Future, World
+from qtide.world.world import Alarm, Future, World
 
 T = TypeVar("T")
 
@@ -43,6 +43,10 @@ class RealWorld(World):
         self._tasks.add(task)  # asyncio itself holds its tasks only weakly
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
+        """A timer of the loop: no task is started for it."""
+        return asyncio.get_running_loop().call_later(max(0.0, seconds) * self.scale, action)
 
     def offload(self, function: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
         """Call it in a thread."""

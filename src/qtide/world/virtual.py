@@ -170,6 +170,15 @@ class VirtualWorld(World):
         """Run `work` from the present moment on."""
         return VirtualTask(self._ready, work)
 
+    def alarm(self, seconds: float, action: Callable[[], object]) -> VirtualTask[None]:
+        """A task that sleeps until then."""
+
+        async def ring() -> None:
+            await self.sleep(seconds)
+            action()
+
+        return self.start(ring())
+
     async def offload(self, function: Callable[..., T], *args: Any) -> T:
         """Call it at once: computing takes no virtual time."""
         return function(*args)

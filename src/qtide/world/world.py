@@ -40,6 +40,13 @@ class Future(Protocol[T]):
     def __await__(self) -> Generator[Any, None, T]: ...
 
 
+class Alarm(Protocol):
+    """Something that is to happen later, unless it is cancelled."""
+
+    def cancel(self) -> object:
+        """Let it not happen."""
+
+
 class World(ABC):
     """A clock and the tasks that live by it."""
 
@@ -58,6 +65,10 @@ class World(ABC):
     @abstractmethod
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Let `work` run beside the caller."""
+
+    @abstractmethod
+    def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
+        """Call `action` after `seconds`, unless that is cancelled: a limit for whoever waits."""
 
     @abstractmethod
     def offload(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:

@@ -86,7 +86,7 @@ class Site:
         """Run a scene with admission to this site."""
 
         async def whole() -> T:
-            with closing(SlurmAdmission("test", self.conf)) as admission:
+            with closing(SlurmAdmission(self.conf)) as admission:
                 return await scene(admission)
 
         return asyncio.run(whole())

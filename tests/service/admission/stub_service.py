@@ -58,7 +58,7 @@ def serving(
     site: Site, devices: Sequence[str] = (), tls: ssl.SSLContext | None = None
 ) -> Iterator[Service]:
     """A service on a port of its own."""
-    with closing(SlurmAdmission("test", site.conf)) as admission, _loop() as loop:
+    with closing(SlurmAdmission(site.conf)) as admission, _loop() as loop:
         service = Service(admission, devices, loop)
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
         if tls:

@@ -39,7 +39,7 @@ def user(request: pytest.FixtureRequest) -> User:
 def test_who_holds_a_slot_is_let_in(site: Site, user: User, option: str) -> None:
     job = site.start(user, option, "--account=physics")
     grant = site.admit(user, job)
-    assert grant == Grant(user.name, "physics", "test", job, "q1", 1, grant.holder)
+    assert grant == Grant(user.name, "physics", job, grant.holder)
     assert grant.holder.job == job and grant.holder.start > 0
 
 
@@ -87,7 +87,7 @@ def test_a_job_that_has_ended_is_not_let_in(site: Site, user: User) -> None:
         site.admit(user, job)
 
 
-def test_a_credential_opens_one_door_once(site: Site) -> None:
+def test_a_credential_is_good_for_one_request_once(site: Site) -> None:
     user = User("nobody")
     job, other = (site.start(user, "--licenses=qpu:1") for _ in range(2))
     request = ask_for(job)
@@ -153,7 +153,7 @@ def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> N
     proof = site.proof(User.own(), request)
 
     async def scene() -> None:
-        with closing(SlurmAdmission("test", site.conf, limit=0.5)) as admission:
+        with closing(SlurmAdmission(site.conf, limit=0.5)) as admission:
             with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
                 await admission.admit(proof, request)
             with pytest.raises(Unreachable):
@@ -164,4 +164,4 @@ def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> N
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SlurmFailed, match="which is not there"):
-        SlurmAdmission("test", tmp_path / "slurm.conf")
+        SlurmAdmission(tmp_path / "slurm.conf")

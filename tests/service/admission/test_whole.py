@@ -29,7 +29,7 @@ input()
 def service(site: Site, tmp_path: Path) -> Iterator[LocalService]:
     """The service beside the box, which the box's prolog knows of."""
     devices = '[devices.dev]\nkind = "burst"\nslots = 2\n'
-    slurm = f'[slurm]\ncluster = "box"\nconf = "{site.conf}"\n'
+    slurm = f'[slurm]\nconf = "{site.conf}"\n'
     with LocalService(tmp_path, devices + slurm) as served:
         announce(site.folder / "etc", served.url, munge_socket=str(site.munge_socket))
         yield served

@@ -1,4 +1,4 @@
-"""Calls the IQM door as somebody, by plain HTTP."""
+"""Calls the IQM API as somebody, by plain HTTP."""
 
 import json
 from dataclasses import dataclass

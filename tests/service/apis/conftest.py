@@ -1,4 +1,4 @@
-"""One service for all tests of the IQM door that a process runs."""
+"""One service for all tests of the IQM API that a process runs."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ limit = 0.5  # of the device's time
 
 [devices.gate]
 kind = "gate"
-doors = ["native"]
+apis = ["native"]
 
 [devices.annealer]
 kind = "annealer"

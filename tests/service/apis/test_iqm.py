@@ -1,4 +1,4 @@
-"""The door by its own words; that the words are right, test_stock_clients.py shows."""
+"""The API by its own words; that the words are right, test_stock_clients.py shows."""
 
 import time
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def busy(call: Caller) -> Iterator[str]:
         call("POST", f"jobs/{job}/cancel")
 
 
-def test_only_devices_behind_this_door_are_quantum_computers(ada: Caller) -> None:
+def test_only_devices_that_this_api_shows_are_quantum_computers(ada: Caller) -> None:
     said = ada("GET", "quantum-computers")["quantum_computers"]
     assert [each["alias"] for each in said] == ["star", "crowded", "quick"]
     assert len({each["id"] for each in said}) == 3
@@ -183,7 +183,15 @@ def test_nobody_sees_the_jobs_of_others(ada: Caller, bob: Caller) -> None:
     assert ended(ada, job)["status"] == "completed"
 
 
-def test_tasks_of_other_doors_are_no_circuit_jobs(service: LocalService) -> None:
+def test_a_job_is_known_by_the_beginning_of_its_id(ada: Caller, bob: Caller) -> None:
+    job = handed_in(ada)
+    assert ended(ada, job)["status"] == "completed"
+    assert ada("GET", f"jobs/{job[:8]}")["id"] == job
+    assert ada("GET", f"jobs/{job[:8]}/artifacts/measurement_counts")
+    assert bob("GET", f"jobs/{job[:8]}", status=404)["error_code"] == "not_found"
+
+
+def test_tasks_of_other_apis_are_no_circuit_jobs(service: LocalService) -> None:
     client = service.client("ada")
     task = client.submit(Burst(0.0), "star")
     call = Caller(service.url, client.access.token)

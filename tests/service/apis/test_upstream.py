@@ -1,4 +1,4 @@
-"""A computer upstream: the device of one service is the IQM door of another."""
+"""A computer upstream: the device of one service is behind the IQM API of another."""
 
 import subprocess
 from collections.abc import Iterator

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.service.device.queue import FORESIGHT, DeviceQueue
-from qtide.service.policies import POLICIES, Shares
-from qtide.service.policies.fair import AGEING, Owner
+from qtide.service.policies import POLICIES, Owner, Shares
+from qtide.service.policies.fair import AGEING
 from qtide.service.task import Caller, Task
 
-PolicyName = st.sampled_from(sorted(POLICIES))
+PolicyName = st.sampled_from(POLICIES.names())
 
 
-def new_roster(policy: str, **terms: float) -> DeviceQueue:
+def new_queue(policy: str, **terms: float) -> DeviceQueue:
     shares = Shares(terms)
-    return DeviceQueue(POLICIES[policy](shares), shares)
+    return DeviceQueue(POLICIES.load(policy)(shares), shares)
 
 
 def task(
@@ -91,7 +91,7 @@ def arrivals(draw: st.DrawFn) -> list[Task]:
 def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
     policy: str, tasks: list[Task]
 ) -> None:
-    queue = new_roster(policy)
+    queue = new_queue(policy)
     device = Device(queue)
     accepted = []
     for each in tasks:
@@ -114,7 +114,7 @@ def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
 
 @given(PolicyName, arrivals())
 def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[Task]) -> None:
-    queue = new_roster(policy)
+    queue = new_queue(policy)
     for each in tasks:
         each.submitted, each.max_wait = 0.0, None
         queue.add(each)
@@ -131,9 +131,9 @@ def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[T
     assert sorted(each.position for each in expected.values()) == list(range(len(tasks)))
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", POLICIES.names())
 def test_a_task_is_not_starved_by_others_that_keep_coming(policy: str) -> None:
-    queue = new_roster(policy)
+    queue = new_queue(policy)
     device = Device(queue)
     queue.add(task("patient", 0.0, 5.0, "bob", priority=-3))
     queue._shares.charge(Owner("bob", "bob"), 100.0, 0.0)
@@ -149,7 +149,7 @@ def test_a_task_is_not_starved_by_others_that_keep_coming(policy: str) -> None:
 
 
 def test_a_thousand_tasks_of_one_user_delay_another_by_two_bursts_at_most() -> None:
-    queue = new_roster("fair")
+    queue = new_queue("fair")
     device = Device(queue)
     for number in range(1000):
         queue.add(task(f"ada {number}", 0.0, 1.0, "ada"))
@@ -163,7 +163,7 @@ def test_a_thousand_tasks_of_one_user_delay_another_by_two_bursts_at_most() -> N
 
 
 def test_accounts_share_by_their_weights() -> None:
-    queue = new_roster("fair", physics=3.0)
+    queue = new_queue("fair", physics=3.0)
     device = Device(queue)
     for number in range(400):
         queue.add(task(f"p{number}", 0.0, 1.0, "ada", account="physics"))
@@ -175,7 +175,7 @@ def test_accounts_share_by_their_weights() -> None:
 
 
 def test_users_of_one_account_share_what_it_gets() -> None:
-    queue = new_roster("fair")
+    queue = new_queue("fair")
     device = Device(queue)
     for number in range(100):
         queue.add(task(f"a{number}", 0.0, 1.0, "ada", account="physics"))
@@ -188,7 +188,7 @@ def test_users_of_one_account_share_what_it_gets() -> None:
 
 
 def test_an_outlook_far_behind_is_an_estimate() -> None:
-    queue = new_roster("fifo")
+    queue = new_queue("fifo")
     tasks = [task(f"{number}", float(number)) for number in range(FORESIGHT + 500)]
     for each in tasks:
         queue.add(each)
@@ -198,7 +198,7 @@ def test_an_outlook_far_behind_is_an_estimate() -> None:
 
 
 def test_what_is_on_the_device_says_when_it_ends() -> None:
-    queue = new_roster("fifo")
+    queue = new_queue("fifo")
     first, second = task("first", 0.0, 4.0), task("second", 0.0, 2.0)
     queue.add(first)
     queue.add(second)
@@ -212,7 +212,7 @@ def test_what_is_on_the_device_says_when_it_ends() -> None:
 
 def test_a_task_that_left_the_device_early_is_charged_for_what_it_used() -> None:
     shares = Shares()
-    queue = DeviceQueue(POLICIES["fair"](shares), shares)
+    queue = DeviceQueue(POLICIES.load("fair")(shares), shares)
     queue.add(task("one", 0.0, 100.0, "ada"))
     chosen = queue.hand_over(0.0)
     assert shares.used("ada", 0.0) == pytest.approx(100.0)

@@ -32,12 +32,7 @@ class Grant:
     user: str
     account: str
     """Empty where Slurm knows of none."""
-    cluster: str
     job: int
-    nodes: str
-    """As Slurm writes it, like c[1-3]."""
-    slots: int
-    """Of the holder: how many virtual QPUs at once."""
     holder: Holder
     """The part of the job that has the slot: when it ends, or gives it back, so does the grant."""
 
@@ -47,13 +42,11 @@ class SlurmAdmission:
 
     def __init__(
         self,
-        cluster: str,
         conf: Path | None = None,
         munge_socket: Path | None = None,
         names: Collection[str] = slots.NAMES,
         limit: float = LIMIT,
     ) -> None:
-        self._cluster = cluster
         self._limit = limit
         slurm = Slurm(conf)
         slurm.check()
@@ -82,17 +75,10 @@ class SlurmAdmission:
         self._munge.close()
 
     def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
-        if not own.entry.account.isprintable():
-            raise Refused(f"job {own.entry.job} has an account that cannot be written down")
-        return Grant(
-            user=user,
-            account=own.entry.account,
-            cluster=self._cluster,
-            job=own.entry.job,
-            nodes=own.entry.names,
-            slots=holder.slots,
-            holder=holder.holder,
-        )
+        entry = own.entry
+        if not entry.account.isprintable():
+            raise Refused(f"job {entry.job} has an account that cannot be written down")
+        return Grant(user, entry.account, entry.job, holder.holder)
 
     async def _user(self, identity: Identity) -> str:
         """In a thread, since a directory service may stand behind it."""

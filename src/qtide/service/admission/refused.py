@@ -1,4 +1,4 @@
-"""Why somebody is not let in: three cases, since a door answers each of them differently."""
+"""Why somebody is not let in: three cases, since the API answers each of them differently."""
 
 from __future__ import annotations
 

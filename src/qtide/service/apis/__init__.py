@@ -1,1 +1,12 @@
-"""APIs: the ways in which clients speak to the service. Each only translates."""
+"""The APIs: each translates between its clients and the service, and decides nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qtide.plugins import Plugins
+
+if TYPE_CHECKING:
+    from qtide.service.apis.api import MakeApi
+
+APIS: Plugins[MakeApi] = Plugins("qtide.apis", "API")

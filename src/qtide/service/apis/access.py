@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from qtide.service.apis.errors import Forbidden
 from qtide.service.task import Caller
 from qtide.service.tokens import NotAllowed, Register
 
@@ -37,13 +36,6 @@ class Access:
             if self._anonymous:
                 return ANONYMOUS
             raise
-
-
-def operator_of(caller: Caller) -> Caller:
-    """The caller, if they may operate the service."""
-    if not caller.operator:
-        raise Forbidden(f"{caller.user} is no operator of this service")
-    return caller
 
 
 def describe_tokens(app: FastAPI) -> None:

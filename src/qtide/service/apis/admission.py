@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
-from qtide.service import tokens
 from qtide.service.admission.admission import Grant, Request, SlurmAdmission, Unproven, Unreachable
+from qtide.service.apis.access import Access
+from qtide.service.apis.api import Api
 from qtide.service.apis.forms import refusals
 from qtide.service.configuration import Slurm
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
-from qtide.service.tokens import Register
 from qtide.slurm.commands import Slurm as Commands
 from qtide.slurm.licences import Licences
 
@@ -36,33 +38,32 @@ class Admitted(BaseModel):
     account: str
     job: int
     devices: list[str]
-    """Those with an IQM door."""
+    """Those that IQM's API shows."""
 
 
-class Gate:
+class JobAdmission:
     """Lets jobs in, and their tokens end with them."""
 
-    def __init__(self, service: Service, register: Register, settings: Slurm) -> None:
-        self._broker = service
-        self._register = register
+    def __init__(self, service: Service, settings: Slurm) -> None:
+        self._service = service
+        self._register = service.register
         names = {settings.licence, settings.gres}
         self._licences = Licences(Commands(settings.conf), settings.licence)
-        self._slurm = SlurmAdmission(settings.cluster, settings.conf, settings.munge_socket, names)
+        self._slurm = SlurmAdmission(settings.conf, settings.munge_socket, names)
 
     async def admit(self, credential: str, request: Request) -> Admitted:
         """Give a token to a job that has a slot."""
         grant = await self._slurm.admit(credential, request)
         await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
-        token, write = tokens.issue(caller, LASTS, f"job {grant.job}", grant.holder)
-        await self._broker.store.write(write)
+        token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
         log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return Admitted(
             token=token,
             user=grant.user,
             account=grant.account,
             job=grant.job,
-            devices=self._broker.names_with_door("iqm"),
+            devices=self._service.names_taking("iqm"),
         )
 
     async def watch(self) -> None:
@@ -78,21 +79,26 @@ class Gate:
         """Let Slurm hand out so many licences fewer, while devices are drained."""
         await self._licences.withhold(min(slots, await self._licences.total()))
 
-    def close(self) -> None:
-        """End what admission has going."""
-        self._slurm.close()
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[None]:
+        """Watch the jobs from the start of the service to its end."""
+        watch = asyncio.create_task(self.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            self._slurm.close()
 
     async def _end_tokens(self) -> None:
-        known = self._broker.store.read(tokens.holders)
+        known = self._register.holders()
         over = known - await self._slurm.running(known)
         if over:
-            await self._broker.store.write(tokens.end_with(over))
-            self._register.forget()
+            await self._register.end_with(over)
             log.info("jobs ended", extra={"jobs": sorted(each.job for each in over)})
 
     async def _refuse_if_full(self, grant: Grant) -> None:
         """Slurm counts as well; but its licences may be more than the devices have slots."""
-        slots = sum(each.setup.slots for each in self._broker.machines.values())
+        slots = self._service.slots
         if self._others(grant) >= slots:
             await self._end_tokens()  # some of those jobs may have just ended
         if self._others(grant) >= slots:
@@ -103,20 +109,25 @@ class Gate:
 
     def _others(self, grant: Grant) -> int:
         """How many other jobs have a virtual QPU."""
-        return len(self._broker.store.read(tokens.holders) - {grant.holder})
+        return len(self._register.holders() - {grant.holder})
 
 
-def admission_door(gate: Gate) -> APIRouter:
-    """The one route."""
-    door = APIRouter(prefix="/v1", responses=refusals(401, 403, 413, 429, 503), tags=["admission"])
+def admission_api(service: Service, _: Access) -> Api | None:
+    """The one route, where Slurm admits to the devices."""
+    if service.configuration.slurm is None:
+        return None
+    admission = JobAdmission(service, service.configuration.slurm)
+    service.tell_slurm_by(admission.withhold)
+    responses = refusals(401, 403, 413, 429, 503)
+    router = APIRouter(prefix="/v1", responses=responses, tags=["admission"])
 
-    @door.post("/admission")
+    @router.post("/admission")
     async def admit(request: HttpRequest) -> Admitted:
         """For a job's prolog: `Authorization: Munge CREDENTIAL`, body `{"job": NUMBER}`."""
         scheme, _, credential = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "munge":
             raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
         body = await request.body()
-        return await gate.admit(credential, Request("POST", request.url.path, body))
+        return await admission.admit(credential, Request("POST", request.url.path, body))
 
-    return door
+    return Api("/v1/admission", router, life=admission.life)

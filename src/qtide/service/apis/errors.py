@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -15,15 +15,11 @@ from qtide.devices.process import WorkerLost
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.payload import PayloadRefused
 from qtide.service.admission.refused import Refused, Unproven, Unreachable
+from qtide.service.apis.api import Api, Said
 from qtide.service.quotas import QuotaExceeded
-from qtide.service.refusals import CannotPromise, Conflict, NotFound
+from qtide.service.refusals import CannotPromise, Conflict, Forbidden, NotFound
 from qtide.service.store import StoreFailed
 from qtide.service.tokens import NotAllowed
-
-
-class Forbidden(QtideError):  # noqa: N818 - what happened
-    """The caller is known, but may not do this."""
-
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     NotAllowed: (401, "not_allowed"),
@@ -41,7 +37,30 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
 }
 
 
-def status_of(error: Exception) -> tuple[int, str]:
+def refuser(apis: Iterable[Api]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    """Answers with what went wrong, in the words of the API that was used."""
+    longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
+
+    async def refused(request: Request, error: Exception) -> JSONResponse:
+        status, said = _told(error)
+        for api in longest_first:
+            if request.url.path.startswith(f"{api.prefix}/"):
+                said = api.refusal(said)
+                break
+        return JSONResponse(said, status, _headers(status, error))
+
+    return refused
+
+
+def _headers(status: int, error: Exception) -> dict[str, str]:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    headers |= dict(getattr(error, "headers", None) or {})
+    if status in (429, 503):
+        headers["Retry-After"] = "1"
+    return headers
+
+
+def _status_of(error: Exception) -> tuple[int, str]:
     """The status and the short name of an error; what is not foreseen is the caller's mistake."""
     for kind in type(error).__mro__:
         if kind in STATUS:
@@ -49,38 +68,22 @@ def status_of(error: Exception) -> tuple[int, str]:
     return 400, "refused"
 
 
-def describe(error: Exception) -> dict[str, Any]:
-    """An error in the words of the native door."""
-    said: dict[str, Any] = {"error": status_of(error)[1], "message": str(error)}
-    if isinstance(error, CannotPromise):
-        said |= {"reason": error.reason, "expected_start": error.start}
-    return said
-
-
-def mistake(error: RequestValidationError) -> str:
+def _mistake(error: RequestValidationError) -> str:
     """What is wrong with a request, as a sentence; its contents are not repeated."""
     first: Mapping[str, Any] = error.errors()[0]
     where = ".".join(str(each) for each in first["loc"] if each != "body")
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 
-async def refused(request: Request, error: Exception) -> JSONResponse:
-    """Answer with what went wrong, in the words of the door that was used."""
-    status, said = _told(error)
-    if request.url.path.startswith("/api/"):
-        said = {"message": said["message"], "error_code": said["error"], "source": "qtide"}
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    headers |= dict(getattr(error, "headers", None) or {})
-    if status in (429, 503):
-        headers["Retry-After"] = "1"
-    return JSONResponse(said, status, headers)
-
-
-def _told(error: Exception) -> tuple[int, dict[str, Any]]:
+def _told(error: Exception) -> tuple[int, Said]:
     if isinstance(error, QtideError | PhaseError):
-        return status_of(error)[0], describe(error)
+        status, name = _status_of(error)
+        said: Said = {"error": name, "message": str(error)}
+        if isinstance(error, CannotPromise):
+            said |= {"reason": error.reason, "expected_start": error.start}
+        return status, said
     if isinstance(error, RequestValidationError):
-        return 422, {"error": "malformed", "message": mistake(error)}
+        return 422, {"error": "malformed", "message": _mistake(error)}
     if isinstance(error, HTTPException):
         name = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
         return error.status_code, {"error": name, "message": str(error.detail)}

@@ -1,4 +1,4 @@
-"""What goes through the native door, as OpenAPI describes it."""
+"""What goes through the native API, as OpenAPI describes it."""
 
 from __future__ import annotations
 

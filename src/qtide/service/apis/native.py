@@ -1,4 +1,4 @@
-"""The native door: tasks, devices and accounts under /v1, described by OpenAPI."""
+"""The native API: tasks, devices and accounts under /v1, described by OpenAPI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from qtide.payloads.encoded import Encoded
 from qtide.payloads.payload import PayloadRefused
-from qtide.service.apis.access import Access, operator_of
+from qtide.service.apis.access import Access
+from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
     DeviceForm,
     DrainForm,
@@ -23,15 +24,18 @@ from qtide.service.apis.forms import (
     refusals,
 )
 from qtide.service.device.device import ServedDevice
-from qtide.service.service import Service, Submission
+from qtide.service.intake import Submission
+from qtide.service.service import Service
 from qtide.service.task import Caller, State, Task
-from qtide.service.usage import usage
 
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 LONGEST_HOLD = 60.0
 """Seconds that an answer may be held back until a task is over."""
 
-Id = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The task's id.")]
+Id = Annotated[
+    str,
+    Path(pattern=r"^[0-9a-f-]{4,36}$", description="The task's id, or the beginning of it."),
+]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The device's name.")]
 Wait = Annotated[
     float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to hold the answer for the end.")
@@ -49,18 +53,18 @@ By = Literal["user", "account", "job", "device"]
 Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since 1970.")]
 
 
-def native_door(service: Service, access: Access) -> APIRouter:
-    """The routes."""
-    door = APIRouter(prefix="/v1", responses=refusals())
+def native_api(service: Service, access: Access) -> Api:
+    """The API; a refusal is given as it is."""
+    router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
-    _tasks(door, service, caller_of)
-    _devices(door, service, caller_of)
-    _accounts(door, service, caller_of)
-    return door
+    _tasks(router, service, caller_of)
+    _devices(router, service, caller_of)
+    _accounts(router, service, caller_of)
+    return Api("/v1", router)
 
 
-def _tasks(door: APIRouter, service: Service, caller_of: Any) -> None:
-    @door.post("/tasks", status_code=201, response_model=TaskForm, tags=["tasks"])
+def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.post("/tasks", status_code=201, response_model=TaskForm, tags=["tasks"])
     async def submit(
         form: SubmissionForm, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
     ) -> Response:
@@ -69,7 +73,7 @@ def _tasks(door: APIRouter, service: Service, caller_of: Any) -> None:
         await service.wait(task, wait)
         return _with_answer(service, caller, task, 201)
 
-    @door.get("/tasks", response_model=TaskList, tags=["tasks"])
+    @router.get("/tasks", response_model=TaskList, tags=["tasks"])
     async def list_tasks(
         caller: Caller = caller_of,
         state: Annotated[list[State], Query()] = [],  # noqa: B006 - FastAPI copies it
@@ -78,59 +82,55 @@ def _tasks(door: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
     ) -> Response:
         """My tasks, newest first."""
-        found = service.tasks(caller, state, limit, before, all_=everybody)
+        found = service.tasks(caller, state, limit, before, everybody=everybody)
         tasks = [described(service, task) | {"number": number} for number, task in found]
         return _json({"tasks": tasks, "before": tasks[-1]["number"] if tasks else None})
 
-    @door.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
+    @router.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
     async def get_task(id: Id, caller: Caller = caller_of, wait: Wait = 0.0) -> Response:  # noqa: A002 - the path's word
         """One task: where it stands, and its answer once it is done."""
         task = service.task(caller, id)
         await service.wait(task, wait)
         return _with_answer(service, caller, task, 200)
 
-    @door.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
+    @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """What was handed in, as it was stored."""
         found = service.payload(caller, service.task(caller, id))
         return Response(found.data, media_type="application/octet-stream")
 
-    @door.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
+    @router.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """End a task; one that is on the device ends when that lets go of it."""
         return _json(described(service, await service.cancel(caller, id)))
 
 
-def _devices(door: APIRouter, service: Service, caller_of: Any) -> None:
-    @door.get("/devices", response_model=list[DeviceForm], tags=["devices"])
+def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/devices", response_model=list[DeviceForm], tags=["devices"])
     async def list_devices(caller: Caller = caller_of) -> Response:
         """All devices and their states."""
-        return _json([device_described(each) for each in service.machines.values()])
+        return _json([device_described(each) for each in service.devices.values()])
 
-    @door.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
+    @router.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
     async def get_device(name: Name, caller: Caller = caller_of) -> Response:
         """One device."""
-        return _json(device_described(service.machine(name)))
+        return _json(device_described(service.device(name)))
 
-    @door.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
+    @router.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
     async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
         """Begin no new task; what comes is queued. For operators."""
-        operator_of(caller)
-        machine = service.machine(name)
-        await service.drains.drain(machine, form.reason, licences=form.licences)
-        return _json(device_described(machine))
+        await service.drain(caller, name, form.reason, licences=form.licences)
+        return _json(device_described(service.device(name)))
 
-    @door.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
+    @router.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
     async def resume(name: Name, caller: Caller = caller_of) -> Response:
         """Go on with the tasks. For operators."""
-        operator_of(caller)
-        machine = service.machine(name)
-        await service.drains.resume(machine)
-        return _json(device_described(machine))
+        await service.resume(caller, name)
+        return _json(device_described(service.device(name)))
 
 
-def _accounts(door: APIRouter, service: Service, caller_of: Any) -> None:
-    @door.get("/usage", response_model=list[UsageForm], tags=["accounts"])
+def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/usage", response_model=list[UsageForm], tags=["accounts"])
     async def get_usage(
         caller: Caller = caller_of,
         by: Annotated[list[By], Query()] = ["user"],  # noqa: B006 - FastAPI copies it
@@ -139,14 +139,12 @@ def _accounts(door: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
     ) -> Response:
         """Seconds of the devices, by user, account, job or device; what runs is counted in."""
-        user = None if everybody else caller.user
-        if everybody:
-            operator_of(caller)
-        return _json(service.store.read(usage(list(dict.fromkeys(by)), user, since, until)))
+        keys = list(dict.fromkeys(by))
+        return _json(service.usage(caller, keys, since, until, everybody=everybody))
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:
-    """A task in the words of this door."""
+    """A task in the words of this API."""
     return {
         "id": task.id,
         "name": task.name,
@@ -168,26 +166,39 @@ def described(service: Service, task: Task) -> dict[str, Any]:
         "expected_seconds": task.seconds,
         "qpu_seconds": task.used,
         "error": task.error,
-    } | service.outlook(task)
+    } | _standing(service, task)
 
 
-def device_described(machine: ServedDevice) -> dict[str, Any]:
-    """A device in the words of this door."""
+def device_described(device: ServedDevice) -> dict[str, Any]:
+    """A device in the words of this API."""
     return {
-        "name": machine.name,
-        "kind": machine.setup.kind,
-        "state": machine.state,
-        "reason": machine.trouble or machine.drained,
-        "policy": machine.setup.policy,
-        "slots": machine.setup.slots,
-        "waiting": len(machine.queue.waiting),
-        "running": len(machine.queue.handed),
-        "properties": machine.properties,
+        "name": device.name,
+        "kind": device.setup.kind,
+        "state": device.state,
+        "reason": device.reason,
+        "policy": device.setup.policy,
+        "slots": device.setup.slots,
+        "waiting": device.waiting,
+        "running": device.running,
+        "properties": device.properties,
         "profile": {
-            "payload_s": machine.profile.payload_s,
-            "shot_s": machine.profile.shot_s,
-            "shots": machine.profile.shots,
+            "payload_s": device.profile.payload_s,
+            "shot_s": device.profile.shot_s,
+            "shots": device.profile.shots,
         },
+    }
+
+
+def _standing(service: Service, task: Task) -> dict[str, Any]:
+    """Why a task waits, and what is expected; nothing of one that is over."""
+    standing = service.standing(task)
+    if standing is None:
+        return {}
+    return {
+        "reason": standing.reason,
+        "position": standing.position,
+        "expected_start": standing.start,
+        "expected_end": standing.end,
     }
 
 
@@ -226,8 +237,8 @@ def _payload(form: SubmissionForm) -> bytes:
 def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
     """A task with its answer, which is JSON already and put in as it is."""
     words = json.dumps(described(service, task))
-    if task.state is State.DONE and task.caller.user == caller.user:
-        found = service.answer(caller, task)
+    found = service.answer_for(caller, task)
+    if found is not None:
         head = f'{words[:-1]}, "answer_format": {json.dumps(found.format)}, "answer": '
         body = head.encode() + found.data + b"}"
         return Response(body, status, media_type="application/json")

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
-from qtide.service.policies import Policy, Shares
-from qtide.service.policies.fair import Owner
+from qtide.forecasts.outlook import Outlook
+from qtide.service.policies import Owner, Policy, Shares
 from qtide.service.task import Task
 
 FORESIGHT = 1000
 """How many tasks ahead an expected start is worked out one by one; beyond, on average."""
-
-
-class Outlook(NamedTuple):
-    """How many tasks are before one, and when it should start and end."""
-
-    position: int
-    start: float
-    end: float
 
 
 class DeviceQueue:

@@ -6,16 +6,17 @@ kills it is refused; everybody else's wait a moment longer.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import IO
 
-from qtide.devices.process import Process, WorkerLost
+from qtide.devices.process import WorkerLost
 from qtide.payloads.encoded import Encoded, decode
 from qtide.payloads.payload import Burst, PayloadRefused
 from qtide.service.configuration import DeviceSetup
+from qtide.service.device.worker_link import StartWorker, WorkerLink
+from qtide.world import World
+from qtide.world.lock import Lock
 
 LIMIT = 5.0
 """Seconds that a check may take."""
@@ -32,13 +33,17 @@ class Checked:
 
 
 class Validator:
-    """One process, started when it is first needed."""
+    """One worker, started when it is first needed."""
 
-    def __init__(self, setup: DeviceSetup, log: IO[bytes]) -> None:
+    def __init__(
+        self, name: str, setup: DeviceSetup, world: World, start_worker: StartWorker
+    ) -> None:
+        self._name = name
         self._setup = setup
-        self._log = log
-        self._process: Process | None = None
-        self._turn = asyncio.Lock()
+        self._world = world
+        self._start_worker = start_worker
+        self._worker: WorkerLink | None = None
+        self._one_at_a_time = Lock(world)
         self._numbers = count()
 
     async def check(self, encoded: Encoded) -> Checked:
@@ -46,37 +51,35 @@ class Validator:
         if encoded.format == "burst":
             burst: Burst = decode(encoded)
             return Checked(encoded, seconds=burst.seconds)
-        async with self._turn:
-            process = await self._employed()
+        async with self._one_at_a_time:
+            worker = await self._employed()
             try:
-                async with asyncio.timeout(LIMIT):
-                    return await self._ask(process, encoded)
+                return await self._world.timeout(LIMIT, self._look_at(worker, encoded))
             except TimeoutError:
                 await self.close()
                 raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
 
     async def warm_up(self) -> None:
         """Be there before the first payload is."""
-        async with self._turn:
+        async with self._one_at_a_time:
             with suppress(WorkerLost):
                 await self._employed()
 
     async def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            process, self._process = self._process, None
-            await process.end()
+        """End the worker."""
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            await worker.end()
 
-    async def _employed(self) -> Process:
-        if self._process is None:
-            setup = self._setup
-            self._process = await Process.start(setup.kind, setup.options, setup.python, self._log)
-        return self._process
+    async def _employed(self) -> WorkerLink:
+        if self._worker is None:
+            self._worker = await self._start_worker(self._name, self._setup)
+        return self._worker
 
-    async def _ask(self, process: Process, encoded: Encoded) -> Checked:
+    async def _look_at(self, worker: WorkerLink, encoded: Encoded) -> Checked:
         ticket = f"check {next(self._numbers)}"
-        process.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
-        async for header, body in process.replies():
+        worker.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
+        async for header, body in worker.messages():
             if header["ticket"] != ticket:  # of one that nobody waits for any more
                 continue
             if "away" in header:

@@ -1,18 +1,16 @@
-"""Policies: in which order the waiting tasks of a device get it. One file each."""
+"""Policies: in which order the waiting tasks of a device get it. One file each.
+
+A policy is registered in the group `qtide.policies` as a callable that takes the `Shares`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from qtide.service.policies.fair import FairShare, Shares
-from qtide.service.policies.ordered import Ordered, arrival, expected, urgency
+from qtide.plugins import Plugins
 from qtide.service.policies.policy import Policy
+from qtide.service.policies.shares import Owner, Shares
 
-POLICIES: dict[str, Callable[[Shares], Policy]] = {
-    "fair": FairShare,
-    "fifo": lambda _: Ordered(arrival),
-    "priority": lambda _: Ordered(urgency),
-    "shortest": lambda _: Ordered(expected),
-}
+POLICIES: Plugins[Callable[[Shares], Policy]] = Plugins("qtide.policies", "policy")
 
-__all__ = ["POLICIES", "FairShare", "Policy", "Shares"]
+__all__ = ["POLICIES", "Owner", "Policy", "Shares"]

@@ -7,61 +7,16 @@ a thousand of them delay nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from qtide.service.policies.ordered import Ordered, arrival
-from qtide.service.task import Caller, Task
+from qtide.service.policies.shares import Owner, Shares
+from qtide.service.task import Task
 
-HALF_LIFE = 86_400.0
-"""Seconds after which what was used counts half."""
 AGEING = 0.1
 """QPU seconds that a second of waiting makes up for."""
-
-
-class Owner(NamedTuple):
-    """A user in the name of an account."""
-
-    account: str
-    user: str
-
-    @staticmethod
-    def of(caller: Caller) -> Owner:
-        """The owner of what a caller hands in; a user without an account stands alone."""
-        return Owner(caller.account or caller.user, caller.user)
-
-
-class Shares:
-    """What each owner has used of the devices, decayed; one record for all devices."""
-
-    def __init__(
-        self, weights: Mapping[str, float] | None = None, half_life: float = HALF_LIFE
-    ) -> None:
-        self._weights = dict(weights or {})
-        self._half_life = half_life
-        self._used: dict[str | Owner, tuple[float, float]] = {}
-        self.served: dict[Owner, float] = {}
-        """When each was served last."""
-
-    def charge(self, owner: Owner, seconds: float, now: float) -> None:
-        """Count seconds of a device; negative ones give back what was counted too much."""
-        for holder in (owner.account, owner):
-            self._used[holder] = (max(0.0, self.used(holder, now) + seconds), now)
-
-    def serve(self, owner: Owner, seconds: float, now: float) -> None:
-        """Count what somebody gets now."""
-        self.charge(owner, seconds, now)
-        self.served[owner] = now
-
-    def used(self, holder: str | Owner, now: float) -> float:
-        """The decayed seconds of an account, or of one of its users."""
-        seconds, at = self._used.get(holder, (0.0, now))
-        return float(seconds * 0.5 ** ((now - at) / self._half_life))
-
-    def weight(self, account: str) -> float:
-        """The share an account is entitled to, relative to the others' 1."""
-        return self._weights.get(account, 1.0)
 
 
 class Contender(Protocol):
@@ -79,7 +34,7 @@ class Contender(Protocol):
         """Give up the head, and be charged for it."""
 
 
-class Line:
+class UserQueue:
     """The tasks of one user."""
 
     def __init__(self, claim: float, credit: float, head: Task, tasks: Iterator[Task]) -> None:
@@ -131,31 +86,28 @@ class Group:
 
 
 class FairShare:
-    """A line for each owner; the one who is owed most is next."""
+    """A queue for each owner; the one who is owed most is next."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._lines: dict[Owner, Ordered] = {}
-
-    def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        self._queues: dict[Owner, Ordered] = {}
 
     def add(self, task: Task) -> None:
-        """Let a task wait in its owner's line."""
-        self._lines.setdefault(Owner.of(task.caller), Ordered(arrival)).add(task)
+        """Let a task wait in its owner's queue."""
+        self._queues.setdefault(Owner.of(task.caller), Ordered(arrival)).add(task)
 
     def remove(self, task: Task) -> None:
         """Let it wait no longer."""
         owner = Owner.of(task.caller)
-        self._lines[owner].remove(task)
-        if not len(self._lines[owner]):
-            del self._lines[owner]
+        self._queues[owner].remove(task)
+        if self._queues[owner].empty:
+            del self._queues[owner]
 
     def order(self, now: float) -> Iterator[Task]:
-        """Serve the accounts in turn, and within each its users."""
+        """Serve one account after the other, and within each its users."""
         accounts: dict[str, list[Contender]] = {}
-        for owner, line in self._lines.items():
-            accounts.setdefault(owner.account, []).append(self._user(owner, line, now))
+        for owner, queue in self._queues.items():
+            accounts.setdefault(owner.account, []).append(self._user(owner, queue, now))
         groups: list[Contender] = [
             self._account(name, users, now) for name, users in accounts.items()
         ]
@@ -163,12 +115,12 @@ class FairShare:
         while all_of_them.head is not None:
             yield all_of_them.serve()
 
-    def _user(self, owner: Owner, line: Ordered, now: float) -> Line:
-        tasks = line.order(now)
+    def _user(self, owner: Owner, queue: Ordered, now: float) -> UserQueue:
+        tasks = queue.order(now)
         head = next(tasks)
         waited = now - max(head.submitted, self._shares.served.get(owner, head.submitted))
         credit = AGEING * max(0.0, waited)
-        return Line(self._shares.used(owner, now) - credit, credit, head, tasks)
+        return UserQueue(self._shares.used(owner, now) - credit, credit, head, tasks)
 
     def _account(self, name: str, users: list[Contender], now: float) -> Group:
         weight = self._shares.weight(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 
+from qtide.service.policies.shares import Shares
 from qtide.service.task import Task
 
 Place = tuple[float, float, str]
@@ -41,8 +42,10 @@ class Ordered:
         self._place = place
         self._tasks: list[Task] = []
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+    @property
+    def empty(self) -> bool:
+        """Whether no task waits."""
+        return not self._tasks
 
     def add(self, task: Task) -> None:
         """Let a task wait."""
@@ -55,3 +58,18 @@ class Ordered:
     def order(self, now: float) -> Iterator[Task]:
         """The tasks by their places."""
         yield from self._tasks
+
+
+def fifo(_: Shares) -> Ordered:
+    """Who came first is first."""
+    return Ordered(arrival)
+
+
+def priority(_: Shares) -> Ordered:
+    """The highest priority is first; waiting outweighs it in time."""
+    return Ordered(urgency)
+
+
+def shortest(_: Shares) -> Ordered:
+    """The shortest expected is first; waiting outweighs it in time."""
+    return Ordered(expected)

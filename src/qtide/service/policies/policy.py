@@ -11,9 +11,6 @@ from qtide.service.task import Task
 class Policy(Protocol):
     """The waiting tasks of one device, and which of them is next."""
 
-    def __len__(self) -> int:
-        """How many wait."""
-
     def add(self, task: Task) -> None:
         """Let a task wait."""
 

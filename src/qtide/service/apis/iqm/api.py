@@ -1,6 +1,6 @@
-"""The IQM door: what IQM's own clients and QRMI call, under /api/v1.
+"""The IQM API: what IQM's own clients and QRMI call, under /api/v1.
 
-Programs written for an IQM machine run unchanged: they find this one by `IQM_SERVER_URL`,
+Programs written for an IQM computer run unchanged: they find this one by `IQM_SERVER_URL`,
 `IQM_TOKEN` and `IQM_QUANTUM_COMPUTER`. What each call has to answer was found by running them.
 """
 
@@ -16,11 +16,13 @@ from qtide.errors import QtideError
 from qtide.payloads.encoded import Encoded, decode_answer
 from qtide.payloads.shots import Shots
 from qtide.service.apis.access import Access
-from qtide.service.apis.iqm.circuit_jobs import CircuitRequest, described, ends_within
+from qtide.service.apis.api import Api, Said
+from qtide.service.apis.iqm.circuit_jobs import SOURCE, CircuitRequest, described, ends_within
 from qtide.service.apis.iqm.computers import Computer, Computers
 from qtide.service.apis.iqm.measurements import measurement_counts, measurements
+from qtide.service.intake import Submission
 from qtide.service.refusals import Conflict, NotFound
-from qtide.service.service import Service, Submission
+from qtide.service.service import Service
 from qtide.service.task import Caller, State, Task
 from qtide.version import __version__
 
@@ -35,7 +37,9 @@ SHORT_HOLD = 1.0
 in the one that is to cancel the job: taken at its word, it would cancel what is over.
 """
 
-Id = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The job's id.")]
+Id = Annotated[
+    str, Path(pattern=r"^[0-9a-f-]{4,36}$", description="The job's id, or the beginning of it.")
+]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="Its id or alias.")]
 Set = Annotated[str, Path(pattern=r"^(default|[0-9a-f-]{36})$", description="The id, or default.")]
 Wait = Annotated[bool, Query(alias="wait_until_terminal")]
@@ -61,56 +65,60 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def iqm_door(service: Service, access: Access) -> APIRouter:
-    """The routes."""
-    door = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
+def iqm_api(service: Service, access: Access) -> Api:
+    """The API, with refusals as IQM's clients read them."""
+    router = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
     caller_of = Depends(access.caller)
-    computers = Computers(service.machines.values())
-    _computers(door, computers, caller_of)
-    _calibration_sets(door, computers, caller_of)
-    _submission(door, service, computers, caller_of)
-    _jobs(door, service, caller_of)
-    _artifacts(door, service, caller_of)
-    return door
+    computers = Computers(service)
+    _computers(router, computers, caller_of)
+    _calibration_sets(router, computers, caller_of)
+    _submission(router, service, computers, caller_of)
+    _jobs(router, service, caller_of)
+    _artifacts(router, service, caller_of)
+    return Api("/api", router, _refusal)
 
 
-def _computers(door: APIRouter, computers: Computers, caller_of: Any) -> None:
+def _refusal(said: Said) -> Said:
+    return {"message": said["message"], "error_code": said["error"], "source": SOURCE}
+
+
+def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
     about = {"version": __version__, "software_versions": {"qtide": __version__}}
 
-    @door.get("/about")
+    @router.get("/about")
     async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
         """What this service is."""
         return about
 
-    @door.get("/quantum-computers")
+    @router.get("/quantum-computers")
     async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
         """All devices that take IQM's circuits."""
         return {"quantum_computers": [each.described() for each in await computers.all()]}
 
-    @door.get("/quantum-computers/{computer}")
+    @router.get("/quantum-computers/{computer}")
     async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """One of them, and its health, where QRMI looks for it."""
         found = await computers.find(computer)
         return found.described() | {"status": {"health": found.health()}}
 
-    @door.get("/quantum-computers/{computer}/health")
+    @router.get("/quantum-computers/{computer}/health")
     async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """Whether tasks are begun."""
         return (await computers.find(computer)).health()
 
-    @door.get("/quantum-computers/{computer}/artifacts/about")
+    @router.get("/quantum-computers/{computer}/artifacts/about")
     async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """What runs there."""
         await computers.find(computer)
         return about
 
-    @door.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
+    @router.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
     async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
         """Its qubits and their connections."""
         return [(await computers.find(computer)).static_architecture()]
 
 
-def _calibration_sets(door: APIRouter, computers: Computers, caller_of: Any) -> None:
+def _calibration_sets(router: APIRouter, computers: Computers, caller_of: Any) -> None:
     async def calibrated(computer: Name, calibration: Set) -> Computer:
         found = await computers.find(computer)
         found.check_calibration(calibration)
@@ -118,26 +126,26 @@ def _calibration_sets(door: APIRouter, computers: Computers, caller_of: Any) -> 
 
     chosen = Depends(calibrated)
 
-    @door.get("/calibration-sets/{computer}/{calibration}")
+    @router.get("/calibration-sets/{computer}/{calibration}")
     async def get_calibration(
         caller: Caller = caller_of, found: Computer = chosen
     ) -> dict[str, Any]:
         """The calibration set."""
         return found.calibration_set()
 
-    @door.get("/calibration-sets/{computer}/{calibration}/metrics")
+    @router.get("/calibration-sets/{computer}/{calibration}/metrics")
     async def get_metrics(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
         """How good its gates are."""
         return found.quality_metrics()
 
-    @door.get("/calibration-sets/{computer}/{calibration}/dynamic-quantum-architecture")
+    @router.get("/calibration-sets/{computer}/{calibration}/dynamic-quantum-architecture")
     async def get_dynamic(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
         """Which gate can act where."""
         return found.dynamic_architecture()
 
 
-def _submission(door: APIRouter, service: Service, computers: Computers, caller_of: Any) -> None:
-    @door.post("/jobs/{computer}/circuit", status_code=201, openapi_extra=BODY)
+def _submission(router: APIRouter, service: Service, computers: Computers, caller_of: Any) -> None:
+    @router.post("/jobs/{computer}/circuit", status_code=201, openapi_extra=BODY)
     async def submit(
         computer: Name, request: Request, caller: Caller = caller_of, use_timeslot: bool = False
     ) -> Response:
@@ -153,8 +161,8 @@ def _submission(door: APIRouter, service: Service, computers: Computers, caller_
         return _json(described(service, task), 201)
 
 
-def _jobs(door: APIRouter, service: Service, caller_of: Any) -> None:
-    @door.get("/jobs/{id}")
+def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/jobs/{id}")
     async def get_job(
         id: Id,  # noqa: A002 - the path's word
         caller: Caller = caller_of,
@@ -169,33 +177,33 @@ def _jobs(door: APIRouter, service: Service, caller_of: Any) -> None:
             await service.wait(task, min(SHORT_HOLD, timeout))
         return _json(described(service, task))
 
-    @door.get("/jobs/{id}/payload")
+    @router.get("/jobs/{id}/payload")
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The request again."""
         request = service.request(caller, _task(service, caller, id))
         return Response(request, media_type="application/json")
 
-    @door.post("/jobs/{id}/cancel")
+    @router.post("/jobs/{id}/cancel")
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """End a job; one that is on the device ends when that lets go of it."""
-        _task(service, caller, id)
-        return _json(described(service, await service.cancel(caller, id)))
+        task = _task(service, caller, id)
+        return _json(described(service, await service.cancel(caller, task.id)))
 
-    @door.delete("/jobs/{id}", status_code=204)
+    @router.delete("/jobs/{id}", status_code=204)
     async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
         """End a job and forget it; what it used stays in the accounts."""
-        _task(service, caller, id)
-        await service.forget(caller, id)
+        task = _task(service, caller, id)
+        await service.forget(caller, task.id)
 
 
-def _artifacts(door: APIRouter, service: Service, caller_of: Any) -> None:
-    @door.get("/jobs/{id}/artifacts/measurements")
+def _artifacts(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/jobs/{id}/artifacts/measurements")
     async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """Every single shot."""
         text = measurements(_answers(service, caller, id))
         return Response(text, media_type="application/json")
 
-    @door.get("/jobs/{id}/artifacts/measurement_counts")
+    @router.get("/jobs/{id}/artifacts/measurement_counts")
     async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """How often what was measured."""
         return _json(measurement_counts(_answers(service, caller, id)))
@@ -203,16 +211,17 @@ def _artifacts(door: APIRouter, service: Service, caller_of: Any) -> None:
 
 def _to_submit(computer: Computer, form: CircuitRequest, body: bytes) -> Submission:
     return Submission(
-        device=computer.machine.name,
+        device=computer.device.name,
         payload=Encoded("iqm", body),
         shots=form.shots,
         name=form.name,
         request=body,
+        api="iqm",
     )
 
 
 def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-    """A circuit job of the caller's; tasks that came by other doors have other payloads."""
+    """A circuit job of the caller's; tasks that came by other APIs have other payloads."""
     task = service.task(caller, id)
     if task.format != "iqm":
         raise NotFound(f"the task {id!r} is no job of IQM's circuits; ask for it under /v1/tasks")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from qtide.service.apis.iqm.computers import calibration_set_id, computer_id
 from qtide.service.service import Service
+from qtide.service.standing import Standing
 from qtide.service.task import State, Task
 
 SOURCE = "qtide"
@@ -75,16 +75,16 @@ class CircuitRequest(BaseModel):
 
 def described(service: Service, task: Task) -> dict[str, Any]:
     """A task in the words of IQM's clients."""
-    outlook = service.outlook(task)
+    standing = service.standing(task) if task.state is State.QUEUED else None
     return {
         "id": task.id,
         "type": "circuit",
         "status": STATUS[task.state],
         "qc": {"id": str(computer_id(task.device)), "alias": task.device},
-        "queue_position": outlook.get("position") if task.state is State.QUEUED else None,
+        "queue_position": standing.position if standing else None,
         "compilation": _compilation(service, task),
         "timeline": [_entry(status, at) for status, at in _timeline(task) if at is not None],
-        "messages": _messages(outlook) if task.state is State.QUEUED else [],
+        "messages": _messages(standing, service.now()) if standing else [],
         "errors": _errors(task),
         "artifacts": _artifacts(task),
     }
@@ -92,16 +92,18 @@ def described(service: Service, task: Task) -> dict[str, Any]:
 
 def ends_within(service: Service, task: Task, seconds: float) -> bool:
     """Whether a task should be over soon: then it is worth while to hold an answer for it."""
-    outlook = service.outlook(task)
-    foreseeable = outlook.get("reason") not in UNKNOWN_END
-    return foreseeable and outlook.get("expected_end", 0.0) - time.time() <= seconds
+    standing = service.standing(task)
+    if standing is None:
+        return True
+    foreseeable = standing.reason not in UNKNOWN_END
+    return foreseeable and (standing.end or 0.0) - service.now() <= seconds
 
 
 def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
-    machine = service.machines.get(task.device)
-    if machine is None or task.started is None:
+    device = service.devices.get(task.device)
+    if device is None or task.started is None:
         return None
-    return {"calibration_set_id": str(calibration_set_id(machine))}
+    return {"calibration_set_id": str(calibration_set_id(device))}
 
 
 def _timeline(task: Task) -> Iterator[tuple[str, float | None]]:
@@ -116,12 +118,12 @@ def _entry(status: str, at: float) -> dict[str, Any]:
     return {"source": SOURCE, "status": status, "timestamp": _moment(at)}
 
 
-def _messages(outlook: dict[str, Any]) -> list[dict[str, str]]:
+def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
     """Why a task waits, and until when: nobody should take it for stuck."""
-    reason, start = outlook["reason"], outlook.get("expected_start")
+    reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
     if start is not None and reason not in UNKNOWN_END:
-        said += f"; it should start at {_moment(start)}, in {max(0.0, start - time.time()):.1f} s"
+        said += f"; it should start at {_moment(start)}, in {max(0.0, start - now):.1f} s"
     return [{"source": SOURCE, "message": said}]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterable
-from contextlib import suppress
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +11,7 @@ from uuid import UUID, uuid5
 
 from qtide.service.device.device import ServedDevice
 from qtide.service.refusals import NotFound
+from qtide.service.service import Service
 
 ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
 """The name space of all ids below: the same device has the same ids after every start."""
@@ -28,40 +27,40 @@ def computer_id(device: str) -> UUID:
     return uuid5(ROOT, device)
 
 
-def calibration_set_id(machine: ServedDevice) -> UUID:
+def calibration_set_id(device: ServedDevice) -> UUID:
     """Another one if the device changes."""
-    words = json.dumps(machine.properties, sort_keys=True)
-    return uuid5(computer_id(machine.name), words)
+    words = json.dumps(device.properties, sort_keys=True)
+    return uuid5(computer_id(device.name), words)
 
 
 @dataclass(frozen=True)
 class Computer:
     """One device that takes IQM's circuits."""
 
-    machine: ServedDevice
+    device: ServedDevice
     since: str
     """When the service began to offer it."""
 
     @property
     def id(self) -> UUID:
         """By which clients of some versions name it; others use its alias."""
-        return computer_id(self.machine.name)
+        return computer_id(self.device.name)
 
     def described(self) -> dict[str, Any]:
         """The computer in a list; without a proxy, clients say that pulses are not offered."""
-        name = self.machine.name
+        name = self.device.name
         return {"id": str(self.id), "alias": name, "display_name": name, "proxy_path": None}
 
     def health(self) -> dict[str, Any]:
         """Whether tasks are begun now, or will be after a pause that was planned."""
-        healthy = self.machine.why_waiting() in ("queue", "calibration")
+        healthy = self.device.why_waiting() in ("queue", "calibration")
         return {"healthy": healthy, "updated_at": _moment()}
 
     def static_architecture(self) -> dict[str, Any]:
         """What is on the chip."""
-        properties = self.machine.properties
+        properties = self.device.properties
         return {
-            "dut_label": self.machine.name,
+            "dut_label": self.device.name,
             "qubits": properties["qubits"],
             "computational_resonators": properties.get("resonators", []),
             "connectivity": properties["connections"],
@@ -69,10 +68,10 @@ class Computer:
 
     def dynamic_architecture(self) -> dict[str, Any]:
         """Which gate can act where."""
-        properties = self.machine.properties
+        properties = self.device.properties
         names = [name for name in properties["operations"] if name not in UNCALIBRATED]
         return {
-            "calibration_set_id": str(calibration_set_id(self.machine)),
+            "calibration_set_id": str(calibration_set_id(self.device)),
             "qubits": properties["qubits"],
             "computational_resonators": properties.get("resonators", []),
             "gates": {name: _gate(self._loci(name)) for name in names},
@@ -80,20 +79,20 @@ class Computer:
 
     def calibration_set(self) -> dict[str, Any]:
         """What it is calibrated by: an emulated device needs nothing."""
-        name = calibration_set_id(self.machine)
+        name = calibration_set_id(self.device)
         return self._observations("calibration-set", name)
 
     def quality_metrics(self) -> dict[str, Any]:
         """How good its gates were found to be: nobody measured an emulated device."""
-        described = calibration_set_id(self.machine)
+        described = calibration_set_id(self.device)
         set_ = self._observations("quality-metric-set", uuid5(described, "metrics"))
         return set_ | {"describes_id": str(described)}
 
     def check_calibration(self, name: str) -> None:
         """Refuse a calibration set that the computer has not."""
-        if name not in ("default", str(calibration_set_id(self.machine))):
+        if name not in ("default", str(calibration_set_id(self.device))):
             raise NotFound(
-                f"{self.machine.name} has no calibration set {name!r}; use its default one"
+                f"{self.device.name} has no calibration set {name!r}; use its default one"
             )
 
     def _observations(self, kind: str, name: UUID) -> dict[str, Any]:
@@ -101,7 +100,7 @@ class Computer:
             "observation_set_type": kind,
             "observation_set_id": str(name),
             "describes_id": None,
-            "dut_label": self.machine.name,
+            "dut_label": self.device.name,
             "created_timestamp": self.since,
             "end_timestamp": self.since,
             "invalid": False,
@@ -109,7 +108,7 @@ class Computer:
         }
 
     def _loci(self, gate: str) -> list[list[str]]:
-        properties = self.machine.properties
+        properties = self.device.properties
         loci = properties.get("loci", {}).get(gate)
         if loci is None:
             pairs = properties["connections"]
@@ -119,32 +118,29 @@ class Computer:
 
 
 class Computers:
-    """All devices behind this door."""
+    """All devices that this API shows."""
 
-    def __init__(self, machines: Iterable[ServedDevice]) -> None:
-        self._machines = [each for each in machines if "iqm" in each.setup.doors]
+    def __init__(self, service: Service) -> None:
+        self._devices = service.offered("iqm")
         self._since = _moment()
 
     async def all(self) -> list[Computer]:
         """The computers; what a device takes is known when it has started."""
-        return await self._of(self._machines)
+        return await self._of(self._devices)
 
     async def find(self, name: str) -> Computer:
         """The computer of an alias or an id."""
-        named = [
-            each for each in self._machines if name in (each.name, str(computer_id(each.name)))
-        ]
+        named = [each for each in self._devices if name in (each.name, str(computer_id(each.name)))]
         for computer in await self._of(named):
             return computer
-        known = ", ".join(each.machine.name for each in await self.all()) or "none"
+        known = ", ".join(each.device.name for each in await self.all()) or "none"
         raise NotFound(f"there is no quantum computer {name!r}; there are: {known}")
 
-    async def _of(self, machines: list[ServedDevice]) -> list[Computer]:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(START_LIMIT):
-                for machine in machines:
-                    await machine.ready.wait()
-        fitting = (each for each in machines if "iqm" in each.properties.get("formats", ()))
+    async def _of(self, devices: list[ServedDevice]) -> list[Computer]:
+        end = time.monotonic() + START_LIMIT
+        for device in devices:
+            await device.tried(max(0.0, end - time.monotonic()))
+        fitting = (each for each in devices if "iqm" in each.properties.get("formats", ()))
         return [Computer(each, self._since) for each in fitting]
 
 

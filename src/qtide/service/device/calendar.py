@@ -1,0 +1,44 @@
+"""When a device takes no task: calibrations that are planned, rests after its own faults."""
+
+from __future__ import annotations
+
+from qtide.service.configuration import Calibration
+
+LONGEST_REST = 30.0
+"""Seconds that a device rests after a fault at most; it begins with one, and doubles."""
+
+
+class Calendar:
+    """Answers for any moment; only faults change it."""
+
+    def __init__(self, plan: Calibration | None, since: float) -> None:
+        self._plan = plan
+        self._since = since
+        self._faults = 0
+        self._rests_until = 0.0
+
+    def fault(self, now: float) -> float:
+        """The device failed: how long it rests now, longer each time."""
+        self._faults += 1
+        rest = min(2.0 ** (self._faults - 1), LONGEST_REST)
+        self._rests_until = now + rest
+        return rest
+
+    def sound(self) -> None:
+        """The device worked: earlier faults do not count any more."""
+        self._faults = 0
+
+    def resting(self, at: float) -> bool:
+        """Whether it rests after a fault."""
+        return at < self._rests_until
+
+    def calibration(self, at: float) -> float:
+        """How long a calibration still lasts at a moment; the first one ends the first period."""
+        if self._plan is None:
+            return 0.0
+        left = self._plan.every - (at - self._since) % self._plan.every
+        return left if left <= self._plan.lasts else 0.0
+
+    def pause(self, at: float) -> float:
+        """How long, from a moment on, nothing is begun."""
+        return max(0.0, self._rests_until - at, self.calibration(at))

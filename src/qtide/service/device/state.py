@@ -1,0 +1,51 @@
+"""The state of a device: whether tasks are begun on it, and if not, why."""
+
+from __future__ import annotations
+
+from qtide.service.device.calendar import Calendar
+
+STATES = ("offline", "idle", "busy", "error", "maintenance", "calibration")
+
+
+class DeviceState:
+    """What the worker, the calendar and the operators have to say."""
+
+    def __init__(self, calendar: Calendar) -> None:
+        self.calendar = calendar
+        self.present = False
+        """Whether there is a worker."""
+        self.trouble: str | None = None
+        """Why there is no worker, or why the device rests."""
+        self.drained: str | None = None
+        """Why no new task is begun, if an operator wants it so."""
+        self.closing = False
+
+    def name(self, now: float, *, busy: bool) -> str:
+        """One of STATES."""
+        if self._down(now):
+            return "error" if self.trouble else "offline"
+        if busy:
+            return "busy"
+        if self.drained is not None:
+            return "maintenance"
+        return "calibration" if self.calendar.calibration(now) else "idle"
+
+    def why_waiting(self, now: float) -> str:
+        """The reason that a task of the device's queue waits."""
+        if self._down(now):
+            return "down"
+        if self.drained is not None:
+            return "maintenance"
+        return "calibration" if self.calendar.calibration(now) else "queue"
+
+    @property
+    def held_back(self) -> bool:
+        """Whether nothing is begun until somebody says so."""
+        return self.closing or self.drained is not None
+
+    def open(self, now: float) -> bool:
+        """Whether tasks may be begun."""
+        return self.present and not self.held_back and self.calendar.pause(now) == 0
+
+    def _down(self, now: float) -> bool:
+        return not self.present or self.calendar.resting(now)

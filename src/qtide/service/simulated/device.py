@@ -1,0 +1,177 @@
+"""A device in virtual time: occupied for as long as was expected, and able to fail in every way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from qtide.devices.process import WorkerLost
+from qtide.payloads.encoded import Encoded, decode, encode_answer
+from qtide.service.configuration import DeviceSetup
+from qtide.system.frames import Header
+from qtide.world import World
+from qtide.world.signal import Signal
+
+START_S = 1.0
+"""Seconds that a worker takes to be ready."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a task on the device, and after which share of its time."""
+
+    kind: Literal["answer", "error", "fault", "death", "hang"] = "answer"
+    share: float = 1.0
+
+
+@dataclass
+class Occupation:
+    """From when to when a task was on the device."""
+
+    ticket: str
+    began: float
+    ended: float | None = None
+    said: str | None = None
+    """What its worker said in the end; None if that died or was ended."""
+
+
+class SimulatedDevice:
+    """Starts workers that stand for it, and notes by whom it was occupied."""
+
+    def __init__(
+        self,
+        world: World,
+        fate: Callable[[Header], Fate] = lambda _: Fate(),
+        start_s: float = START_S,
+    ) -> None:
+        self.world = world
+        self.fate = fate
+        self.occupations: list[Occupation] = []
+        self.worker: SimulatedWorker | None = None
+        """The last one that was started."""
+        self.broken = False
+        """Whether no worker starts."""
+        self._start_s = start_s
+
+    async def start(self, name: str, setup: DeviceSetup) -> SimulatedWorker:
+        """A worker, once it is ready."""
+        await self.world.sleep(self._start_s)
+        if self.broken:
+            raise WorkerLost(f"{name} is broken")
+        self.worker = self.new_worker()
+        return self.worker
+
+    def new_worker(self) -> SimulatedWorker:
+        """What is started."""
+        return SimulatedWorker(self)
+
+    def occupy(self, ticket: str) -> Occupation:
+        """A task is begun."""
+        self.occupations.append(Occupation(ticket, self.world.now()))
+        return self.occupations[-1]
+
+
+class SimulatedWorker:
+    """Runs what it is sent, one after the other."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self.properties: dict[str, Any] = {"formats": ["burst"]}
+        self._device = device
+        self._world = device.world
+        self._orders: deque[tuple[Header, bytes]] = deque()
+        self._outgoing: deque[tuple[Header, bytes]] = deque()
+        self._cancelled: set[str] = set()
+        self._told = Signal(device.world)
+        self._spoke = Signal(device.world)
+        self._occupation: Occupation | None = None
+        self._dead = False
+        device.world.start(self._run())
+
+    def send(self, header: Header, body: bytes = b"") -> None:
+        """Give it something to do."""
+        if "cancel" in header:
+            self._cancelled.add(header["cancel"])
+        else:
+            self._orders.append((header, body))
+        self._told.set()
+
+    async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
+        """What it says; what was said before its end is heard after it as well."""
+        while True:
+            while self._outgoing:
+                yield self._outgoing.popleft()
+            if self._dead:
+                return
+            self._spoke.clear()
+            await self._spoke.wait()
+
+    async def end(self) -> None:
+        """End it, whatever it is doing."""
+        self.die()
+
+    def die(self) -> None:
+        """Say nothing more."""
+        self._dead = True
+        self._spoke.set()
+        self._told.set()
+        if self._occupation is not None:
+            self._occupation.ended, self._occupation = self._world.now(), None
+
+    def say(self, header: Header, body: bytes = b"") -> None:
+        """Let whoever listens know."""
+        if not self._dead:
+            self._outgoing.append((header, body))
+            self._spoke.set()
+
+    async def perform(self, header: Header, body: bytes) -> None:
+        """One task, from its begin to its answer."""
+        ticket = header["ticket"]
+        if ticket in self._cancelled:
+            self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
+            return
+        fate = self._device.fate(header)
+        began = self._world.now()
+        occupation = self._occupation = self._device.occupy(ticket)
+        self.say({"began": ticket, "at": began})
+        await self._let_pass(ticket, fate, header["seconds"])
+        if fate.kind == "death":
+            self.die()
+        if self._dead:
+            return
+        said, answer = self._answer(ticket, fate, body)
+        occupation.ended, occupation.said, self._occupation = (
+            self._world.now(),
+            next(iter(said)),
+            None,
+        )
+        self.say({"ticket": ticket, "seconds": self._world.now() - began} | said, answer)
+
+    async def _run(self) -> None:
+        while not self._dead:
+            if self._orders:
+                await self.perform(*self._orders.popleft())
+            else:
+                self._told.clear()
+                await self._told.wait()
+
+    async def _let_pass(self, ticket: str, fate: Fate, seconds: float) -> None:
+        """Wait for the end of the task's time, or of its share; a hang hears of nothing."""
+        end = self._world.now() + seconds * fate.share
+        while not self._dead:
+            left = None if fate.kind == "hang" else end - self._world.now()
+            if left is not None and (left <= 0 or ticket in self._cancelled):
+                return
+            self._told.clear()
+            await self._told.wait(left)
+
+    def _answer(self, ticket: str, fate: Fate, body: bytes) -> tuple[Header, bytes]:
+        if ticket in self._cancelled:
+            return {"cancelled": True}, b""
+        if fate.kind == "fault":
+            return {"fault": "the device was away"}, b""
+        if fate.kind == "error":
+            return {"error": "the device could not do it"}, b""
+        packed = encode_answer(decode(Encoded("burst", body), trusted=True).answer)
+        return {"format": packed.format}, packed.data

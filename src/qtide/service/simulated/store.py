@@ -1,0 +1,97 @@
+"""A store in memory whose commits take virtual time: the same rows, the same order, no disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import CancelledError
+from typing import Any
+
+from qtide.service.store import (
+    Action,
+    Outcome,
+    Result,
+    Store,
+    StoreFailed,
+    commit,
+    in_memory,
+    tell,
+)
+from qtide.world import Future, World
+
+Write = tuple[Action[Any], Future[Any]]
+
+COMMIT_S = 0.0004
+"""Seconds that a commit takes, as on a disk of today."""
+
+
+class SimulatedStore(Store):
+    """Writes share commits, in the order in which they came, as in a file."""
+
+    def __init__(
+        self,
+        world: World,
+        commit_s: float = COMMIT_S,
+        connection: sqlite3.Connection | None = None,
+    ) -> None:
+        self._world = world
+        self._commit_s = commit_s
+        self._connection = connection or in_memory()
+        self.broken = False
+        """Whether nothing can be written, as on a disk that is full."""
+        self._pending: list[Write] = []
+        self._committing = False
+        self._cut_off = False
+
+    def reopened(self) -> SimulatedStore:
+        """As after a power cut: what is committed is there; who waits for a write is gone."""
+        self._cut_off = True
+        _cancel(self._pending)
+        return SimulatedStore(self._world, self._commit_s, self._connection)
+
+    async def write(self, action: Action[Result]) -> Result:
+        """Return what `action` returned, once it is committed."""
+        if self._cut_off:
+            raise CancelledError
+        answer: Future[Result] = self._world.future()
+        self._pending.append((action, answer))
+        if not self._committing:
+            self._committing = True
+            self._world.start(self._commit())
+        return await answer
+
+    def read(self, action: Action[Result]) -> Result:
+        """Look something up."""
+        return action(self._connection)
+
+    def close(self) -> None:
+        """Keep the rows for whoever opens them next."""
+        if self._pending and not self._cut_off:
+            writes, self._pending = self._pending, []
+            outcomes = self._outcomes(writes)
+            tell((answer for _, answer in writes), outcomes)
+
+    async def _commit(self) -> None:
+        """The moment itself lies in the middle: a cut may come before it, or before the news."""
+        while self._pending and not self._cut_off:
+            writes, self._pending = self._pending, []
+            await self._world.sleep(self._commit_s / 2)
+            if self._cut_off:
+                _cancel(writes)
+                return
+            outcomes = self._outcomes(writes)
+            await self._world.sleep(self._commit_s / 2)
+            if self._cut_off:
+                _cancel(writes)
+            else:
+                tell((answer for _, answer in writes), outcomes)
+        self._committing = False
+
+    def _outcomes(self, writes: list[Write]) -> list[Outcome]:
+        if self.broken:
+            return [(None, StoreFailed("the store is full")) for _ in writes]
+        return commit(self._connection, (action for action, _ in writes))
+
+
+def _cancel(writes: list[Write]) -> None:
+    for _, answer in writes:
+        answer.cancel()

@@ -1,0 +1,227 @@
+"""A whole service in virtual time, with whatever may happen to it, and what must hold then."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from qtide.errors import QtideError
+from qtide.payloads.encoded import Encoded, decode_answer, encode
+from qtide.payloads.payload import Burst
+from qtide.service.configuration import DAY, Configuration
+from qtide.service.intake import Submission
+from qtide.service.policies import Owner
+from qtide.service.service import Service
+from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, SimulatedWorker
+from qtide.service.simulated.store import SimulatedStore
+from qtide.service.task import Caller, Task
+from qtide.system.frames import Header
+from qtide.world.virtual import VirtualWorld
+
+OPERATOR = Caller("operator", operator=True)
+WATCHED = """
+CREATE TABLE endings (id TEXT);
+CREATE TRIGGER ended AFTER UPDATE ON tasks WHEN new.ended IS NOT old.ended
+BEGIN INSERT INTO endings VALUES (new.id); END;
+"""
+
+
+class StaleWorker(SimulatedWorker):
+    """Answers every earlier attempt once more, wrongly, before it begins with a new one."""
+
+    async def perform(self, header: Header, body: bytes) -> None:
+        task, _, attempt = header["ticket"].partition(":")
+        for earlier in range(1, int(attempt)):
+            words = {"ticket": f"{task}:{earlier}", "format": "value", "seconds": 99.0}
+            self.say(words, b'"of an earlier attempt"')
+        await super().perform(header, body)
+
+
+class WatchedDevice(SimulatedDevice):
+    """Looks into the store whenever a task is begun."""
+
+    store: SimulatedStore
+
+    def new_worker(self) -> SimulatedWorker:
+        return StaleWorker(self)
+
+    def occupy(self, ticket: str) -> Occupation:
+        task, _, attempt = ticket.partition(":")
+        words = "SELECT state, attempts FROM tasks WHERE id = ?"
+        row = self.store.read(lambda db: db.execute(words, (task,)).fetchone())
+        assert tuple(row) == ("running", int(attempt)), "begun before that was on disk"
+        return super().occupy(ticket)
+
+
+@dataclass
+class Site:
+    """A service, its store and its device; the service may die, the others stay."""
+
+    world: VirtualWorld
+    setup: dict[str, Any]
+    fates: list[Fate] = field(default_factory=lambda: [Fate()])
+    commit_s: float = 0.0004
+    quotas: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = SimulatedStore(self.world, self.commit_s)
+        self.store.read(lambda db: db.executescript(WATCHED))
+        self.device = WatchedDevice(self.world, self._fate)
+        self.device.store = self.store
+        self.accepted: list[Task] = []
+        self.heard: list[Task] = []
+        self._chance = random.Random(self.seed)
+        self._begun = 0
+        self._number = 0
+
+    def _fate(self, _: Header) -> Fate:
+        self._begun += 1
+        return self.fates[(self._begun - 1) % len(self.fates)]
+
+    async def open(self) -> None:
+        """Start a service on the store as it is."""
+        configuration = Configuration.model_validate(
+            {
+                "devices": {"dev": {"kind": "burst"} | self.setup},
+                "quotas": self.quotas,
+                "fair": {"half_life": 1e12},  # so that what was used can be added up
+            }
+        )
+        self.service = Service(
+            configuration, self.world, self.store, self.device.start, self._chance
+        )
+        await self.service.open()
+
+    async def kill(self) -> None:
+        """Let the service die at once, with its workers, and start another."""
+        self.store = self.device.store = self.store.reopened()
+        for errand in list(self.service._errands._running):
+            errand.cancel()  # its last writes go nowhere
+        if self.device.worker is not None:
+            self.device.worker.die()
+        await self.world.sleep(0.0)
+        await self.open()
+
+    async def restart(self) -> None:
+        """Stop the service as systemd would, and start another."""
+        self.service.let_go()
+        await self.service.close()
+        self.store = self.device.store = self.store.reopened()
+        await self.open()
+
+    async def submit(self, caller: Caller, seconds: float, **more: Any) -> None:
+        """Hand in a burst with an answer of its own, and wait for it."""
+        service = self.service
+        self._number += 1
+        payload = encode(Burst(seconds, self._number))
+        submission = Submission("dev", payload, name=str(self._number), **more)
+        try:
+            task = await service.submit(caller, submission)
+        except QtideError:
+            return
+        self.accepted.append(task)
+        assert self.row(task.id) is not None, "accepted before it was on disk"
+        await service.wait(task, 1e9)
+        if task.over:
+            assert self.row(task.id)["state"] == task.state, "told before it was on disk"
+            self.heard.append(task)
+
+    async def cancel(self, number: int) -> None:
+        """End some task of those that were accepted."""
+        if self.accepted:
+            task = self.accepted[number % len(self.accepted)]
+            await self.service.cancel(task.caller, task.id)
+
+    def look(self) -> None:
+        """Whoever asks at the same moment is told the same story."""
+        rows = [task for task in self.tasks() if not task.over]
+        standings = [self.service.standing(task) for task in rows]
+        outlooks = sorted(each.outlook for each in standings if each and each.outlook)
+        assert [each.position for each in outlooks] == list(range(len(outlooks)))
+        starts = [each.start for each in outlooks]
+        assert starts == sorted(starts)
+        assert all(each.start <= each.end for each in outlooks)
+
+    def tasks(self) -> list[Task]:
+        return [task for _, task in self.service.tasks(OPERATOR, limit=10_000, everybody=True)]
+
+    async def settle(self) -> None:
+        """Wait until every task is over."""
+        self.device.broken = self.store.broken = False
+        await self.service.resume(OPERATOR, "dev")
+        live = "SELECT count(*) FROM tasks WHERE ended IS NULL"
+        while self.store.read(lambda db: db.execute(live).fetchone()[0]):
+            await self.world.sleep(10.0)
+        await self.world.sleep(10.0)
+        await self.service.close()
+
+    def row(self, id: str) -> Any:  # noqa: A002 - the column's name
+        words = "SELECT * FROM tasks WHERE id = ?"
+        return self.store.read(lambda db: db.execute(words, (id,)).fetchone())
+
+    def rows(self, words: str = "SELECT * FROM tasks") -> list[Any]:
+        rows: list[Any] = self.store.read(lambda db: db.execute(words).fetchall())
+        return rows
+
+    def check(self) -> None:
+        """What must always hold, once everything is over."""
+        rows = self.rows()
+        known = {row["id"] for row in rows}
+        assert {task.id for task in self.accepted} <= known, "an accepted task was lost"
+        assert {row["state"] for row in rows} <= {"done", "failed", "cancelled"}
+        endings = Counter(row["id"] for row in self.rows("SELECT id FROM endings"))
+        assert set(endings.values()) <= {1}, "a task ended twice"
+        assert _one_after_the_other(self.device.occupations), "two tasks were on the device at once"
+        for row in rows:
+            self._check_row(row)
+        self._check_accounts(rows)
+
+    def _check_row(self, row: Any) -> None:
+        attempts = [
+            each for each in self.device.occupations if each.ticket.startswith(f"{row['id']}:")
+        ]
+        retries = self.setup.get("retries", 2)
+        assert len(attempts) <= retries + 1, "a task ran too often"
+        if row["state"] == "done":
+            answer = decode_answer(Encoded(row["answer_format"], row["answer"]))
+            assert str(answer) == row["name"], "an answer of another attempt or task"
+        said = attempts[-1].said if attempts else None
+        last = f"{row['id']}:{row['attempts']}"
+        if row["used"]:
+            assert attempts[-1].ended is not None
+            assert attempts[-1].ticket == last
+            spent = attempts[-1].ended - attempts[-1].began
+            assert abs(row["used"] - spent) < 1e-6, "charged for another time than it took"
+        elif said in ("format", "error") and row["state"] in ("done", "failed"):
+            assert attempts[-1].ended == attempts[-1].began, "it was charged nothing"
+
+    def _check_accounts(self, rows: list[Any]) -> None:
+        service = self.service
+        assert not service._backlog._tasks
+        assert not service._backlog._over_quota
+        assert not any(service._meter._tasks.values()), "somebody still counts as having a task"
+        assert not service._meter._held
+        dispatcher = service.devices["dev"].dispatcher
+        assert not dispatcher._queue.waiting and not dispatcher._queue.handed
+        assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._errands
+        now, users, owners = self.world.now(), Counter[str](), Counter[Owner]()
+        for row in rows:
+            users[row["user"]] += row["used"]
+            owners[Owner.of(Caller(row["user"], row["account"]))] += row["used"]
+        for owner, seconds in owners.items():
+            assert abs(service._shares.used(owner, now) - seconds) < 1e-3
+        for user, seconds in users.items():
+            assert now > DAY or abs(service._meter._seconds["user", user] - seconds) < 1e-6
+
+
+def _one_after_the_other(occupations: Iterable[Occupation]) -> bool:
+    free = 0.0
+    for each in occupations:
+        if each.began < free or each.ended is None:
+            return False
+        free = each.ended
+    return True

@@ -1,0 +1,283 @@
+"""The whole service in virtual time: what holds whatever comes, whoever dies, in whatever order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qtide.service.configuration import Configuration
+from qtide.service.policies import POLICIES
+from qtide.service.service import Service
+from qtide.service.simulated.device import Fate
+from qtide.service.standing import Standing
+from qtide.service.store import StoreFailed
+from qtide.service.task import Caller
+from qtide.world.virtual import VirtualWorld
+from tests.service.simulation import OPERATOR, Site
+
+LONGEST = 4e5
+"""Virtual seconds in which everything has to be over."""
+
+callers = st.builds(
+    Caller, st.sampled_from(("ada", "bob", "cyd")), st.sampled_from(("", "physics", "maths"))
+)
+seconds = st.sampled_from((0.0, 0.001, 0.02, 1.0, 7.0, 30.0))
+fates = st.builds(
+    Fate,
+    st.sampled_from(("answer",) * 6 + ("error", "fault", "death", "hang")),
+    st.sampled_from((0.0, 0.5, 1.0, 1.0, 3.0)),
+)
+setups = st.fixed_dictionaries(
+    {
+        "policy": st.sampled_from(POLICIES.names()),
+        "retries": st.integers(0, 3),
+        "limit": st.sampled_from((5.0, 60.0)),
+        "calibration": st.sampled_from((None, None, {"every": 50.0, "lasts": 10.0})),
+    }
+)
+Step = Callable[[Site], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Act:
+    """A step with its arguments, which a failing test shows."""
+
+    name: str
+    words: tuple[Any, ...]
+    more: dict[str, Any]
+
+    def __call__(self, site: Site) -> Coroutine[Any, Any, None]:
+        done: Coroutine[Any, Any, None] = getattr(site, self.name)(*self.words, **self.more)
+        return done
+
+
+def submits(caller: Caller, seconds: float, **more: Any) -> Step:
+    return Act("submit", (caller, seconds), more)
+
+
+def cancels(number: int) -> Step:
+    return Act("cancel", (number,), {})
+
+
+async def looks(site: Site) -> None:
+    site.look()
+
+
+async def kills_the_worker(site: Site) -> None:
+    if site.device.worker is not None:
+        site.device.worker.die()
+
+
+async def breaks_the_device(site: Site) -> None:
+    site.device.broken = not site.device.broken
+    await kills_the_worker(site)
+
+
+async def fills_the_disk(site: Site) -> None:
+    site.store.broken = not site.store.broken
+
+
+async def drains(site: Site) -> None:
+    with suppress(StoreFailed):
+        await site.service.drain(OPERATOR, "dev", "cooling", licences=False)
+
+
+async def resumes(site: Site) -> None:
+    with suppress(StoreFailed):
+        await site.service.resume(OPERATOR, "dev")
+
+
+submissions = st.builds(
+    submits,
+    callers,
+    seconds,
+    priority=st.integers(-2, 2),
+    max_wait=st.sampled_from((None, None, None, 0.0, 10.0, 1e3)),
+    key=st.sampled_from((None, None, "one", "other")),
+)
+harmless = submissions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
+harmful = st.sampled_from(
+    (kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, Site.kill, Site.restart)
+)
+delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
+
+
+@pytest.fixture(autouse=True)
+def no_errand_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.ERROR)
+    yield
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
+    """Let everything happen in its time, wait until all is over, and look at what is left."""
+
+    async def main() -> None:
+        await site.open()
+        for delay, step in steps:
+            await site.world.sleep(delay)
+            begun = site.world.start(step(site))
+            if step in (Site.kill, Site.restart):
+                await begun  # there is one service at a time
+            watched.append(begun)
+        await site.world.sleep(1e-6)  # so that the last step has begun
+        await site.settle()
+
+    watched: list[Any] = []
+    site.world.run(main(), until=LONGEST)
+    for each in watched:
+        if each.done() and not each.cancelled():
+            each.result()
+    site.check()
+    return site
+
+
+@settings(max_examples=5 * settings().max_examples)  # each takes some milliseconds
+@given(
+    st.integers(0, 2**32),
+    setups,
+    st.lists(fates, min_size=1, max_size=8),
+    st.sampled_from((0.0, 0.0004, 0.5)),
+    st.lists(st.tuples(delays, harmless | harmless | harmful), max_size=40),
+)
+def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_took(
+    seed: int,
+    setup: dict[str, Any],
+    fates: list[Fate],
+    commit_s: float,
+    steps: list[tuple[float, Step]],
+) -> None:
+    play(Site(VirtualWorld(seed), setup, fates, commit_s, seed=seed), steps)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(POLICIES.names()),
+    st.lists(st.tuples(delays, harmless), min_size=1, max_size=40),
+)
+def test_without_faults_every_task_is_answered_and_everybody_hears_of_it(
+    seed: int, policy: str, steps: list[tuple[float, Step]]
+) -> None:
+    site = play(Site(VirtualWorld(seed), {"policy": policy}, seed=seed), steps)
+    assert {row["state"] for row in site.rows()} <= {"done", "cancelled"}
+    assert len(site.heard) == len(site.accepted)
+    assert {row["attempts"] for row in site.rows()} <= {0, 1}
+
+
+@given(
+    st.sampled_from([name for name in POLICIES.names() if name != "fair"]),
+    st.lists(st.tuples(callers, seconds, st.integers(-2, 2)), min_size=1, max_size=20),
+)
+def test_on_a_device_that_is_up_the_outlook_comes_true(
+    policy: str, tasks: list[tuple[Caller, float, int]]
+) -> None:
+    site = Site(VirtualWorld(), {"policy": policy})
+    expected: dict[str, float] = {}
+
+    async def main() -> None:
+        await site.open()
+        await drains(site)
+        for caller, length, priority in tasks:
+            site.world.start(site.submit(caller, length, priority=priority))
+        await site.world.sleep(5.0)
+        await resumes(site)
+        begin = site.world.now()
+        for task in site.tasks():
+            standing = site.service.standing(task)
+            assert standing is not None and standing.start is not None
+            expected[task.id] = standing.start - begin
+        await site.settle()
+        for row in site.rows():
+            # a commit for each hand-over, and a begin that is heard in the same moment
+            late = row["started"] - begin - expected[row["id"]]
+            assert -1e-6 <= late <= 0.001 * (len(tasks) + 1)
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+
+
+def test_a_daily_quota_lets_tasks_go_on_the_next_day() -> None:
+    quotas = {"user": {"qpu_seconds": 10.0}}
+    site = Site(VirtualWorld(), {}, quotas=quotas)
+    steps: list[tuple[float, Step]] = [(0.0, submits(Caller("ada"), 6.0)) for _ in range(3)]
+    play(site, steps)
+    days = sorted(int(row["started"] // 86_400) for row in site.rows())
+    assert days == [0, 1, 2]
+
+
+def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
+    site = Site(VirtualWorld(), {}, commit_s=0.5)
+    steps: list[tuple[float, Step]] = [
+        (0.0, submits(Caller("ada"), 30.0)),
+        (10.0, kills_the_worker),
+        (0.1, cancels(0)),
+    ]
+    play(site, steps)
+    assert [(row["state"], row["attempts"]) for row in site.rows()] == [("cancelled", 1)]
+
+
+def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> None:
+    steps: list[tuple[float, Step]] = [
+        (0.0, submits(Caller("ada"), 5.0)),
+        (0.5, submits(Caller("ada"), 5.0)),
+        (3.0, fills_the_disk),
+        (3.0, kills_the_worker),
+        (0.0, cancels(1)),
+        (2.0, fills_the_disk),
+    ]
+    site = play(Site(VirtualWorld(), {"policy": "fifo"}), steps)
+    assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
+
+
+def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -> None:
+    site = Site(VirtualWorld(), {"policy": "fifo"})
+
+    async def main() -> None:
+        await site.open()
+        for seconds in (4.0, 1.0):
+            site.world.start(site.submit(Caller("ada"), seconds))
+        await site.world.sleep(2.0)
+        await site.service.close()
+        rows = [(row["state"], row["attempts"]) for row in site.rows()]
+        assert sorted(rows) == [("done", 1), ("queued", 0)]
+        await site.restart()
+        await site.settle()
+
+    site.world.run(main(), until=LONGEST)
+    site.check()
+
+
+def test_a_task_of_a_device_that_is_gone_can_be_seen_and_cancelled() -> None:
+    site, ada = Site(VirtualWorld(), {}), Caller("ada")
+
+    async def main() -> None:
+        await site.open()
+        await drains(site)
+        site.world.start(site.submit(ada, 1.0))
+        await site.world.sleep(1.0)
+        await site.service.close()
+        others = Configuration.model_validate({"devices": {"other": {"kind": "burst"}}})
+        later = Service(others, site.world, site.store.reopened(), site.device.start)
+        await later.open()
+        ((_, task),) = later.tasks(ada)
+        assert later.standing(task) == Standing("down")
+        assert (await later.cancel(ada, task.id)).state == "cancelled"
+        await later.close()
+
+    site.world.run(main(), until=LONGEST)
+    assert [row["state"] for row in site.rows()] == ["cancelled"]
+
+
+def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
+    site = play(
+        Site(VirtualWorld(), {"limit": 60.0}, [Fate("hang")]), [(0.0, submits(Caller("ada"), 1.0))]
+    )
+    (row,) = site.rows()
+    assert (row["state"], row["used"], row["attempts"]) == ("failed", 60.0, 1)
