@@ -108,7 +108,7 @@ def test_what_the_device_refuses_is_said(client: Client) -> None:
         backend.run(bell())
     with pytest.raises(UsageError, match="has no option 'shotz'; it has shots, seed_simulator"):
         backend.run(transpile(bell(), backend), shotz=3)
-    with pytest.raises(UsageError, match="'annealer' takes no circuits of Qiskit's"):
+    with pytest.raises(UsageError, match="'annealer' takes no Qiskit circuits"):
         Backend(client, "annealer")
 
 
