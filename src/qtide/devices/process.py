@@ -14,11 +14,11 @@ from qtide.errors import QtideError
 from qtide.system.frames import SIZES, Header, decode, frame
 
 START_LIMIT = 60.0
-"""Seconds within which a worker has to be ready: packages of vendors are slow to import."""
+"""Seconds within which a worker has to be ready: vendors' packages are slow to import."""
 
 
 class WorkerLost(QtideError):  # noqa: N818 - what happened
-    """The process of a device has ended, or did not start."""
+    """The process of a device ended, or did not start."""
 
 
 class Process:
@@ -47,13 +47,13 @@ class Process:
         return process
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Give it something to do; whoever listens hears of its end as well."""
+        """Send it an order; the reader of its answers notices if it has ended."""
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(frame(header, body))
 
     async def replies(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """What it answers, until it ends."""
+        """Its answers, until it ends."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 yield await self._message()
@@ -69,7 +69,7 @@ class Process:
         try:
             header, _ = await self._message()
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise WorkerLost("the device's process ended while it started; see its log") from None
+            raise WorkerLost("the device's process ended during its start; see its log") from None
         if "failed" in header:
             raise WorkerLost(f"the device did not start: {header['failed']}")
         self.properties = header["ready"]
