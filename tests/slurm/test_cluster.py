@@ -131,7 +131,7 @@ def test_waiting_has_a_limit_and_a_reason(stage: Stage) -> None:
         await cluster.request(stage.job("second"), 1)
 
     with pytest.raises(
-        QueuedTooLong, match=r"second stood in Slurm's queue for 1\.5 s \(Resources\)"
+        QueuedTooLong, match=r"second waited in Slurm's queue for 1\.5 s \(Resources\)"
     ):
         stage.play(scene, Options(queue_limit=1.5))
 
@@ -154,7 +154,7 @@ def test_what_slurm_refuses_is_told_in_its_words(stage: Stage) -> None:
 
 
 def test_a_cluster_whose_configuration_is_gone_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(SlurmFailed, match=r"SLURM_CONF names .*, which is not there"):
+    with pytest.raises(SlurmFailed, match=r"SLURM_CONF names .*, which does not exist"):
         Stage(tmp_path / "slurm.conf", tmp_path).play(lambda cluster: cluster.close())
 
 

@@ -205,5 +205,5 @@ def test_waiting_for_a_lease_has_a_limit(stage: Stage) -> None:
         for _ in range(3):
             await qpu.lease(stage.job())
 
-    with pytest.raises(QueuedTooLong, match=r"job stood in Slurm's queue for 1\.2 s"):
+    with pytest.raises(QueuedTooLong, match=r"job waited in Slurm's queue for 1\.2 s"):
         stage.play(scene, Options(qpu_by="gres", queue_limit=1.2))
