@@ -76,7 +76,7 @@ def test_damage_before_the_end_is_named(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     first = Journal(tmp_path / "journal", "p")
-    with pytest.raises(QtideError, match="another driver is at work"):
+    with pytest.raises(QtideError, match="another driver is working"):
         Journal(tmp_path / "journal", "p")
     first.close()
     Journal(tmp_path / "journal", "p").close()
