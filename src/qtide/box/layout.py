@@ -49,7 +49,7 @@ class Layout:
         self.database_socket = self.database / "socket"
 
     def check(self) -> None:
-        """Refuse a folder that daemons cannot live in, or that holds something else."""
+        """Refuse a folder that the daemons cannot use, or that holds something else."""
         if not re.fullmatch(r"[\w./@+~-]+", str(self.folder)):
             raise UsageError(
                 f"{self.folder} cannot be a box's folder: Slurm's files take letters, digits "

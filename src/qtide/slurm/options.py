@@ -76,7 +76,7 @@ class Options:
         ]
 
     def _supervisor(self, job: int) -> dict[str, Any]:
-        """If its driver is lost, a node cancels its own companion: nothing else may for a while."""
+        """A node whose driver is lost cancels its own companion, long before the time limit."""
         return supervisor_terms(self.silence, ["scancel", str(job)])
 
     def _of_any_job(self, name: str, comment: str) -> list[str]:
