@@ -37,7 +37,7 @@ def test_what_the_transpiler_makes_is_what_the_device_takes(
 
 
 def _everything() -> QuantumCircuit:
-    """Gates that no device has all of, between qubits of which none has all connected."""
+    """Gates and connections between qubits that no device has all of."""
     circuit = QuantumCircuit(3)
     circuit.h(0)
     circuit.ccx(0, 1, 2)

@@ -1,4 +1,4 @@
-"""QPY and OpenQASM 3: formats whose readers are not ours."""
+"""QPY and OpenQASM 3: formats with readers by others."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ quantum = 1.2
 
 @pytest.fixture
 def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run on the shared box, its leases admitted by Slurm; it has ended."""
+    """A run on the shared box that has ended; Slurm granted its leases."""
     monkeypatch.setenv("SLURM_CONF", str(stage.conf))
     shape = stage.folder / "shape.toml"
     shape.write_text(SHAPE)

@@ -191,7 +191,7 @@ def test_nodes_and_a_lease_are_granted_together_or_not_at_all(stage: Stage) -> N
         both = world.start(cluster.request(job, 1, co_allocate=qpu))
         await world.sleep(1.0)
         assert not both.done()
-        assert stage.idle() == 3  # whoever waits for a lease holds no nodes
+        assert stage.idle() == 3  # a job that waits for a lease holds no nodes
         taken.release()
         allocation = await both
         assert qpu.take(stage.job("third")) is None
