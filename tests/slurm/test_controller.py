@@ -14,7 +14,7 @@ from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import environment
 from tests.slurm.stage import Stage
 from tests.slurm.test_cluster import place
-from tests.slurm.test_faults import pool_of, held, kill
+from tests.slurm.test_faults import held, kill, pool_of
 
 LIMIT = 180.0
 
