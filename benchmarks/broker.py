@@ -1,7 +1,7 @@
 """The vQPU service: what it costs a device and its users, and what a hundred kills do to it.
 
 Peers and bounds in the same run: HyperQueue as dispatcher of the same bursts, the closed loop's
-formula, and the burst itself. Durable means: on disk (fsync) before anybody is told.
+formula, and the burst itself. Durable means: on disk (fsync) before the client gets an answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GAPS, GAP_BURST = 400, 0.02
 CLIENTS, EACH = 64, 60
 BURST, CYCLES, JOBS, RATIOS = 0.3, 6, (1, 2, 4, 8, 12, 16), (0.5, 2.5, 8.5)
 KILLS, KILL_CLIENTS = 100, 8
-SHOTS, IQM_RUNS = 175, 30  # 15 ms and 0.2 ms a shot: 50 ms
+SHOTS, IQM_RUNS = 175, 30  # 15 ms and 0.2 ms per shot: 50 ms
 
 IQM_PROGRAM = """
 import json, sys, time
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def gaps(service: LocalService) -> list[Claim]:
-    """How long the device waits between two tasks that are queued."""
+    """How long the device is idle between two queued tasks."""
     client = service.client()
     tasks = together(lambda _: client.submit(Burst(GAP_BURST), "dev"), GAPS, 16)
     for task in tasks:
@@ -104,7 +104,7 @@ def throughput(service: LocalService) -> list[Claim]:
 
 
 def stock_client(service: LocalService) -> list[Claim]:
-    """A task of 50 ms through iqm-client as it is."""
+    """A task of 50 ms through the unmodified iqm-client."""
     python = python_with("iqm-client[qiskit]==36.0.0")
     done = subprocess.run(
         [python, "-c", IQM_PROGRAM, service.url, str(SHOTS), str(IQM_RUNS)],
@@ -158,7 +158,7 @@ def kills(service: LocalService) -> list[Claim]:
     for number in range(KILLS):
         time.sleep(chance.uniform(0.0, 0.6))
         service.kill()
-        service.start(ready=number % 5 > 0)  # one in five dies while it still starts
+        service.start(ready=number % 5 > 0)  # one in five is killed while it is still starting
     stop.set()
     for worker in workers:
         worker.join()
@@ -174,10 +174,10 @@ def kills(service: LocalService) -> list[Claim]:
 
 
 def loop(service: LocalService, jobs: int, classical: float) -> float:
-    """Seconds until all jobs are through."""
+    """Seconds until all jobs are done."""
     clients = [service.client(f"job {n}") for n in range(jobs)]
     for client in clients:
-        client.run(Burst(0.0), "dev")  # the connection is there
+        client.run(Burst(0.0), "dev")  # opens the connection
 
     def one(client: Client) -> None:
         for _ in range(CYCLES):
@@ -197,7 +197,7 @@ def formula(jobs: int, classical: float) -> float:
 
 
 def hyperqueue() -> dict[str, float]:
-    """The gap and the rate of HyperQueue, here and now."""
+    """The gap and the rate of HyperQueue on this machine, now."""
     script = Path(__file__).with_name("hyperqueue_peer.py")
     done = subprocess.run(
         [sys.executable, script, str(GAP_BURST), str(GAPS)],
@@ -211,7 +211,7 @@ def hyperqueue() -> dict[str, float]:
 
 
 def together(work: Callable[[int], Any], times: int, threads: int) -> list[Any]:
-    """Call something so often, by so many threads."""
+    """Call `work` this often, in this many threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(threads) as pool:

@@ -17,12 +17,12 @@ class Claim:
 
 
 def at_most(what: str, value: float, limit: float) -> Claim:
-    """A claim that is reached up to the limit."""
+    """A claim that holds up to the limit."""
     return Claim(what, value, f"<= {limit:g}", value <= limit)
 
 
 def at_least(what: str, value: float, limit: float) -> Claim:
-    """A claim that is reached from the limit on."""
+    """A claim that holds from the limit on."""
     return Claim(what, value, f">= {limit:g}", value >= limit)
 
 

@@ -1,4 +1,4 @@
-"""What the clustering application costs and yields, beside scikit-learn, in the same run.
+"""What the clustering application costs and yields, compared with scikit-learn in the same run.
 
 Each timed iteration runs alone in a fresh process on one thread. Its memory is the peak above
 that of the imported libraries.
@@ -80,7 +80,7 @@ SOLVERS: dict[str, Solver] = {"exact optimum": exact_solver, "annealer": anneale
 
 
 def own_methods(points: Points, configuration: Configuration) -> dict[str, Labels]:
-    """The three methods by this application's kernels, the tree included."""
+    """The three methods by this application's kernels, including the tree."""
     return clusterings(points, configuration, linkage_tree(points))
 
 
@@ -138,7 +138,7 @@ def run_part(kind: str, points: int, repeats: int) -> None:
     data = blobs(points)
     iteration(kind, data[:300])
     before = megabytes("VmRSS")
-    # ru_maxrss would not do: it remembers the parent's memory from before this program was started
+    # ru_maxrss would not do: it includes the parent's memory from before this program started
     Path("/proc/self/clear_refs").write_text("5")
     runs = [iteration(kind, data) for _ in range(repeats)]
     peak = megabytes("VmHWM") - before
@@ -185,7 +185,7 @@ def cost(points: int) -> list[Claim]:
 
 
 def growth(sizes: list[int]) -> list[Claim]:
-    """The seconds of each kernel by the number of points, and the exponent they grow with."""
+    """The seconds of each kernel by number of points, and the exponent of their growth."""
     seconds: dict[str, list[float]] = {}
     kernel_seconds(blobs(1000))  # loads the compiled kernels
     for size in sizes:
@@ -210,7 +210,7 @@ def kernel_seconds(points: Points) -> dict[str, float]:
 
     def note(name: str, work: Callable[[], Any]) -> Any:
         first, result = timed(work)
-        seconds[name] = min(first, timed(work)[0])  # others may use the machine as well
+        seconds[name] = min(first, timed(work)[0])  # the machine may have other work
         return result
 
     note("k-means", lambda: kmeans(points, configuration.kmeans))
@@ -229,7 +229,7 @@ def kernel_seconds(points: Points) -> dict[str, float]:
 
 
 def weightings(count: int) -> list[Claim]:
-    """Scores by both weightings, both solvers and several seeds over the published iterations."""
+    """Scores for both weightings, both solvers and several seeds over the published iterations."""
     points = blobs(count)
     tree = linkage_tree(points)
     scores: dict[tuple[int, str, str], list[float]] = {}
@@ -294,7 +294,7 @@ def toy_sets() -> dict[str, tuple[Points, Labels]]:
 
 
 def toys(iterations: int) -> list[Claim]:
-    """The best consensus by silhouette beside the best of each method, on six toy sets."""
+    """The best consensus by silhouette and the best of each method, on six toy sets."""
     rows, leads = [], []
     for name, (points, truth) in toy_sets().items():
         best = toy_scores(points, truth, iterations)
@@ -308,7 +308,7 @@ def toys(iterations: int) -> list[Claim]:
 
 
 def toy_scores(points: Points, truth: Labels, iterations: int) -> dict[str, tuple[float, float]]:
-    """For each method and the consensus its best silhouette and the Rand index there."""
+    """For each method and the consensus, the best silhouette and the Rand index at it."""
     from sklearn.metrics import adjusted_rand_score
 
     tree, plan = linkage_tree(points), search(points)

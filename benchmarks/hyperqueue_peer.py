@@ -1,7 +1,7 @@
 """HyperQueue as dispatcher of the same bursts: one worker with one core is the device.
 
-Its tasks are processes, and nothing of it is durable. The tasks note their times themselves, since
-its client looks at them once a second. Prints one line of JSON.
+Its tasks are processes, and nothing is durable. The tasks record their times themselves, since its
+client polls only once per second. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOW = "date +%s.%N"
 
 
 def times(client: Client, folder: Path, script: str, tasks: int) -> list[list[float]]:
-    """When each task began, and, if it says so, ended; in the order of their beginnings."""
+    """When each task began and, if recorded, ended, in the order in which they began."""
     job = Job(folder)
     for number in range(tasks):
         job.program(["sh", "-c", script], stdout=folder / f"{number}.out", stderr=None)
@@ -30,7 +30,7 @@ def times(client: Client, folder: Path, script: str, tasks: int) -> list[list[fl
 
 
 def measured(burst: float, tasks: int) -> dict[str, float]:
-    """The median gap between two queued tasks, and empty tasks a second."""
+    """The median gap between two queued tasks, and empty tasks per second."""
     with (
         tempfile.TemporaryDirectory(prefix="qtide-hq-") as folder,
         LocalCluster(folder, WorkerConfig(cores=1)) as cluster,

@@ -61,7 +61,7 @@ async def local(folder: Path) -> tuple[list[float], list[float]]:
 
 
 def pool() -> tuple[list[float], list[float]]:
-    """The same of a process pool with one worker (spawned, as an agent is)."""
+    """The same for a process pool with one worker (spawned, as an agent is)."""
     starts = []
     for _ in range(STARTS):
         with ProcessPoolExecutor(1, get_context("spawn")) as executor:
@@ -88,7 +88,7 @@ def journaled(folder: Path) -> list[float]:
 
 
 def virtual() -> tuple[float, int]:
-    """The closed loop, jobs that take turns on one QPU, in our virtual world: seconds, events."""
+    """The closed loop (jobs take turns on one QPU) in our virtual world: seconds and events."""
     world = VirtualWorld()
     waiting: deque[Any] = deque()
     busy = False
@@ -115,7 +115,7 @@ def virtual() -> tuple[float, int]:
 
 
 def with_simpy() -> float:
-    """The same model in simpy: seconds."""
+    """The same model in simpy, in seconds."""
     world = simpy.Environment()
     device = simpy.Resource(world, 1)
 
@@ -155,7 +155,7 @@ def costs(folder: Path) -> list[Claim]:
 
 
 def speed() -> list[Claim]:
-    """The speed of virtual time, in the processor's time: the best of several rounds."""
+    """The speed of virtual time, by processor time: the best of several rounds."""
     pairs = [(virtual(), with_simpy()) for _ in range(5)]
     seconds, events = min(ours for ours, _ in pairs)
     peer = min(theirs for _, theirs in pairs)

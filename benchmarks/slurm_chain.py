@@ -1,7 +1,7 @@
 """How long `split` waits from block to block on a real Slurm, and whether asking ahead helps.
 
-The peer, in the same run: the next block stands in the queue already, with a dependency on the
-present one, as chains of heterogeneous jobs are usually submitted. It takes three minutes:
+The peer, in the same run: the next block is already queued, with a dependency on the current one,
+as chains of heterogeneous jobs are usually submitted. It takes three minutes:
 python benchmarks/slurm_chain.py
 """
 
@@ -29,13 +29,13 @@ INTERVALS = (1, 10)
 """Seconds of Slurm's bf_interval; a site's default is 30."""
 BLOCKS = 6
 SAVING = 0.3
-"""Seconds a block that are not worth a second way to ask."""
+"""Seconds per block that would not justify a second way to ask."""
 OPTIONS = Options(qpu_by="gres", time_limit="5")
 
 
 @contextmanager
 def put_up(interval: int) -> Iterator[Slurm]:
-    """A box whose backfill runs every so many seconds."""
+    """A box whose backfill runs at this interval in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     try:
         conf = Path(box.env(box.up(folder, nodes=3).folder)["SLURM_CONF"])
@@ -47,7 +47,7 @@ def put_up(interval: int) -> Iterator[Slurm]:
 
 
 async def ask(slurm: Slurm, after: Companion | None = None) -> Companion:
-    """Stand in the queue for three nodes and a QPU, at the earliest when another block is over."""
+    """Request three nodes and a QPU, to start only when another block is over, if one is given."""
     terms = [f"--dependency=afterany:{after.job}"] if after else []
     nodes = OPTIONS.salloc("chain", "benchmark", "3")
     return await Companion.submit(
@@ -56,7 +56,7 @@ async def ask(slurm: Slurm, after: Companion | None = None) -> Companion:
 
 
 async def chain(slurm: Slurm, works: list[float], *, ahead: bool) -> list[float]:
-    """Blocks of so many seconds each; how long each one's successor was waited for."""
+    """Run blocks of these lengths; return how long each one's successor was waited for."""
     waits = []
     block = await ask(slurm)
     await block.granted
@@ -85,7 +85,7 @@ async def both(slurm: Slurm, interval: int) -> Claim:
     peers = await chain(slurm, works, ahead=True)
     figures = f"{mean(ours):14.2f}{max(ours):8.2f}{mean(peers):14.2f}{max(peers):8.2f}"
     print(f"{interval:11}{figures}", flush=True)
-    what = f"bf_interval {interval}: what asking ahead would save, s a block"
+    what = f"bf_interval {interval}: what asking ahead would save, s per block"
     return at_most(what, mean(ours) - mean(peers), SAVING)
 
 

@@ -1,7 +1,7 @@
 """How fast a job on a real Slurm grows from 1 to 3 nodes and shrinks again.
 
-Beside it, in the same run: MPI_Comm_spawn of two processes on nodes that are held already, which
-is how MPI programs grow today. It gets no nodes and gives none back, so it bounds what starting
+The peer, in the same run: MPI_Comm_spawn of two processes on nodes that are already held, which is
+how MPI programs grow today. It gets no nodes and gives none back, so it bounds what starting
 processes costs. Run it on a quiet machine: python benchmarks/slurm_reconfigure.py
 """
 
@@ -53,7 +53,7 @@ print(json.dumps(seconds))
 
 @dataclass
 class Times:
-    """Seconds of every round."""
+    """The seconds of every round."""
 
     grant: list[float] = field(default_factory=list)
     start: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Times:
 
 @contextmanager
 def put_up() -> Iterator[Path]:
-    """A box for the time of the benchmark; its configuration."""
+    """A box for the duration of the benchmark; yields its configuration."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     try:
         yield Path(box.env(box.up(folder, nodes=3).folder)["SLURM_CONF"])
@@ -77,7 +77,7 @@ def put_up() -> Iterator[Path]:
 
 
 async def reconfigure(world: RealWorld, conf: Path, folder: Path) -> Times:
-    """1 → 3 → 1 nodes, again and again."""
+    """1 → 3 → 1 nodes, repeatedly."""
     cluster = await SlurmCluster.connect(world, conf=conf, log=folder / "agents.log")
     job = Job("reconfigure", Ledger("reconfigure", world.now), Values(folder / "values"))
     times = Times()
@@ -106,7 +106,7 @@ async def one_round(cluster: SlurmCluster, job: Job, times: Times) -> None:
 
 
 def spawned(conf: Path, folder: Path) -> list[float]:
-    """The peer's seconds; raises RuntimeError with the reason if it cannot be had."""
+    """The peer's seconds; raises RuntimeError with the reason if it cannot be measured."""
     python = throw_away_environment(folder)
     script = folder / "spawn.py"
     script.write_text(SPAWN)
@@ -126,7 +126,7 @@ def throw_away_environment(folder: Path) -> Path:
 
 
 def told(words: list[str], env: dict[str, str]) -> str:
-    """What a command prints; RuntimeError with its last words if it fails."""
+    """What a command prints; RuntimeError with its last line if it fails."""
     try:
         done = subprocess.run(
             words, env=env, capture_output=True, text=True, check=False, timeout=PEER_LIMIT
@@ -134,7 +134,7 @@ def told(words: list[str], env: dict[str, str]) -> str:
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{words[0]} took longer than {PEER_LIMIT:g} s") from None
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
         raise RuntimeError(f"{Path(words[0]).name} failed: {last}")
     return done.stdout
 
@@ -161,7 +161,7 @@ def main() -> None:
         print(row("qtide: expand, and a first task done on each new node", times.work))
         print(row("qtide: shrink, until Slurm has the nodes back", times.shrink))
         try:
-            print(row("peer: MPI_Comm_spawn of 2 on nodes held already", spawned(conf, Path(name))))
+            print(row("peer: MPI_Comm_spawn of 2 on nodes already held", spawned(conf, Path(name))))
         except (RuntimeError, ValueError, IndexError) as error:
             print(f"peer: MPI_Comm_spawn could not be measured here: {error}")
     conclude(

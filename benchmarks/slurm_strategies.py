@@ -1,10 +1,10 @@
-"""The published experiment on a real Slurm that this script starts: our table beside the papers'.
+"""The published experiment on a real Slurm that this script starts: our table and the paper's.
 
-Time is scaled: modelled seconds pass faster, Slurm itself stays as slow as it is. So its own
-overheads weigh about twenty times as much as they would at full length; claims hold for that. The
-experiments with long and with short quantum phases run side by side, each on a box of its own: the
-tasks only wait. Leases are qtide's own, except where the time from step to step is measured once
-more with leases that Slurm gives. Run it on a quiet machine: python benchmarks/slurm_strategies.py
+Time is scaled: modelled seconds pass faster, but Slurm itself does not. So its own overheads weigh
+about twenty times as much as at full length; the claims hold even so. The experiments with long and
+with short quantum phases run side by side, each on its own box: the tasks only wait. Leases are
+qtide's own, except that the time from step to step is also measured with leases granted by Slurm.
+Run it on a quiet machine: python benchmarks/slurm_strategies.py
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Table = dict[tuple[str, int, float], Row]
 
 @contextmanager
 def put_up() -> Iterator[None]:
-    """A box for the time of the benchmark; Slurm's commands use it."""
+    """A box for the duration of the benchmark; Slurm's commands use it."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     try:
         os.environ |= box.env(box.up(folder, nodes=NODES, qpus=max(JOBS)).folder)
@@ -105,18 +105,18 @@ def gaps_of(cases: list[Case], scale: float) -> list[float]:
 
 
 def admitted_gaps(folder: Path) -> list[float]:
-    """The same times if each lease is a job of Slurm's."""
+    """The same gaps if each lease is a Slurm job."""
     admitted = replace(spec(LONG, STEP_SCALE), options={"qpu_by": "gres"})
     return gaps_of(compare(folder, admitted, ["workflow"], [1], lambda *_: None), STEP_SCALE)
 
 
 def warm_up(folder: Path) -> None:
-    """Let no case pay for what the first use of a library takes."""
+    """Import libraries first, so that no case pays for their first use."""
     compare(folder, spec(SHORT, 0.001), ["static"], [1], lambda *_: None)
 
 
 def experiment(quantum: float) -> tuple[Table, list[float], list[float]]:
-    """Every case on a box of its own, and the times from step to step, by both admissions."""
+    """Every case on one box, and the times from step to step with both kinds of lease."""
     scale = SCALES[quantum]
     with put_up(), tempfile.TemporaryDirectory() as name:
         warm_up(Path(name) / "warm-up")
@@ -140,7 +140,7 @@ def show(table: Table) -> None:
 
 
 def claims_of(table: Table, quantum: float) -> list[Claim]:
-    """How elastic does, and that Slurm's own overheads are small enough to tell."""
+    """How elastic performs, and that Slurm's own overheads are small enough to judge it."""
     static, workflow = table["static", 1, quantum], table["workflow", 1, quantum]
     one, two = table["elastic", 1, quantum], table["elastic", 2, quantum]
     tag, alone = f"q = {quantum:g} s", ROUNDS * (CLASSICAL + quantum)

@@ -42,7 +42,7 @@ def show(title: str, found: Table) -> None:
 
 
 def closed_forms(found: Table, quantum: float) -> list[Claim]:
-    """How far one job is from what the durations alone say, in parts of it."""
+    """How far one job is from what the durations alone imply, as a fraction."""
     wall = ROUNDS * (CLASSICAL + quantum)
     held = {
         "static": NODES * wall,
@@ -58,7 +58,7 @@ def closed_forms(found: Table, quantum: float) -> list[Claim]:
 
 
 def elastic(found: Table, quantum: float, where: str) -> list[Claim]:
-    """The claims of the strategy of our own."""
+    """The claims for our own strategy."""
     one, two = found["elastic", 1], found["elastic", 2]
     static, workflow = found["static", 1], found["workflow", 1]
     tag = f"{where}, q = {quantum:g} s: elastic"
@@ -79,10 +79,10 @@ def elastic(found: Table, quantum: float, where: str) -> list[Claim]:
 
 
 def main() -> None:
-    """Run both experiments in both worlds."""
+    """Run both experiments in virtual time and locally."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=0.02, help="of the local run's clock")
-    parser.add_argument("--skip-local", action="store_true", help="virtual time alone")
+    parser.add_argument("--skip-local", action="store_true", help="only virtual time")
     options = parser.parse_args()
     claims: list[Claim] = []
     for quantum in (120.0, 0.0):

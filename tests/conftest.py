@@ -14,7 +14,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever needs Slurm's packages, or root, is marked so: `-m "not slurm"` is for a laptop."""
+    """Mark what needs Slurm's packages, or root: `-m "not slurm"` is for a laptop."""
     for item in items:
         if "packages" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slurm)

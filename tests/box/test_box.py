@@ -123,7 +123,7 @@ def test_a_client_that_nobody_waits_for_goes_with_its_box(empty: Path, tmp_path:
 
 
 def clients(conf: Path) -> list[str]:
-    """The pids of all srun that speak to a box."""
+    """The pids of all srun processes that use a box."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         try:

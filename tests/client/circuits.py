@@ -44,7 +44,7 @@ def rotated() -> QuantumCircuit:
 
 
 def distance(counts: Mapping[str, int], others: Mapping[str, int]) -> float:
-    """Half the sum of the differences of frequencies: 0 for the same, 1 for nothing in common."""
+    """The total variation distance of the frequencies: 0 if equal, 1 if nothing is in common."""
     mine, theirs = sum(counts.values()), sum(others.values())
     keys = counts.keys() | others.keys()
     return sum(abs(counts.get(k, 0) / mine - others.get(k, 0) / theirs) for k in keys) / 2

@@ -1,4 +1,4 @@
-"""One service for all tests of the clients that a process runs."""
+"""One service per test process, for all tests of the clients."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ connections = [[0, 1], [1, 2], [2, 3], [3, 4]]
 
 [devices.slow]
 kind = "star"
-profile = "trapped-ion"  # 2 s, and 20 ms a shot
+profile = "trapped-ion"  # 2 s, and 20 ms per shot
 
 [devices.annealer]
 kind = "annealer"

@@ -37,7 +37,7 @@ def test_what_the_transpiler_makes_is_what_the_device_takes(
 
 
 def _everything() -> QuantumCircuit:
-    """Gates that no device has all of, between qubits of which none has all connected."""
+    """Gates and connections between qubits that no device has all of."""
     circuit = QuantumCircuit(3)
     circuit.h(0)
     circuit.ccx(0, 1, 2)
@@ -108,7 +108,7 @@ def test_what_the_device_refuses_is_said(client: Client) -> None:
         backend.run(bell())
     with pytest.raises(UsageError, match="has no option 'shotz'; it has shots, seed_simulator"):
         backend.run(transpile(bell(), backend), shotz=3)
-    with pytest.raises(UsageError, match="'annealer' takes no circuits of Qiskit's"):
+    with pytest.raises(UsageError, match="'annealer' takes no Qiskit circuits"):
         Backend(client, "annealer")
 
 

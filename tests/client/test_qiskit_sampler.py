@@ -33,7 +33,7 @@ def test_a_sweep_is_one_task_and_gives_what_theory_says(backend: Backend) -> Non
 
 
 def _joined(result: SamplerPubResult, index: tuple[int, ...]) -> dict[str, int]:
-    """Both registers together: that their shots are the same ones is seen here alone."""
+    """Both registers joined: only this shows that their shots belong together."""
     counts: dict[str, int] = result.join_data(["one", "two"])[index].get_counts()
     return counts
 

@@ -1,4 +1,4 @@
-"""The device of kind `iqm` against a real server: the IQM door of a service of our own."""
+"""The device of kind `iqm` against a real server: the IQM API of our own service."""
 
 import json
 import os
@@ -23,7 +23,7 @@ LIMIT = 300.0
 DEVICES = """
 [devices.star]
 kind = "star"
-profile = "annealer"  # 15 ms, and 0.2 ms a shot
+profile = "annealer"  # 15 ms, and 0.2 ms per shot
 """
 
 
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 
 @pytest.fixture(scope="module", params=IQM_CLIENTS)
 def seen(request: pytest.FixtureRequest, server: LocalService) -> Any:
-    """What came of the program, with a version of IQM's client."""
+    """The outcome of the program, with a version of IQM's client."""
     python = python_with(f"iqm-client[qiskit]=={request.param}")
     token = server.folder / "token"
     token.write_text(server.token("ada") + "\n")

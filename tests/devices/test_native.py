@@ -1,4 +1,4 @@
-"""Our star and IQM's package mean the same by every angle, qubit and key."""
+"""Our star and IQM's package agree on the meaning of every angle, qubit and key."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ SHOTS = 50_000
 
 
 def distribution(shots: Shots) -> dict[str, float]:
-    """By bit strings as the user's circuit has them: IQM's keys end in the number of the bit."""
+    """By the bit strings of the user's circuit: IQM's keys end in the number of the bit."""
     keys = [name for name, _ in shots.registers]
     order = sorted(range(len(keys)), key=lambda at: int(keys[at].rpartition("_")[2]), reverse=True)
     often = Counter("".join(str(value >> at & 1) for at in order) for value in shots.values)

@@ -1,4 +1,4 @@
-"""Values that earlier versions pickled are found under the names of today."""
+"""Values that earlier versions pickled are found under today's names."""
 
 import pickle
 from importlib import import_module
@@ -34,7 +34,7 @@ OLD = {
 
 
 def by_name(module: str, name: str) -> Any:
-    """What a pickle that names a class or function, and nothing more, gives."""
+    """What a pickle that only names a class or function gives."""
     data = b"\x80\x04" + pickle.dumps(module, 4)[2:-1] + pickle.dumps(name, 4)[2:-1] + b"\x93."
     return Values(Path("nowhere")).unpack(Packed(data))
 

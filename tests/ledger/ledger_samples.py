@@ -1,4 +1,4 @@
-"""Small ledgers for the tests: made by hand, or of any shape yet valid."""
+"""Small ledgers for the tests: made by hand, or random but valid."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def panel(strategy: str, intervals: list[Interval], jobs: tuple[str, ...] = ("a"
 
 
 def groups() -> list[Group]:
-    """All strategies with one job and with two; the later strategies are the faster."""
+    """All strategies with one job and with two; later strategies are faster."""
     alone = [each for each in two_jobs() if each.job == "a"]
     return [
         Group(1, tuple(panel(name, alone, ("a",)) for name in STRATEGIES)),
@@ -55,14 +55,14 @@ def _slower(factor: int) -> list[Interval]:
 
 
 some = settings(max_examples=40, deadline=None)
-"""Whole ledgers take long to make; a busy machine is no failure."""
+"""Random ledgers take long to generate; a busy machine must not fail the test."""
 lengths = st.lists(st.integers(1, 20), min_size=1, max_size=6)
 jobs = st.sampled_from(["a", "b", "c"])
 
 
 @st.composite
 def valid_ledgers(draw: st.DrawFn) -> list[Interval]:
-    """Up to four nodes and a QPU, handed from job to job; all jobs run all the time."""
+    """Up to four nodes and a QPU, passed from job to job; all jobs run all the time."""
     held: list[Interval] = []
     for lane in ("node/1", "node/2", "node/3", "node/4", "vqpu/0")[-draw(st.integers(1, 5)) :]:
         at = 0

@@ -9,7 +9,7 @@ stretches = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size
 
 
 def moments(cover: Cover) -> set[int]:
-    """Whole seconds that a cover of whole bounds contains."""
+    """The seconds, as integers, in a cover with integer bounds."""
     return {moment for start, end in cover for moment in range(int(start), int(end))}
 
 

@@ -9,7 +9,7 @@ from qtide.ledger.ledger import Interval, Ledger, read
 
 @pytest.fixture
 def clock() -> Callable[[], float]:
-    """One second a look."""
+    """A clock that advances one second per look."""
     ticks = count()
     return lambda: float(next(ticks))
 

@@ -1,4 +1,4 @@
-"""QPY and OpenQASM 3: formats whose readers are not ours."""
+"""QPY and OpenQASM 3: formats with readers by others."""
 
 from typing import Any
 
@@ -54,10 +54,10 @@ def test_a_reader_that_believes_in_four_gigabytes_dies_alone() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"QISKIT", "does not begin as one"),
-        (b"QISKIT\x09" + PACKED[7:], "of version 9; 13 is the oldest taken"),
+        (b"QISKIT", "does not begin like one"),
+        (b"QISKIT\x09" + PACKED[7:], "version 9; the oldest accepted is 13"),
         (PACKED[:-9], "the QPY file cannot be read"),
-        (encode([QuantumCircuit(1001)]).data, "circuit 0 has 1001 qubits; 1000 are the most"),
+        (encode([QuantumCircuit(1001)]).data, "circuit 0 has 1001 qubits; at most 1000 are"),
         (encode([BELL] * 10_001).data, "there are 10001 circuits; 1 to 10000"),
     ],
     ids=["short", "old", "cut", "wide", "many"],
@@ -77,10 +77,10 @@ def test_openqasm_becomes_circuits() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("h q;", "circuit 1 is no OpenQASM 3: .*'h' is not defined"),
-        ("qubit q", "circuit 1 is no OpenQASM 3: "),
-        ("(" * 5000, "circuit 1 is no OpenQASM 3: maximum recursion depth"),
-        ("qubit[2000] q;", "circuit 1 has 2000 qubits; 1000 are the most"),
+        ("h q;", "circuit 1 is not valid OpenQASM 3: .*'h' is not defined"),
+        ("qubit q", "circuit 1 is not valid OpenQASM 3: "),
+        ("(" * 5000, "circuit 1 is not valid OpenQASM 3: maximum recursion depth"),
+        ("qubit[2000] q;", "circuit 1 has 2000 qubits; at most 1000 are"),
     ],
     ids=["unknown", "cut", "deep", "wide"],
 )

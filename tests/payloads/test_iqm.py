@@ -59,7 +59,7 @@ def test_a_mapping_of_qubits_comes_in_two_forms() -> None:
         (MEASURE | {"args": {"key": "n", "feedback_key": "f"}}, "the feedback key 'f' is used"),
         (
             CONDITIONAL | {"args": CONDITIONAL["args"] | {"feedback_qubit": "QB2"}},  # type: ignore[operator]
-            "no measurement before gave 'f' on 'QB2'",
+            "no earlier measurement gave 'f' on 'QB2'",
         ),
     ],
 )
@@ -73,8 +73,8 @@ def test_a_mistake_is_named_with_its_place(instruction: Any, sentence: str) -> N
     [
         ({"circuits": []}, "there is no circuit in it"),
         ({"circuits": None}, "a list is expected, not None"),
-        ({"circuits": [{}] * 10_001}, "there are 10001; 10000 are the most"),
-        ({"circuits": [{"instructions": [PRX] * 100_001}]}, "100001; 100000 are the most"),
+        ({"circuits": [{}] * 10_001}, "there are 10001; at most 10000 are allowed"),
+        ({"circuits": [{"instructions": [PRX] * 100_001}]}, "100001; at most 100000 are"),
         ({"circuits": [{"instructions": [], "metadata": 1}]}, "circuit 0, metadata: an object"),
         ({"circuits": ["qir"]}, "circuit 0: an object is expected, not 'qir'"),
         ({"qubit_mapping": {"a": "QB1", "b": "QB1"}}, "two qubits are mapped to the same one"),

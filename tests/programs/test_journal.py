@@ -76,7 +76,7 @@ def test_damage_before_the_end_is_named(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     first = Journal(tmp_path / "journal", "p")
-    with pytest.raises(QtideError, match="another driver is at work"):
+    with pytest.raises(QtideError, match="another driver is working"):
         Journal(tmp_path / "journal", "p")
     first.close()
     Journal(tmp_path / "journal", "p").close()
@@ -89,7 +89,7 @@ def test_the_journal_of_another_program_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """The limit of a file's size stands for the disk's: the write fails half-way all the same."""
+    """A limit on the file's size stands in for a full disk: the write also fails half-way."""
     script = """
 import resource, sys
 from pathlib import Path

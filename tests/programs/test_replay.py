@@ -1,4 +1,4 @@
-"""The replay, on a performer that calls tasks where it stands."""
+"""The replay, on a performer that calls tasks in its own process."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Direct:
 
 
 def play(folder: Path, program: Program, *args: Any) -> tuple[Any, list[str]]:
-    """One life of a driver: the result and the phases that really ran."""
+    """One lifetime of a driver: the result and the phases that really ran."""
     world, performer = VirtualWorld(), Direct()
     journal = Journal(folder / "journal", program.name)
     job = Job("job", Ledger("job", world.now), Values(folder / "values"))

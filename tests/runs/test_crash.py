@@ -120,7 +120,7 @@ def test_two_drivers_of_one_run_exclude_each_other(tmp_path: Path) -> None:
     words = [*QTIDE, "resume", "it", "--runs", str(tmp_path / "runs")]
     second = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
-    assert "another driver is at work" in second.stderr
+    assert "another driver is working" in second.stderr
     assert driver.poll() is None
     driver.kill()
     driver.communicate(timeout=20)

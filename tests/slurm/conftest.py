@@ -1,4 +1,4 @@
-"""Tests on cut wires are left out where no network can be made; test_wires.py says so, and why."""
+"""Tests that cut the network are left out if none can be made; test_wires.py says why."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A real Slurm cluster for the tests; its packages are installed where that is possible."""
+"""A real Slurm cluster for the tests; its packages are installed if that is possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def packages() -> None:
 
 @pytest.fixture
 def empty(packages: None) -> Iterator[Path]:
-    """A short path for a box of the test's own; whatever is left there is taken down."""
+    """A short path for a test's own box; what is left there afterwards is taken down."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     yield folder
     _remove(folder)

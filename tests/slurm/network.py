@@ -1,4 +1,4 @@
-"""A network of its own for the nodes of a box: each in a namespace, on a wire that can be cut."""
+"""A network for the nodes of a box: each in a namespace, on a virtual wire that can be cut."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from qtide.slurm.commands import environment
 from tests.slurm.stage import until
 
 SLURMD_TIMEOUT = 300
-"""Slurm's own default: so long it takes Slurm by itself to find a node lost."""
+"""Slurm's own default: how long Slurm itself takes to notice that a node is lost."""
 
 
 class NoNamespaces(QtideError):
-    """This machine lets us make no network."""
+    """This machine does not let us make a network."""
 
 
 class Network:
-    """A bridge, and for each node a namespace with one wire to it."""
+    """A bridge, and for each node a namespace with one virtual wire to it."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._mark = f"qt{os.getpid()}"
@@ -57,14 +57,14 @@ class Network:
         return [program("nsenter"), f"--net=/run/netns/{self._name(node)}", *words]
 
     def cut(self, node: str) -> None:
-        """Nothing goes through any more; no process hears that anything was closed."""
+        """Let nothing through any more; no process is told that anything was closed."""
         _ip("link", "set", self._name(node), "down")
 
     def mend(self, node: str) -> None:
         _ip("link", "set", self._name(node), "up")
 
     def lose_power(self, node: str) -> None:
-        """Cut the wire, then end everything on the node: nothing it says any more gets out."""
+        """Cut the wire, then kill everything on the node, so that no last message gets out."""
         self.cut(node)
         while pids := _ip("netns", "pids", self._name(node)).split():
             for pid in pids:
@@ -81,12 +81,12 @@ class Network:
             _ip("-n", name, "link", "set", each, "up")
 
     def _name(self, node: str) -> str:
-        """Of its namespace, and of our end of its wire."""
+        """The names of its namespace and of our end of its wire."""
         return f"{self._mark}-{node}"
 
 
 def refusal() -> str:
-    """Why this machine lets us make no network; empty if it does."""
+    """Why this machine does not let us make a network; empty if it does."""
     if os.geteuid() != 0:
         return "a network of namespaces can be made by root alone"
     if shutil.which("ip") is None:
@@ -103,7 +103,7 @@ def refusal() -> str:
 
 @contextmanager
 def wired(folder: Path, nodes: int, slurmd_timeout: int = SLURMD_TIMEOUT) -> Iterator[Network]:
-    """A box whose compute nodes are on a network of their own."""
+    """A box whose compute nodes are on their own network."""
     plan = box.up(folder, nodes=nodes, slurmd_timeout=slurmd_timeout).plan
     network = Network(plan.node_names[:-1])
     try:
@@ -151,7 +151,7 @@ def _end_slurm(folder: Path) -> None:
 
 
 def _unused_subnet() -> str:
-    """Each process begins to look elsewhere: two that look at once do not find the same."""
+    """Each process starts its search elsewhere, so that two at once do not find the same."""
     used = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=True)
     subnets = (f"10.213.{(os.getpid() + number) % 254 + 1}" for number in range(254))
     return next(each for each in subnets if f"{each}." not in used.stdout)

@@ -1,4 +1,4 @@
-"""What the tests on a box share: a real world, jobs with ledgers, and Slurm's own word."""
+"""What the tests on a box share: a real world, jobs with ledgers, and Slurm's own commands."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Stage:
         return Job(name, Ledger(name, self.world.now), Values(self.folder / name / "values"))
 
     def slurm(self, *words: str) -> str:
-        """The answer of a command of Slurm."""
+        """The output of a Slurm command."""
         done = subprocess.run(
             words,
             env=environment(self.conf),
@@ -70,18 +70,20 @@ class Stage:
         return done.stdout
 
     def running(self) -> list[int]:
-        """The jobs that Slurm runs."""
+        """The jobs that Slurm is running."""
         return [int(n) for n in self.slurm("squeue", "-h", "-t", "R", "-o", "%i").split()]
 
     async def pending(self) -> None:
-        """Wait until a job stands in Slurm's queue; the limit is that of `play`."""
+        """Wait until a job is in Slurm's queue; the limit is that of `play`."""
         while not self.slurm("squeue", "-h", "-t", "PD", "-o", "%i"):
             await self.world.sleep(0.05)
 
     def idle(self, partition: str = "compute") -> int:
-        """How many nodes are idle, and have nothing left to clean up, as Slurm sees it."""
+        """How many nodes are idle, with nothing left to clean up, according to Slurm."""
         lines = self.slurm("sinfo", "-h", "-N", "-p", partition, "-o", "%T").split()
-        return sum(each in ("idle", "planned") for each in lines)  # planned: idle, for somebody
+        return sum(
+            each in ("idle", "planned") for each in lines
+        )  # planned: idle, but reserved for a pending job
 
 
 def call(job: Job, function: Callable[..., Any], *args: Any) -> Work:
@@ -90,7 +92,7 @@ def call(job: Job, function: Callable[..., Any], *args: Any) -> Work:
 
 
 async def run(node: Node, job: Job, function: Callable[..., Any], *args: Any) -> Any:
-    """What a function gives on a node."""
+    """What a function returns on a node."""
     return await node.run(call(job, function, *args))
 
 

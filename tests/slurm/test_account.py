@@ -26,7 +26,7 @@ quantum = 1.2
 
 @pytest.fixture
 def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run on the shared box, its leases admitted by Slurm; it has ended."""
+    """A run on the shared box that has ended; Slurm granted its leases."""
     monkeypatch.setenv("SLURM_CONF", str(stage.conf))
     shape = stage.folder / "shape.toml"
     shape.write_text(SHAPE)
@@ -61,7 +61,7 @@ def test_a_run_is_shown_while_slurm_is_away(
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone.conf"))
     assert "Slurm's own account cannot be had: SLURM_CONF names" in shown(run)
-    assert "not there" in json.loads(shown(run, "--json"))["slurm"]["error"]
+    assert "does not exist" in json.loads(shown(run, "--json"))["slurm"]["error"]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_waiting_has_a_limit_and_a_reason(stage: Stage) -> None:
         await cluster.request(stage.job("second"), 1)
 
     with pytest.raises(
-        QueuedTooLong, match=r"second stood in Slurm's queue for 1\.5 s \(Resources\)"
+        QueuedTooLong, match=r"second waited in Slurm's queue for 1\.5 s \(Resources\)"
     ):
         stage.play(scene, Options(queue_limit=1.5))
 
@@ -154,7 +154,7 @@ def test_what_slurm_refuses_is_told_in_its_words(stage: Stage) -> None:
 
 
 def test_a_cluster_whose_configuration_is_gone_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(SlurmFailed, match=r"SLURM_CONF names .*, which is not there"):
+    with pytest.raises(SlurmFailed, match=r"SLURM_CONF names .*, which does not exist"):
         Stage(tmp_path / "slurm.conf", tmp_path).play(lambda cluster: cluster.close())
 
 
@@ -191,7 +191,7 @@ def test_nodes_and_a_lease_are_granted_together_or_not_at_all(stage: Stage) -> N
         both = world.start(cluster.request(job, 1, co_allocate=qpu))
         await world.sleep(1.0)
         assert not both.done()
-        assert stage.idle() == 3  # whoever waits for a lease holds no nodes
+        assert stage.idle() == 3  # a job that waits for a lease holds no nodes
         taken.release()
         allocation = await both
         assert qpu.take(stage.job("third")) is None

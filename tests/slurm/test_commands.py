@@ -35,7 +35,7 @@ def test_the_job_around_us_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
             "Could not establish a configuration",
         ),
         ("salloc: Job allocation 5 has been revoked.", "salloc: Job allocation 5 has been"),
-        ("", "it did not say why"),
+        ("", "it gave no reason"),
     ],
 )
 def test_why_a_command_failed(text: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Slurm's controller away, for a moment as at a restart, or for longer than a minute."""
+"""Slurm's controller is down, for a moment as during a restart, or for more than a minute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import environment
 from tests.slurm.stage import Stage
 from tests.slurm.test_cluster import place
-from tests.slurm.test_faults import crew_of, held, kill
+from tests.slurm.test_faults import held, kill, pool_of
 
 LIMIT = 180.0
 
 
-@pytest.mark.parametrize("away", [6.0, 65.0])  # seconds: salloc is waited for no longer than 5
+@pytest.mark.parametrize("away", [6.0, 65.0])  # seconds: salloc is given no longer than 5
 def test_a_controller_that_is_away_disturbs_nobody(
     empty: Path, tmp_path: Path, away: float
 ) -> None:
@@ -28,7 +28,7 @@ def test_a_controller_that_is_away_disturbs_nobody(
     job = stage.job()
 
     async def scene(cluster: SlurmCluster) -> list[str]:
-        world, pool = cluster.world, await crew_of(cluster, job, 1)
+        world, pool = cluster.world, await pool_of(cluster, job, 1)
         kill(empty, "slurmctld")
         while "slurmctld" in daemons(empty).values():
             await world.sleep(0.05)

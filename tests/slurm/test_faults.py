@@ -42,14 +42,14 @@ SHORT = 1.2
 
 
 def once(marker: str) -> str:
-    """Hangs the first time, and says the next time where it runs."""
+    """Hangs the first time; the next time, says where it runs."""
     if not Path(marker).exists():
         Path(marker).touch()
         time.sleep(600)
     return os.environ["SLURMD_NODENAME"]
 
 
-async def crew_of(cluster: SlurmCluster, job: Job, nodes: int) -> NodePool:
+async def pool_of(cluster: SlurmCluster, job: Job, nodes: int) -> NodePool:
     pool = NodePool(cluster.world, cluster, job, nodes)
     pool.join(await cluster.request(job, nodes))
     return pool
@@ -64,11 +64,11 @@ def kill(folder: Path, name: str, word: str = "") -> None:
 
 
 def rerun(stage: Stage, job: Job, disturb: Callable[[], object]) -> str:
-    """Where a task ends that is disturbed once it has begun."""
+    """Where a task ends that is disturbed after it has begun."""
     marker = stage.folder / "begun"
 
     async def scene(cluster: SlurmCluster) -> list[Any]:
-        pool = await crew_of(cluster, job, 1)
+        pool = await pool_of(cluster, job, 1)
         work = cluster.world.start(pool.run(classical(task(once, str(marker))), "0"))
         while not marker.exists():
             await cluster.world.sleep(0.05)
@@ -97,7 +97,7 @@ def test_a_companion_that_somebody_else_cancels_is_replaced(stage: Stage) -> Non
 def test_a_node_that_an_operator_takes_away_is_replaced(
     empty: Path, tmp_path: Path, state: str
 ) -> None:
-    """Down ends what runs there; a drained node only gets nothing new, so its job is ended too."""
+    """`down` ends what runs there; a drained node only gets nothing new, so end its job too."""
     box.up(empty, nodes=2)
     stage = Stage(empty / "etc/slurm.conf", tmp_path)
     job = stage.job()
@@ -107,7 +107,7 @@ def test_a_node_that_an_operator_takes_away_is_replaced(
         if state == "drain":
             stage.slurm("scancel", *map(str, stage.running()))
 
-    # a box lets a node that is down return as soon as its slurmd has registered again
+    # in a box, a node that is down returns as soon as its slurmd has registered again
     assert rerun(stage, job, take_away) in (["c2"] if state == "drain" else ["c1", "c2"])
     assert len(held(job)) == 2
 

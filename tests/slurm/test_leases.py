@@ -48,13 +48,13 @@ stage.play(scene, BY_GRES)
 
 
 def admitted(cluster: SlurmCluster) -> Qpu:
-    """A QPU of which Slurm gives the leases: the box has two."""
+    """A QPU whose leases Slurm grants: the box has two."""
     qpu = EmulatedQpu(cluster.world, Annealer(), profile("superconducting"))
     return Site(cluster.world, cluster, qpu).qpu
 
 
 def names(stage: Stage, partition: str = "quantum") -> list[str]:
-    """The jobs that run on a partition."""
+    """The running jobs of a partition."""
     return sorted(stage.slurm("squeue", "-h", "-t", "R", "-p", partition, "-o", "%j").split())
 
 
@@ -113,7 +113,7 @@ def test_nodes_and_a_qpu_are_one_heterogeneous_job(stage: Stage, qpu_by: str) ->
         asked = cluster.world.start(cluster.request(job, 2, co_allocate=qpu))
         await stage.pending()
         assert not asked.done()
-        assert names(stage, "compute") == []  # whoever waits for a QPU holds no nodes
+        assert names(stage, "compute") == []  # a job that waits for a QPU holds no nodes
         others[0].release()
         both = await asked
         lease: Lease = both.take_co_allocated()
@@ -123,7 +123,7 @@ def test_nodes_and_a_qpu_are_one_heterogeneous_job(stage: Stage, qpu_by: str) ->
         assert {each.partition("+")[2] for each in ids.split()} == {"0", "1"}
         lease.release()
         third = await qpu.lease(stage.job("third"))  # there were two in all
-        assert await run(both.nodes[1], job, abs, -3) == 3  # the nodes go on
+        assert await run(both.nodes[1], job, abs, -3) == 3  # the nodes stay
         third.release()
         await both.release()
         assert stage.idle() == 3
@@ -205,5 +205,5 @@ def test_waiting_for_a_lease_has_a_limit(stage: Stage) -> None:
         for _ in range(3):
             await qpu.lease(stage.job())
 
-    with pytest.raises(QueuedTooLong, match=r"job stood in Slurm's queue for 1\.2 s"):
+    with pytest.raises(QueuedTooLong, match=r"job waited in Slurm's queue for 1\.2 s"):
         stage.play(scene, Options(qpu_by="gres", queue_limit=1.2))

@@ -85,7 +85,7 @@ def test_what_others_have_reserved_stays_theirs(site: Site, licences: Licences) 
     terms = ("starttime=now", "duration=60", "users=root", "flags=any_nodes")
     site.say("scontrol", "create", "reservation=theirs", "licenses=qpu:1", *terms)
     try:
-        with pytest.raises(QtideError, match="licences that nobody else has reserved"):
+        with pytest.raises(QtideError, match="licences that are not reserved otherwise"):
             withhold(licences, 2)
         withhold(licences, 1)
         withhold(licences, 0)
@@ -99,5 +99,5 @@ def test_it_takes_an_operator(site: Site) -> None:
         async def output(self, *words: str, limit: float = 30.0) -> str:
             return await super().output(*User("nobody").words(*words), limit=limit)
 
-    with pytest.raises(QtideError, match=r"cannot be withheld: .*; it takes an operator of Slurm"):
+    with pytest.raises(QtideError, match=r"cannot be withheld: .*; it takes a Slurm operator"):
         withhold(Licences(AsNobody(site.conf)), 1)

@@ -1,4 +1,4 @@
-"""A node whose wire is cut: nothing dies, nothing is closed, it only says nothing any more."""
+"""A node that is cut off from the network: nothing dies or closes, it only falls silent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENCE = 6.0
 
 
 def where_it_may(folder: str, cut: str) -> str:
-    """Says where it runs; on the node that is cut, it does so once that is allowed."""
+    """Says where it runs; on the node that is cut off, only once that is allowed."""
     node = os.environ["SLURMD_NODENAME"]
     (Path(folder) / node).touch()
     while node == cut and not (Path(folder) / "go").exists():
@@ -69,7 +69,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_its_late_answer_refused(
 def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
     empty: Path, tmp_path: Path, network: Network
 ) -> None:
-    """Slurm itself waits for it: its end is the end of a job that only holds this node."""
+    """Slurm itself waits for the node: the job that holds only this node cannot end before."""
     stage = Stage(empty / "etc/slurm.conf", tmp_path)
 
     async def scene(cluster: SlurmCluster) -> None:
@@ -82,14 +82,14 @@ def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
         network.mend("c1")
 
     stage.play(scene, Options(silence=SILENCE))
-    stage.slurm("scontrol", "reconfigure")  # nodes register anew: otherwise it takes two minutes
+    stage.slurm("scontrol", "reconfigure")  # nodes register again: otherwise it takes two minutes
     assert until(lambda: stage.slurm("squeue", "-h") == "", limit=SLURMD_TIMEOUT)
 
 
 def test_a_node_that_was_cut_off_before_is_passed_over(
     empty: Path, tmp_path: Path, network: Network
 ) -> None:
-    """Slurm grants it, since it knows nothing yet; the agent does not start there."""
+    """Slurm grants the node, since it has noticed nothing yet; the agent does not start there."""
     stage = Stage(empty / "etc/slurm.conf", tmp_path)
     network.cut("c1")
 

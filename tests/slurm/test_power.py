@@ -1,4 +1,4 @@
-"""The node of a driver loses its power: nobody is left there who could give anything back."""
+"""The node of a driver loses power: no process is left there that could give anything back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def network(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 
 
 def marks(folder: Path) -> Counter[str]:
-    """How often each task has really run."""
+    """How often each task has actually run."""
     file = folder / "marks"
     return Counter(file.read_text().split() if file.exists() else ())
 
@@ -49,7 +49,9 @@ def test_a_run_whose_drivers_node_is_lost_is_resumed_elsewhere(
     job = as_json(tmp_path, "submit", f"{PROGRAMS}:squares", tmp_path, *RUN, *DRIVER)["driver"]
     assert until(lambda: len(marks(tmp_path)) >= 5)
     network.lose_power("c1")
-    assert len(stage.running()) == 2  # the driver's, of which Slurm has not heard, and its nodes'
+    assert (
+        len(stage.running()) == 2
+    )  # the driver's job, whose loss Slurm has not noticed, and those of its nodes
     shown = as_json(tmp_path, "show", "it")
     assert shown["state"] == "interrupted"
     for part in ("is gone", job, "(Slurm has its job as RUNNING)", "qtide resume it"):

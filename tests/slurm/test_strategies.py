@@ -34,11 +34,11 @@ tasks = [0.05]
 """
 IMPOSSIBLE = Options(constraint="no-such-feature")
 SLACK = 2.0
-"""Slurm may grant a node before we hear that it took it back; a slow machine hears late."""
+"""Slurm may grant a node before we hear that it took it back; on a slow machine, long before."""
 
 
 def unheard(_: str, __: Step) -> None:
-    """Nobody looks on."""
+    """Ignore progress."""
 
 
 def spec(folder: Path, strategy: str, cluster: str) -> Spec:

@@ -1,4 +1,4 @@
-"""Companions whose time is over: Slurm ends them, as it does any job."""
+"""Companions that reach their time limit: Slurm ends them, as it does any job."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.slurm.test_faults import once
 from tests.slurm.test_leases import PAYLOAD, admitted, lanes
 
 LIMIT = 180.0
-"""Slurm looks for jobs whose time is over every 30 seconds."""
+"""Slurm checks the time limits of jobs every 30 seconds."""
 
 
 def end_time_now(stage: Stage) -> list[str]:
-    """Let the time limit of all that runs be reached, and say which jobs these are."""
+    """Let all running jobs reach their time limit; return which jobs these are."""
     jobs = [str(each) for each in stage.running()]
     for each in jobs:
         stage.slurm("scontrol", "update", f"jobid={each}", "EndTime=now+1")

@@ -1,4 +1,4 @@
-"""Where no wire can be cut, the tests that do so are left out, and one line says why."""
+"""If no network can be cut, the tests that do so are left out, and one line says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that others rely on: whole or not at all, secret from the first byte, locked by one."""
+"""Files that others rely on: written atomically, secret from the start, locked by one process."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     write_whole(file, b"old")
     with file.open("rb") as reader:
         write_whole(file, b"the new content")
-        assert reader.read() == b"old"  # whoever has opened it reads on
+        assert reader.read() == b"old"  # an open handle still reads the old content
     assert file.read_bytes() == b"the new content"
     assert list(tmp_path.iterdir()) == [file]
 

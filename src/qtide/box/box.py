@@ -1,4 +1,4 @@
-"""A box: a real Slurm cluster on this machine, below one folder, put up and taken down at once."""
+"""A box: a real Slurm cluster on this machine, in one folder, started and stopped at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qtide.system.paths import state_folder
 from qtide.system.ports import free_ports
 
 END_LIMIT = 10.0
-"""Seconds in which killed processes have to be gone."""
+"""Seconds within which killed processes have to be gone."""
 
 SLURMD_TIMEOUT = 60
 """Seconds after which a node that does not answer counts as down."""
@@ -28,18 +28,18 @@ SLURMD_TIMEOUT = 60
 
 @dataclass(frozen=True)
 class Status:
-    """What there is of a box."""
+    """The state of a box."""
 
     folder: Path
     plan: Plan
     daemons: dict[str, int]
-    """How many run of each."""
+    """How many of each are running."""
     nodes: dict[str, str]
-    """The state of each node, as Slurm says it; empty if Slurm does not answer."""
+    """The state of each node, as Slurm reports it; empty if Slurm does not answer."""
 
     @property
     def up(self) -> bool:
-        """Whether every daemon runs and Slurm answers."""
+        """Whether every daemon is running and Slurm answers."""
         return self.daemons == _wanted(self.plan) and len(self.nodes) == len(self.plan.node_names)
 
 
@@ -52,9 +52,9 @@ def up(
     service: str | None = None,
     slurmd_timeout: int = SLURMD_TIMEOUT,
 ) -> Status:
-    """Put up a box; one that is up already stays, what is left of a dead one is removed.
+    """Start a box; one that is already up stays, the remains of a dead one are removed.
 
-    Its jobs get tokens of the vQPU service at the URL `service`, also if it was up already.
+    Its jobs get tokens for the vQPU service at the URL `service`, even if it was already up.
     """
     if nodes < 1 or qpus < 1:
         raise UsageError(f"a box has at least one node and one QPU, not {nodes} and {qpus}")
@@ -70,7 +70,7 @@ def up(
 
 
 def down(folder: Path) -> None:
-    """End every process of the box, also its jobs', and remove its folder."""
+    """End every process of the box, including those of its jobs, and remove its folder."""
     layout = Layout(folder)
     if not layout.made:
         raise UsageError(f"there is no box in {layout.folder}")
@@ -79,7 +79,7 @@ def down(folder: Path) -> None:
 
 
 def status(folder: Path) -> Status:
-    """What there is of the box in `folder`."""
+    """The state of the box in `folder`."""
     layout = Layout(folder)
     plan = layout.read_plan()
     running = Counter(daemons(layout.folder).values())
@@ -88,21 +88,21 @@ def status(folder: Path) -> Status:
 
 
 def env(folder: Path) -> dict[str, str]:
-    """The variables with which Slurm's commands speak to the box."""
+    """The variables that make Slurm's commands use the box."""
     layout = Layout(folder)
     layout.read_plan()
     return {"SLURM_CONF": str(layout.conf)}
 
 
 def default_folder(name: str) -> Path:
-    """Where the box of that name lives unless told otherwise."""
+    """The default folder of the box with that name."""
     if not name or "/" in name or name.startswith("."):
         raise UsageError(f"a box's name is one plain word, not {name!r}")
     return state_folder() / "box" / name
 
 
 def _standing(layout: Layout, plan: Plan) -> Status | None:
-    """The box that stands here already, if it lives."""
+    """The box that is already here, if it is up."""
     if not layout.made:
         return None
     there = status(layout.folder)
@@ -129,7 +129,7 @@ def _put_up(layout: Layout, plan: Plan) -> Status:
 
 
 def _clear(layout: Layout) -> None:
-    """The daemons first: a slurmd that is gone starts nothing more."""
+    """Kill the daemons first: a dead slurmd starts nothing more."""
     end(lambda: list(daemons(layout.folder)), END_LIMIT)
     end(lambda: offspring(layout.folder, layout.conf), END_LIMIT)
     shutil.rmtree(layout.folder)
@@ -142,13 +142,15 @@ def _wanted(plan: Plan) -> dict[str, int]:
 
 @contextmanager
 def _alone(layout: Layout) -> Iterator[None]:
-    """Let nobody else work on the same box; the lock is the folder itself and goes with it."""
+    """Keep other processes from changing the box; the folder itself is locked."""
     layout.folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(layout.folder, os.O_RDONLY)
     try:
         lock(handle)
         yield
     except Locked:
-        raise QtideError(f"somebody else is working on the box in {layout.folder}") from None
+        raise QtideError(
+            f"another process is changing the box in {layout.folder}; try again"
+        ) from None
     finally:
         os.close(handle)

@@ -35,8 +35,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
-# tasks that hold a virtual QPU get a token of the service, once one is named in service.conf
-# quick decisions: nobody but you is waiting
+# tasks that hold a virtual QPU get a token for the service, once service.conf names one
+# schedule at once: there are no other users
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 ReturnToService=2
 SlurmctldTimeout=30
@@ -61,7 +61,7 @@ def gres_conf(plan: Plan) -> str:
 
 
 def slurmdbd_conf(layout: Layout, plan: Plan) -> str:
-    """The configuration of the accounting daemon; its database is reached by a socket alone."""
+    """The configuration of the accounting daemon; its database is reached only by a socket."""
     return f"""\
 AuthType=auth/munge
 AuthInfo=socket={layout.munge_socket}
@@ -79,12 +79,12 @@ PidFile={layout.run}/slurmdbd.pid
 
 
 def _user() -> str:
-    """Who we are, whatever the environment says."""
+    """The name of our user, whatever the environment says."""
     return pwd.getpwuid(os.getuid()).pw_name
 
 
 def _bound_to_loopback(host: str) -> str:
-    """Slurm can bind to the address of the host's own name, or to every address there is."""
+    """Slurm can bind only to the address of the host's own name, or to all addresses."""
     try:
         address = ipaddress.ip_address(socket.gethostbyname(host))
     except OSError:

@@ -1,4 +1,4 @@
-"""Starting the daemons of a box, each as soon as what it needs is there."""
+"""Starting the daemons of a box, each as soon as what it needs is running."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qtide.system.files import SECRET, write_whole
 from qtide.system.ports import LOOPBACK
 
 START_LIMIT = 30.0
-"""Seconds in which each daemon has to be there."""
+"""Seconds within which each daemon has to be ready."""
 
 
 class BoxFailed(QtideError):  # noqa: N818 - what happened
@@ -53,7 +53,7 @@ def start(layout: Layout, plan: Plan) -> None:
 
 
 def give_tokens(layout: Layout, service: str) -> None:
-    """Let jobs get tokens of a service; without one, no task waits for a prolog."""
+    """Let jobs get tokens for a service; until then, no task waits for a prolog."""
     announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
@@ -63,19 +63,19 @@ def give_tokens(layout: Layout, service: str) -> None:
 
 
 def node_states(layout: Layout) -> dict[str, str]:
-    """The state of each node, as Slurm says it; none if Slurm does not answer."""
+    """The state of each node, as Slurm reports it; empty if Slurm does not answer."""
     lines = _ask(layout, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
 def _ask(layout: Layout, name: str, *words: str) -> str:
-    """The answer of one of Slurm's commands."""
+    """The output of one of Slurm's commands; empty if it fails."""
     done = _run(layout, [program(name), *words], name)
     return done.stdout if done.returncode == 0 else ""
 
 
 def _munge(layout: Layout) -> None:
-    """--force: a private folder is meant; the key's own mode is set when it is written."""
+    """--force accepts the private folder; the key's mode was set when it was written."""
     _launch(
         layout,
         "munged",
@@ -107,10 +107,10 @@ def _accounting(layout: Layout, plan: Plan) -> None:
 
 
 def _launch(layout: Layout, name: str, *words: str) -> None:
-    """Run a program that puts itself into the background, or that ends.
+    """Run a program that goes into the background by itself, or ends.
 
-    The first word carries the box's folder, so that the process can be told from those of
-    another box: slurmdbd takes no argument that would.
+    argv[0] contains the box's folder, which tells the process from those of another box: slurmdbd
+    takes no argument that would.
     """
     done = _run(layout, [f"{layout.folder}/{name}", *words], name, executable=program(name))
     if done.returncode != 0:
@@ -118,7 +118,7 @@ def _launch(layout: Layout, name: str, *words: str) -> None:
 
 
 def _fork(layout: Layout, name: str, *words: str) -> None:
-    """Run a program that cannot put itself into the background."""
+    """Run a program that cannot go into the background by itself."""
     _run(layout, [program("setsid"), "--fork", program(name), *words], name)
 
 
@@ -132,7 +132,7 @@ def _run(
                 words,
                 executable=executable,
                 stdin=subprocess.DEVNULL,
-                stdout=out,  # a file, not a pipe: a daemon would keep the pipe open for ever
+                stdout=out,  # a file, not a pipe: a daemon would keep the pipe open forever
                 stderr=subprocess.STDOUT,
                 cwd=layout.folder,
                 env=_environment(layout),
@@ -142,15 +142,17 @@ def _run(
             )
         done.stdout, done.stderr = output.read_text(errors="replace"), ""
     except subprocess.TimeoutExpired:
-        raise BoxFailed(_sentence(layout, name, f"no end after {START_LIMIT:g} s")) from None
+        raise BoxFailed(
+            _sentence(layout, name, f"it did not end within {START_LIMIT:g} s")
+        ) from None
     return done
 
 
 def _environment(layout: Layout) -> dict[str, str]:
-    """Of the daemons, and of each slurmstepd that they start.
+    """The environment of the daemons, and of each slurmstepd that they start.
 
-    A node of a box has no hardware of its own: looking for it would cost every step a quarter
-    of its start.
+    A node of a box has no hardware of its own: detecting it would take a quarter of the time in
+    which a step starts.
     """
     topology = {"HWLOC_SYNTHETIC": "core:2 pu:1", "HWLOC_PLUGINS_PATH": str(layout.conf.parent)}
     database = {"MYSQL_UNIX_PORT": str(layout.database_socket)}
@@ -161,7 +163,7 @@ def _until(there: Callable[[], bool], layout: Layout, name: str) -> None:
     last = time.monotonic() + START_LIMIT
     while not there():
         if time.monotonic() > last:
-            raise BoxFailed(_sentence(layout, name, f"not ready after {START_LIMIT:g} s"))
+            raise BoxFailed(_sentence(layout, name, f"it was not ready within {START_LIMIT:g} s"))
         time.sleep(PAUSE)
 
 
@@ -182,5 +184,5 @@ def _owner(layout: Layout) -> str:
 
 
 def _sentence(layout: Layout, name: str, why: str) -> str:
-    last = why.splitlines()[-1] if why else "it says nothing"
+    last = why.splitlines()[-1] if why else "it gave no reason"
     return f"{name} of the box did not start: {last}; see {layout.log}"

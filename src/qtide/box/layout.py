@@ -1,4 +1,4 @@
-"""Where the parts of a box lie: everything it has is below one folder."""
+"""Where the parts of a box are: all of them in one folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from qtide.errors import QtideError, UsageError
 
 LONGEST_SOCKET = 107
-"""Bytes of a path that Linux can bind a socket to."""
+"""The most bytes of a path that Linux can bind a socket to."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a box consists of. Ports: the controller's, the accounting's, then one a node."""
+    """What a box consists of. Ports: the controller's, the accounting's, then one per node."""
 
     nodes: int
     qpus: int
@@ -30,7 +30,7 @@ class Plan:
         return (*(f"c{number}" for number in range(1, self.nodes + 1)), "q1")
 
     def same_as(self, other: Plan) -> bool:
-        """Whether both describe the same box; ports are chance."""
+        """Whether both describe the same box; ports do not matter, as they are chosen at random."""
         return asdict(self) | {"ports": ()} == asdict(other) | {"ports": ()}
 
 
@@ -49,11 +49,11 @@ class Layout:
         self.database_socket = self.database / "socket"
 
     def check(self) -> None:
-        """Refuse a folder that daemons cannot live in, or that holds something else."""
+        """Refuse a folder that the daemons cannot use, or that holds something else."""
         if not re.fullmatch(r"[\w./@+~-]+", str(self.folder)):
             raise UsageError(
                 f"{self.folder} cannot be a box's folder: Slurm's files take letters, digits "
-                "and ./@+~-_ alone; name another with --folder"
+                "and ./@+~-_ only; name another with --folder"
             )
         if max(len(bytes(each)) for each in self._sockets()) > LONGEST_SOCKET:
             raise UsageError(f"{self.folder} is too long a path for sockets; name a shorter one")
@@ -62,21 +62,21 @@ class Layout:
 
     @property
     def made(self) -> bool:
-        """Whether a box was begun here."""
+        """Whether a box was created here."""
         return self.plan_file.is_file()
 
     def folders(self) -> list[Path]:
-        """All that have to be there before the daemons start."""
+        """All folders that have to exist before the daemons start."""
         inside = ("etc", "log", "run", "munge", "state", "spool", "tmp", "database")
         return [self.folder / name for name in inside]
 
     def write_plan(self, plan: Plan) -> None:
-        """Note what the box is; from now on the folder is a box's."""
+        """Record what the box is; from now on the folder counts as a box."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.plan_file.write_text(json.dumps(asdict(plan)) + "\n")
 
     def read_plan(self) -> Plan:
-        """What `write_plan` noted."""
+        """What `write_plan` recorded."""
         try:
             entries: dict[str, Any] = json.loads(self.plan_file.read_text())
             return Plan(**entries | {"ports": tuple(entries["ports"])})

@@ -1,4 +1,4 @@
-"""The programs a box is made of, and the packages that have them."""
+"""The programs that a box needs, and the packages that contain them."""
 
 from __future__ import annotations
 

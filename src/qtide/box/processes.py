@@ -1,7 +1,7 @@
-"""The processes of a box, found by what they are: no pid is ever trusted.
+"""The processes of a box, found by what they are: no recorded pid is ever trusted.
 
-A daemon is known by its program and by the box's folder on its command line, a job's task by the
-environment that only a slurmstepd of this box gives.
+A daemon is recognised by its program and by the box's folder on its command line, a job's task by
+an environment that only a slurmstepd of this box sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from qtide.errors import QtideError
 
 HELPERS = ("slurmstepd\n", "slurmscriptd\n")
-"""Children of daemons; they overwrite their command line and environment."""
+"""Children of the daemons, which overwrite their command line and environment."""
 CLIENTS = ("srun", "salloc")
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
 PAUSE = 0.02  # seconds
@@ -35,7 +35,7 @@ def daemons(folder: Path) -> dict[int, str]:
 def offspring(folder: Path, conf: Path) -> list[int]:
     """What the daemons of the box have started: their helpers, and the tasks of jobs.
 
-    Clients count that such a task has left behind; those that somebody waits for do not.
+    This includes clients whose parent has ended, but not those that a process still waits for.
     """
     return [
         pid
@@ -45,7 +45,7 @@ def offspring(folder: Path, conf: Path) -> list[int]:
 
 
 def end(find: Callable[[], list[int]], limit: float) -> None:
-    """Kill what `find` finds until it finds nothing more."""
+    """Kill the processes that `find` returns until it returns none."""
     last = time.monotonic() + limit
     while pids := find():
         if time.monotonic() > last:
@@ -72,7 +72,7 @@ def _pids() -> Iterator[int]:
 
 
 def _words(pid: int, file: str) -> list[str]:
-    """Empty for a process that is gone, a zombie, or somebody else's."""
+    """Empty for a process that is gone, a zombie, or another user's."""
     try:
         text = Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
@@ -81,7 +81,7 @@ def _words(pid: int, file: str) -> list[str]:
 
 
 def _is_helper(pid: int, folder: Path) -> bool:
-    """They work in the box's folder."""
+    """Helpers have the box's folder as their working directory."""
     entry = Path(f"/proc/{pid}")
     try:
         name, place = (entry / "comm").read_text(), (entry / "cwd").readlink()
@@ -91,14 +91,14 @@ def _is_helper(pid: int, folder: Path) -> bool:
 
 
 def _is_task(pid: int, conf: Path) -> bool:
-    """Only a slurmstepd tells a process on which node it is."""
+    """Only a slurmstepd tells a process which node it is on."""
     words = _words(pid, "environ")
     on_node = any(word.startswith("SLURMD_NODENAME=") for word in words)
     return on_node and f"SLURM_CONF={conf}" in words
 
 
 def _is_orphan(pid: int, conf: Path) -> bool:
-    """A client of the box whose own parent is gone."""
+    """A client of the box whose parent has ended."""
     words = _words(pid, "cmdline")
     if not words or Path(words[0]).name not in CLIENTS:
         return False

@@ -1,4 +1,4 @@
-"""Where the service is and who we are: from the job's environment, or from a file of our own."""
+"""Where the service is and who we are: from the job's environment, or from a file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Access:
     url: str
     token: str | None = None
     authority: str | None = None
-    """A file with the certificate of a private authority."""
+    """A file with the certificate of a private certificate authority."""
 
     def __repr__(self) -> str:
-        """Without the token: representations end up in logs."""
+        """Without the token, since representations end up in logs."""
         return f"Access({self.url!r})"
 
 
 def find_access(url: str | None = None, token: str | None = None) -> Access:
-    """What was given, else what the environment says, else the service started by this user."""
+    """What was given, otherwise the environment's, otherwise the service that this user started."""
     url = (url or os.environ.get(URL, "")).rstrip("/")
     token = token or os.environ.get(TOKEN)
     own = next((each for each in _own() if url in ("", each.url)), None)
@@ -38,8 +38,7 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
         found = own or Access(url)
         return Access(found.url, token or found.token, os.environ.get(AUTHORITY))
     raise UsageError(
-        f"there is no vQPU service to speak to: set {URL} (and {TOKEN}), "
-        "or start one: qtide serve --demo"
+        f"no vQPU service is known: set {URL} (and {TOKEN}), or start one: qtide serve --demo"
     )
 
 

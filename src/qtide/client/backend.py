@@ -1,4 +1,4 @@
-"""The service as a backend of Qiskit's: transpile for it, run on it, fetch results anywhere."""
+"""The service as a Qiskit backend: transpile for it, run on it, fetch results anywhere."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from qtide.errors import UsageError
 from qtide.version import __version__
 
 KNOWN = ("shots", "seed_simulator", "memory")
-"""Every shot is kept, so that asking for the memory changes nothing."""
+"""Every shot is kept anyway, so `memory` changes nothing."""
 
 
 class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
-    """One device that takes Qiskit's circuits."""
+    """One device that takes Qiskit circuits."""
 
     def __init__(self, client: Client, device: str) -> None:
         said = client.device(device)
         super().__init__(
-            name=device, description=f"{said['kind']} of a qtide", backend_version=__version__
+            name=device,
+            description=f"{said['kind']} of qtide",
+            backend_version=__version__,
         )
         self._client = client
         self._target = target_of(said)
@@ -43,7 +45,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
 
     @classmethod
     def _default_options(cls) -> Options:
-        """Without shots, as many as the device thinks fit."""
+        """If no shots are given, the device chooses their number."""
         return Options(shots=None, seed_simulator=None)
 
     def run(
@@ -55,7 +57,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         max_wait: float | None = None,
         **options: Any,
     ) -> CircuitJob:
-        """Hand circuits in, all of them as one task; options are `shots` and `seed_simulator`."""
+        """Submit the circuits as one task; options are `shots` and `seed_simulator`."""
         circuits = [run_input] if isinstance(run_input, QuantumCircuit) else list(run_input)
         chosen = dict(self.options) | options
         for option in chosen.keys() - KNOWN:
@@ -72,5 +74,5 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         return CircuitJob(self, task, [Label(one.name, one.metadata or {}) for one in circuits])
 
     def retrieve_job(self, job_id: str) -> CircuitJob:
-        """A job of mine, whichever process handed it in."""
+        """A job of this user, whichever process submitted it."""
         return CircuitJob(self, self._client.task(job_id), [])

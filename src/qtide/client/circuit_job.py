@@ -1,4 +1,4 @@
-"""A job of Qiskit's: circuits that were handed in, and their counts once they have run."""
+"""A Qiskit job: circuits that were submitted, and their counts once they have run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUS = {
 
 
 class Label(NamedTuple):
-    """What a circuit's results are known by."""
+    """What identifies a circuit's results."""
 
     name: str
     metadata: dict[str, Any]
@@ -32,8 +32,8 @@ class Label(NamedTuple):
 class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
     """One task; any process of the same user gets it by `Backend.retrieve_job`.
 
-    Names and metadata of circuits are known where they were handed in; elsewhere, results are told
-    apart by their number.
+    Only the process that submitted the circuits knows their names and metadata; others tell the
+    results apart by their number.
     """
 
     def __init__(self, backend: BackendV2, task: RemoteTask, labels: list[Label]) -> None:
@@ -42,16 +42,16 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
         self._labels = labels
 
     def submit(self) -> None:
-        """Do nothing: a job is made by handing it in."""
+        """Do nothing: a job is already submitted when it is created."""
 
     def status(self) -> JobStatus:
-        """Where it stands now."""
+        """Its status now."""
         if self._task.state not in OVER:
             self._task.refresh()
         return STATUS[self._task.state]
 
     def result(self, timeout: float | None = None) -> Result:
-        """The result, once it is there; raises what went wrong."""
+        """The result, once it is there; raises an error if the task failed."""
         answers = self.answers(timeout)
         labels = self._labels or [Label(f"circuit-{i}", {}) for i in range(len(answers))]
         return Result(
@@ -63,19 +63,19 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
         )
 
     def answers(self, timeout: float | None = None) -> list[Shots]:
-        """Every single shot of each circuit."""
+        """Every shot of each circuit."""
         answers: list[Shots] = self._task.result(timeout)
         return answers
 
     def cancel(self) -> bool:
-        """End it; False if it had ended already."""
+        """Cancel it; False if it had already ended."""
         if self._task.refresh().state in OVER:
             return False
         self._task.cancel()
         return True
 
     def queue_position(self) -> int | None:
-        """How many tasks are before it, if it waits."""
+        """How many tasks are ahead of it, if it waits."""
         position: int | None = self._task.refresh().said.get("position")
         return position
 

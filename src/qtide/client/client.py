@@ -1,7 +1,7 @@
-"""The Python client of the service: hand in, wait, fetch, from this process or another.
+"""The Python client of the service: submit, wait, fetch, from this process or another.
 
-Every task has a key, made up if none is given. So a request whose answer was lost can be sent
-again without harm, and a service that restarts is waited for.
+Every task has an idempotency key, generated if none is given. So if an answer was lost, the request
+can safely be sent again, and the client can wait for a service that restarts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode_answer, encode
 
 HOLD = 30.0
-"""Seconds that the service holds an answer back, until we ask again."""
+"""Seconds that the service holds a request until the task ends; then we ask again."""
 PATIENCE = 60.0
-"""Seconds that a service may be away, as during a restart."""
+"""Seconds that a service may be unavailable, as during a restart."""
 PAUSE, PAUSE_MOST = 0.05, 2.0
-"""Seconds between two tries: the first, doubled each time, and the longest."""
+"""Seconds between two tries: at first, doubled each time, and at most."""
 OVER = ("done", "failed", "cancelled")
 
 
@@ -69,7 +69,7 @@ class Client:
         key: str | None = None,
         wait: float = 0.0,
     ) -> RemoteTask:
-        """Hand in a payload; when this returns, the service has it for good."""
+        """Submit a payload; when this returns, the service has stored it durably."""
         encoded = payload if isinstance(payload, Encoded) else encode(payload)
         form = {
             "device": device or self.default_device(encoded.format),
@@ -86,15 +86,15 @@ class Client:
         return RemoteTask(self, said)
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
-        """The answer to a payload, in one go."""
+        """Submit a payload and wait for its answer."""
         return self.submit(payload, device, wait=HOLD, **words).result()
 
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
-        """A task of mine, whichever process handed it in."""
+        """A task of this user, whichever process submitted it."""
         return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
 
     def tasks(self, *states: str, everybody: bool = False) -> Iterator[RemoteTask]:
-        """My tasks, newest first; for operators, everybody's."""
+        """This user's tasks, newest first; operators can list everybody's."""
         before: int | None = None
         while True:
             terms = {"state": states, "everybody": everybody, "before": before}
@@ -115,7 +115,7 @@ class Client:
         return device
 
     def default_device(self, format: str) -> str:  # noqa: A002 - as everywhere here
-        """The first device that takes such a payload."""
+        """The first device that takes payloads of this format."""
         for device in self.devices():
             if format in device["properties"].get("formats", ()):
                 name: str = device["name"]
@@ -130,7 +130,7 @@ class Client:
         form: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """What the service answers; while it is away, ask again."""
+        """What the service answers; while it is unavailable, try again."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
         query = f"?{urlencode(words, doseq=True)}" if words else ""
         url = f"{self.access.url}{path}{query}"
@@ -153,7 +153,7 @@ class Client:
 
 
 class RemoteTask:
-    """A task at the service, as it was when we asked last."""
+    """A task at the service, in the state it had when we last asked."""
 
     def __init__(self, client: Client, said: dict[str, Any]) -> None:
         self._client = client
@@ -161,7 +161,7 @@ class RemoteTask:
 
     @property
     def id(self) -> str:
-        """By which any process of the same user finds it."""
+        """The id by which any process of the same user finds it."""
         name: str = self.said["id"]
         return name
 
@@ -185,14 +185,16 @@ class RemoteTask:
                 raise TimeoutError(f"the task {self.id} is still {self.state}; ask again later")
             self.refresh(left)
         if self.state != "done":
-            raise TaskFailed(f"the task {self.id} {self.state}: {self.said['error'] or 'by wish'}")
+            raise TaskFailed(
+                f"the task {self.id} {self.state}: {self.said['error'] or 'on request'}"
+            )
         if "answer" not in self.said:
             self.refresh()
         answer = json.dumps(self.said["answer"]).encode()
         return decode_answer(Encoded(self.said["answer_format"], answer))
 
     def cancel(self) -> RemoteTask:
-        """End it; one that is on the device ends when that lets go of it."""
+        """Cancel it; if it is on the device, it ends when the device releases it."""
         self.said = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
         return self
 
@@ -201,7 +203,7 @@ class RemoteTask:
 
 
 def _retries(patience: float) -> urllib3.Retry:
-    """As many as fit into so many seconds; with its key, a submission does no harm twice."""
+    """As many as fit into `patience`; with its key, a submission can safely be repeated."""
     pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
     tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
     return urllib3.Retry(

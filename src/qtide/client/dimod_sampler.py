@@ -1,4 +1,4 @@
-"""The service as a `dimod.Sampler`: programs for annealers run on it by changing one line."""
+"""The service as a `dimod.Sampler`: programs for annealers run on it after changing one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """What the service says of the device."""
+        """What the service says about the device."""
         found: dict[str, Any] = self._client.device(self._device)["properties"]
         most = found.get("most", {}).get("shots")
         return found if most is None else found | {"num_reads_range": [1, most]}
@@ -68,7 +68,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
 
 
 def _timing(task: RemoteTask) -> dict[str, int]:
-    """As D-Wave counts: the time on the device, and the time before."""
+    """As D-Wave reports them: the time on the device, and the time before."""
     said = task.said
     started = said["ended"] if said["started"] is None else said["started"]
     return {

@@ -1,4 +1,4 @@
-"""`qtide.qpu()`: the QPU that a job was given, for programs that are not qtide's."""
+"""`qtide.qpu()`: the QPU that a job was given, for programs that do not run under qtide."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class QpuHandle:
-    """One device of a service: as itself, as a Qiskit backend, or as a dimod sampler."""
+    """One device of a service: used directly, as a Qiskit backend, or as a dimod sampler."""
 
     def __init__(self, client: Client, device: str | None) -> None:
         self.client = client
@@ -25,7 +25,7 @@ class QpuHandle:
         return self.client.run(payload, self.device, **words)
 
     def submit(self, payload: Any, **words: Any) -> RemoteTask:
-        """Hand a payload in, and go on."""
+        """Submit a payload without waiting for its answer."""
         return self.client.submit(payload, self.device, **words)
 
     def backend(self) -> Backend:
@@ -45,5 +45,5 @@ class QpuHandle:
 
 
 def qpu(device: str | None = None, *, url: str | None = None) -> QpuHandle:
-    """The QPU of this job, by what its environment says; or a device of the service at `url`."""
+    """The QPU of this job, as its environment says; or a device of the service at `url`."""
     return QpuHandle(Client(url), device or os.environ.get(DEVICE))

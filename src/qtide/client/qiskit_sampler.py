@@ -13,7 +13,7 @@ from qtide.client.sampling_job import Part, SamplingJob
 from qtide.errors import UsageError
 
 SHOTS = 1024
-"""As other samplers of Qiskit's have it."""
+"""The default of Qiskit's other samplers."""
 
 
 class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
@@ -27,7 +27,7 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
         self._seed = seed
 
     def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> SamplingJob:
-        """Hand in all that wants the same number of shots as one task, if that is not too large."""
+        """Submit all pubs with the same number of shots as one task, if that is not too large."""
         coerced = [SamplerPub.coerce(pub, shots or self._shots) for pub in pubs]
         if not coerced:
             raise UsageError("the sampler was given nothing to run")

@@ -1,4 +1,4 @@
-"""A job of Qiskit's sampler primitive: what its tasks measured, as arrays of bits by register."""
+"""A job of Qiskit's sampler primitive: what its tasks measured, as bit arrays per register."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ ORDER = (
     JobStatus.RUNNING,
     JobStatus.DONE,
 )
-"""The first of these that any task is in, all of them are in together."""
+"""The first of these that any of its tasks has is the status of the whole job."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What wants the same number of shots, and the tasks that give it."""
+    """Pubs with the same number of shots, and the tasks that run them."""
 
     pubs: list[SamplerPub]
     jobs: list[CircuitJob]
 
     def answers(self) -> Iterator[Shots]:
-        """Of one circuit after the other."""
+        """The shots of each circuit in turn."""
         for job in self.jobs:
             yield from job.answers()
 
 
 class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
-    """Known by the id of its first task, which most jobs have alone."""
+    """Its id is that of its first task, which for most jobs is the only one."""
 
     def __init__(self, pubs: list[SamplerPub], parts: list[Part]) -> None:
         self.jobs = [job for part in parts for job in part.jobs]
@@ -48,7 +48,7 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         self._parts = parts
 
     def result(self) -> PrimitiveResult[SamplerPubResult]:
-        """The result, once it is there; raises what went wrong."""
+        """The result, once it is there; raises an error if a task failed."""
         found: dict[int, SamplerPubResult] = {}
         for part in self._parts:
             answers = part.answers()
@@ -57,7 +57,7 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         return PrimitiveResult([found[id(pub)] for pub in self._pubs], metadata={"version": 2})
 
     def status(self) -> JobStatus:
-        """Where it stands now."""
+        """Its status now."""
         states = {job.status() for job in self.jobs}
         return next(state for state in ORDER if state in states)
 
@@ -74,11 +74,11 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         return self.status() is JobStatus.CANCELLED
 
     def in_final_state(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether it has ended, in whatever way."""
         return all(job.in_final_state() for job in self.jobs)
 
     def cancel(self) -> bool:
-        """End it; False if it had ended already."""
+        """Cancel it; False if it had already ended."""
         ended = [job.cancel() for job in self.jobs]
         return any(ended)
 
@@ -98,7 +98,7 @@ def _sampled(pub: SamplerPub, answers: list[Shots]) -> SamplerPubResult:
 
 
 def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """A row a shot, the lowest bit of the first register first."""
+    """One row per shot, the lowest bit of the first register first."""
     data = np.frombuffer(shots.data, np.uint8).reshape(len(shots), -1)
     bits: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
     bits = np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)

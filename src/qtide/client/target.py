@@ -1,4 +1,4 @@
-"""A device as Qiskit's transpiler wants to know it: which gate can act on which qubits."""
+"""A device as Qiskit's transpiler needs it: which gate can act on which qubits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from qiskit.transpiler import Target
 from qtide.errors import UsageError
 
 ALWAYS = ("id", "measure", "reset")
-"""What every device takes, without saying so."""
+"""What every device takes without listing it."""
 
 Loci = dict[tuple[int, ...], None]
 
 
 def target_of(device: dict[str, Any]) -> Target:
-    """The target of a device that takes Qiskit's circuits."""
+    """The target of a device that takes Qiskit circuits."""
     properties = device["properties"]
     if "qpy" not in properties.get("formats", ()):
         raise UsageError(
-            f"the device {device['name']!r} takes no circuits of Qiskit's; "
+            f"the device {device['name']!r} takes no Qiskit circuits; "
             f"it takes: {', '.join(properties.get('formats', ())) or 'nothing, as it is down'}"
         )
     size = len(properties["qubits"])
@@ -39,7 +39,7 @@ def target_of(device: dict[str, Any]) -> Target:
 
 
 def _pairs(properties: dict[str, Any]) -> Loci | None:
-    """Connected qubits, in both directions; None if each is connected with each."""
+    """Connected qubits, in both directions; None if all are connected to all."""
     place = {name: number for number, name in enumerate(properties["qubits"])}
     ways = [(place[one], place[other]) for one, other in properties["connections"]]
     loci: Loci = dict.fromkeys([*ways, *((other, one) for one, other in ways)])

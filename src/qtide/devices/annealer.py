@@ -8,7 +8,7 @@ from qtide.devices.device import Device
 from qtide.devices.models import best_first, check_model
 
 READS = 100
-"""Reads really made; a profile's shots beyond it only take their time."""
+"""The most reads actually computed; shots beyond that only take their time."""
 
 MOST_VARIABLES = 10_000
 
@@ -29,7 +29,7 @@ class Annealer(Device):
 
     def warm_up(self) -> None:
         """Import the sampler."""
-        import dwave.samplers  # noqa: F401 - for the import alone
+        import dwave.samplers  # noqa: F401 - only to import it
 
     def _check(self, payload: Any) -> None:
         check_model(payload, "annealer", MOST_VARIABLES)

@@ -1,8 +1,8 @@
 """A neutral-atom device, emulated by Pulser: independent sets of unit-disk graphs.
 
-Each variable is an atom; atoms that are coupled are placed so near to each other that they cannot
-both be excited. A slow sweep of the lasers then leaves the atoms excited that make up a heavy
-independent set, which is what the model asks for.
+Each variable is an atom; coupled atoms are placed so close to each other that they cannot both be
+excited. After a slow sweep of the lasers, the excited atoms form a heavy independent set, which is
+what the model asks for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DETUNING = 12.0
 """At the end of the sweep, for the heaviest atom; in rad/µs."""
 
 AMPLITUDE = 8.0
-"""At the middle of the sweep; in rad/µs."""
+"""In the middle of the sweep; in rad/µs."""
 
 NO_LIGHT = 1e-9
-"""At both ends of the sweep: waveforms that are interpolated cannot be zero there."""
+"""At both ends of the sweep: interpolated waveforms cannot be zero there."""
 
 
 class Atoms(Device):
@@ -40,7 +40,7 @@ class Atoms(Device):
 
     def warm_up(self) -> None:
         """Import Pulser and QuTiP, which takes seconds."""
-        import pulser_simulation  # noqa: F401 - for the import alone
+        import pulser_simulation  # noqa: F401 - only to import it
 
     def _check(self, payload: Any) -> None:
         check_model(payload, self.name, MOST_ATOMS)
@@ -75,14 +75,14 @@ def _graph(model: Any) -> tuple[list[float], Edges]:
 
 
 def _check_form(weights: list[float], couplings: list[float]) -> None:
-    """Atoms can be taught how heavy they are, but not how strongly they block each other."""
+    """Atoms can represent the weights of variables, but not different strengths of coupling."""
     if min(weights) <= 0:
         raise PayloadRefused("the atoms take models in which every linear bias (0/1) is negative")
     if couplings and max(couplings) - min(couplings) > 1e-9 * abs(max(couplings)):
         raise PayloadRefused("the atoms take models whose couplings are all equal")
     if couplings and min(couplings) < max(weights):
         raise PayloadRefused(
-            "the atoms take couplings that outweigh every linear bias, so that none of two is best"
+            "the atoms take couplings that outweigh every linear bias: coupled atoms are exclusive"
         )
 
 
@@ -90,14 +90,14 @@ def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
     found = layout(len(weights), edges)
     if found is None:
         raise PayloadRefused(
-            "no places were found for the atoms that keep coupled ones near and all others apart:"
+            "no places were found for the atoms that keep coupled ones close and all others apart:"
             " the couplings have to form a unit-disk graph"
         )
     return found
 
 
 def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
-    """How likely each bit string is in the end."""
+    """The probability of each bit string at the end."""
     from pulser import InterpolatedWaveform, Pulse, Register, Sequence
     from pulser.devices import DigitalAnalogDevice as ServedDevice
 

@@ -1,4 +1,4 @@
-"""A device that knows bursts alone: a QPU reduced to its times."""
+"""A device that takes only bursts: a QPU reduced to its timing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bursts(Device):
 
     def _check(self, payload: Any) -> None:
         kind = type(payload).__name__
-        raise PayloadRefused(f"this device takes bursts alone, not {kind}")
+        raise PayloadRefused(f"this device takes only bursts, not {kind}")
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
         self._check(payload)

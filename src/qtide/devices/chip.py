@@ -12,14 +12,14 @@ from qtide.errors import UsageError
 
 @dataclass(frozen=True)
 class Chip:
-    """Qubits are known by name to IQM's circuits, by their place here to Qiskit's."""
+    """IQM's circuits refer to qubits by name, Qiskit's by their index here."""
 
     qubits: tuple[str, ...]
     connections: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, qubits: int, connections: Sequence[Sequence[int]] | None = None) -> Chip:
-        """QB1, QB2 and so on; each connected with all others, if nothing else is said."""
+        """QB1, QB2 and so on; all connected to all, unless connections are given."""
         names = tuple(f"QB{number}" for number in range(1, qubits + 1))
         if connections is None:
             return cls(names, tuple(combinations(range(qubits), 2)))
@@ -32,7 +32,7 @@ class Chip:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every qubit is connected with every other."""
+        """Whether every qubit is connected to every other."""
         return len(self._pairs) == len(self.qubits) * (len(self.qubits) - 1) // 2
 
     def connects(self, qubits: Sequence[int]) -> bool:

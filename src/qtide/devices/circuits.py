@@ -1,4 +1,4 @@
-"""Qiskit's circuits for an emulator: checked against the chip and the gates that it has."""
+"""Qiskit circuits for an emulator: checked against the chip and its gates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from qtide.devices.gates import ALWAYS
 from qtide.payloads.document import brief, refuse
 
 DEEPEST = 10
-"""Branches within branches."""
+"""How deep branches may be nested."""
 
 Gates = dict[str, tuple[int, int]]
 
 
 def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates, most: int) -> None:
-    """Refuse what the chip has no gate, no qubit or no connection for, and too long a circuit."""
+    """Refuse a circuit that is too long or needs gates, qubits or connections the chip lacks."""
     where = f"circuit {number}"
     if circuit.num_qubits > len(chip.qubits):
         refuse(where, f"it has {circuit.num_qubits} qubits, the device {len(chip.qubits)}")
@@ -34,7 +34,7 @@ def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates, most: int
 
 
 def registers(circuit: Any, number: int) -> list[tuple[str, int]]:
-    """The classical registers; bits outside of any are one register, as for Qiskit's counts."""
+    """The classical registers; bits outside any form one register, as in Qiskit's counts."""
     if not circuit.cregs and circuit.num_clbits:
         return [("", circuit.num_clbits)]
     bits = [circuit.find_bit(bit).index for register in circuit.cregs for bit in register]
@@ -44,7 +44,7 @@ def registers(circuit: Any, number: int) -> list[tuple[str, int]]:
 
 
 class _Check:
-    """Goes through a circuit and its branches."""
+    """Checks a circuit and its branches."""
 
     def __init__(self, chip: Chip, gates: Gates, most: int) -> None:
         self._chip = chip
@@ -54,7 +54,7 @@ class _Check:
         self.measures = False
 
     def block(self, block: Any, places: Sequence[int], where: str, depth: int) -> None:
-        """`places` tells which of the chip's qubits stands behind each of the block's."""
+        """`places` gives the chip's qubit for each qubit of the block."""
         if block.num_qubits != len(places):
             refuse(where, f"a branch for {block.num_qubits} qubits acts on {len(places)}")
         self._seen += len(block.data)

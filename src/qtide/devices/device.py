@@ -14,13 +14,13 @@ class DeviceFailed(PhaseError):  # noqa: N818 - what happened
 
 
 class DeviceAway(DeviceFailed):
-    """The device cannot be reached at the moment: it is no fault of the payload's."""
+    """The device cannot be reached at the moment; the payload is not at fault."""
 
 
 class Device(ABC):
-    """Computes answers. How long that seems to take is for the timing profile to say.
+    """Computes answers. How long that appears to take is decided by the timing profile.
 
-    Bursts are answered by every device, so that a workload known by its times alone runs anywhere.
+    Every device answers bursts, so that a workload that consists only of durations runs anywhere.
     """
 
     name: str
@@ -40,20 +40,20 @@ class Device(ABC):
         return self._solve(payload, shots, seed)
 
     def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
-        """Do beforehand what the first payload would else wait for, such as imports."""
+        """Do in advance what the first payload would otherwise wait for, such as imports."""
 
     @abstractmethod
     def properties(self) -> dict[str, Any]:
-        """What a client should know beforehand, as JSON; no SDK is imported to say so.
+        """What a client should know beforehand, as JSON, without importing an SDK.
 
-        `formats` it takes, the `most` of shots, circuits and so on; of a gate device its `qubits`,
-        `connections` and `gates`.
+        The `formats` it takes, limits (`most`) on shots, circuits and so on; for a gate device its
+        `qubits`, `connections` and `gates`.
         """
 
     @abstractmethod
     def _check(self, payload: Any) -> None:
-        """`check` of anything but a burst."""
+        """`check` for anything but a burst."""
 
     @abstractmethod
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """`solve` of anything but a burst."""
+        """`solve` for anything but a burst."""

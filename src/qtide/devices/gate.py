@@ -1,7 +1,7 @@
 """Gate devices, emulated by Qiskit Aer: IQM's five-qubit star, or a chip of any shape.
 
-Circuits run as they are given: transpiling takes fifty times as long as running one, and where a
-gate acts decides on its noise. So a circuit has to fit the chip, as for a real one.
+Circuits run as submitted: transpiling takes fifty times as long as running one, and the noise of a
+gate depends on where it acts. So a circuit has to fit the chip, as on a real device.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from qtide.payloads.shots import Shots
 MOST_CIRCUITS = 1_000
 MOST_INSTRUCTIONS = 10_000
 MOST_QUBITS = 24
-"""A state vector of 256 MB."""
+"""Their state vector takes 256 MB."""
 
 MOST_NOISY_QUBITS = 10
-"""A density matrix, which takes the square of that: at ten qubits a quarter of a second."""
+"""Noise needs a density matrix, the square in size: at ten qubits, a quarter of a second."""
 
 
 class GateDevice(Device):
-    """Takes IQM's circuits, OpenQASM 3 and Qiskit's circuits, and gives a list of `Shots`."""
+    """Takes IQM's circuits, OpenQASM 3 and Qiskit circuits, and gives a list of `Shots`."""
 
     def __init__(
         self, name: str, chip: Chip, gates: circuits.Gates, noisy: bool = False, threads: int = 1
@@ -40,7 +40,7 @@ class GateDevice(Device):
         self._threads = threads
 
     def properties(self) -> dict[str, Any]:
-        """`gates` are Qiskit's names, `operations` IQM's."""
+        """`gates` have Qiskit's names, `operations` IQM's."""
         names = self.chip.qubits
         return {
             "formats": ["iqm", "qpy", "qasm3", "burst"],
@@ -82,7 +82,7 @@ class GateDevice(Device):
         return [Shots.of(registers, one) for (_, registers), one in zip(made, values, strict=True)]
 
     def _run(self, batch: list[Any], shots: int, seed: int) -> list[list[int]]:
-        """One number a shot for each circuit."""
+        """For each circuit, one number per shot."""
         job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, memory=True)
         result = job.result()
         for number, each in enumerate(result.results):
@@ -104,7 +104,7 @@ class GateDevice(Device):
         return AerSimulator(method="density_matrix", noise_model=noise_model(), **options)
 
     def _batch(self, payload: Any) -> list[Any]:
-        """Qiskit's circuits, from one or several of them or of OpenQASM 3."""
+        """Qiskit circuits, from one or several of them or of OpenQASM 3 texts."""
         from qiskit import QuantumCircuit
 
         batch = list(payload) if isinstance(payload, list | tuple) else [payload]
@@ -134,7 +134,7 @@ def gate(
     noisy: bool = False,
     threads: int = 1,
 ) -> GateDevice:
-    """A chip with Qiskit's standard gates; those on three qubits if it is ideal and complete."""
+    """A chip with Qiskit's standard gates; three-qubit gates only if ideal and fully connected."""
     most = MOST_NOISY_QUBITS if noisy else MOST_QUBITS
     if not 1 <= qubits <= most:
         kind = "a noisy" if noisy else "an ideal"

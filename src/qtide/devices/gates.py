@@ -1,12 +1,12 @@
-"""Which gates a gate device takes, by Qiskit's names: qubits and parameters of each."""
+"""Which gates a gate device takes, by Qiskit's names: the qubits and parameters of each."""
 
 from __future__ import annotations
 
 NATIVE = {"r": (1, 2), "rx": (1, 1), "ry": (1, 1), "x": (1, 0), "y": (1, 0), "cz": (2, 0)}
-"""What IQM's clients make `prx` and `cz` of."""
+"""The gates that IQM's clients convert to `prx` and `cz`."""
 
 OPERATIONS = ("prx", "cc_prx", "cz", "measure", "reset", "barrier", "delay")
-"""IQM's names of what every gate device takes."""
+"""The operations that every gate device takes, by IQM's names."""
 
 ONE = {
     **dict.fromkeys(("x", "y", "z", "h", "s", "sdg", "t", "tdg", "sx", "sxdg"), (1, 0)),
@@ -24,4 +24,4 @@ TWO = {
 THREE = {"ccx": (3, 0), "ccz": (3, 0), "cswap": (3, 0)}
 
 ALWAYS = {"id": (1, 0), "reset": (1, 0), "measure": (1, 0)}
-"""Beside these: barriers, delays and `if_else`."""
+"""In addition to these: barriers, delays and `if_else`."""

@@ -1,8 +1,8 @@
-"""A real IQM quantum computer, or whatever speaks as its server does, through IQM's own client.
+"""A real IQM quantum computer, or any server with the same API, through IQM's own client.
 
-The client decides what circuits the computer takes: it asks for the calibration of the moment. It
-lives in the worker's environment alone; versions 33 to 36 differ in how a client is made and how a
-job is described.
+The client decides which circuits the computer takes, since it knows the current calibration. It is
+installed only in the worker's environment; versions 33 to 36 differ in how a client is created and
+how a job is described.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qtide.payloads.shots import Shots
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-"""Between two questions whether the job has ended, in seconds."""
+"""Seconds between two queries whether the job has ended."""
 
 ENDED = ("completed", "failed", "cancelled")
 
@@ -52,7 +52,7 @@ class IqmServer(Device):
         _ = self._client
 
     def properties(self) -> dict[str, Any]:
-        """As the server knows them now; `loci` says where each of IQM's operations can act."""
+        """As the server reports them now; `loci` says where each of IQM's operations can act."""
         try:
             chip = self._client.get_dynamic_quantum_architecture()
         except Exception as error:
@@ -78,7 +78,7 @@ class IqmServer(Device):
         self._asked(define, payload, 1)
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """What a real device measures does not depend on a seed."""
+        """The seed is ignored: a real device has none."""
         job = self._asked(self._client.submit_circuits, payload, shots)
         try:
             self._wait(job)
@@ -90,7 +90,7 @@ class IqmServer(Device):
             raise self._failed(error) from None
 
     def _asked(self, call: Any, batch: IqmBatch, shots: int) -> Any:
-        """What the client makes of the batch; its validation refuses, all else is a failure."""
+        """What the client makes of the batch; validation errors refuse it, others are failures."""
         circuits = [_circuit(one) for one in batch.circuits]
         try:
             return call(circuits, qubit_mapping=batch.qubit_mapping, shots=shots)
@@ -100,7 +100,7 @@ class IqmServer(Device):
             raise self._failed(error) from None
 
     def _wait(self, job: Any) -> None:
-        """Return once the job is completed; give up, and cancel it, when the limit is over."""
+        """Return once the job is completed; after the limit, cancel it and give up."""
         end, pause = time.monotonic() + self._limit, FIRST_PAUSE
         while (status := str(job.update())) not in ENDED:
             if time.monotonic() > end:
@@ -138,7 +138,7 @@ class IqmServer(Device):
         return f"the IQM server {self._url}"
 
     def _failed(self, error: Exception) -> DeviceFailed:
-        """What its client met; failures of the network are those of the operating system."""
+        """The client's error as ours; network failures are OSErrors."""
         kind = DeviceAway if isinstance(error, OSError) else DeviceFailed
         return kind(f"{self._place} failed: {plain(error)}")
 
@@ -162,7 +162,7 @@ def _circuit(circuit: IqmCircuit) -> Any:
 
 
 def _floats(args: dict[str, Any]) -> dict[str, Any]:
-    """JSON may write an angle as an integer; the client insists on floats."""
+    """An angle in JSON may be an integer; the client insists on floats."""
     return {key: float(one) if isinstance(one, int) else one for key, one in args.items()}
 
 

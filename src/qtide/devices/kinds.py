@@ -15,7 +15,7 @@ DEVICES: Plugins[Callable[..., Device]] = Plugins("qtide.devices", "kind of devi
 
 
 def make(kind: str, options: dict[str, Any]) -> Device:
-    """A device of that kind; raises UsageError for what does not exist or does not fit."""
+    """A device of that kind; raises UsageError for unknown kinds and for wrong options."""
     maker = DEVICES.load(kind)
     _check_options(kind, maker, options)
     return maker(**options)
@@ -36,7 +36,7 @@ def _check_options(kind: str, maker: Callable[..., Device], options: dict[str, A
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether the value is of the type; what lists hold is for the device to check."""
+    """Whether the value has the type; the device itself checks the entries of lists."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if isinstance(value, bool):
         return bool in kinds

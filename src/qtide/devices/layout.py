@@ -1,7 +1,7 @@
-"""Where to put atoms so that those of an edge block one another, and others do not.
+"""Where to put atoms so that those joined by an edge block one another, and others do not.
 
-That is a unit-disk drawing of the graph; none is known beforehand, so many random ones are pulled
-into shape at once: edges draw, non-edges push, and all atoms keep a distance.
+That is a unit-disk drawing of the graph. Many random drawings are relaxed at once: edges attract,
+non-edges repel, and all atoms keep a minimum distance.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 STARTS = 32
 STEPS = 600
 FAR = 1.6
-"""How far apart non-edges should be, if the longest edge is 1."""
+"""The target distance of non-edges, if the longest edge is 1."""
 
 NEAREST = 0.6
-"""How near any two atoms may come: traps have a size."""
+"""The least distance between any two atoms: traps have a size."""
 
 MARGIN = 1.3
 """The least ratio of the shortest non-edge to the longest edge: interactions differ fivefold."""
@@ -26,7 +26,7 @@ Points = tuple[tuple[float, float], ...]
 
 @lru_cache(maxsize=128)
 def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
-    """Places in units of the longest edge, and the margin they have; None if none were found."""
+    """Places in units of the longest edge, and their margin; None if none were found."""
     import numpy as np
 
     adjacent = np.zeros((atoms, atoms), dtype=bool)
@@ -44,7 +44,7 @@ def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
 
 
 def _starts(adjacent: Any) -> Any:
-    """Random drawings; as far apart in each direction as a grid of the atoms would be."""
+    """Random drawings; as wide in each direction as a grid of the atoms would be."""
     import numpy as np
 
     atoms = len(adjacent)

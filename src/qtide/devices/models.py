@@ -1,4 +1,4 @@
-"""What devices for binary quadratic models share: their check, and the order of their answer."""
+"""What devices for binary quadratic models share: their check, and the order of samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_model(payload: Any, device: str, most: int) -> None:
 
 
 def best_first(samples: Any) -> Any:
-    """Equal samples counted together, in order of energy; timings are left out, as they vary."""
+    """Equal samples merged, in order of energy; without timings, since these vary."""
     import dimod
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""IQM's circuits for an emulator: checked against the chip, then made circuits of Qiskit's."""
+"""IQM's circuits for an emulator: checked against the chip, then converted to Qiskit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Register = tuple[str, int]
 
 
 def check_batch(batch: IqmBatch, chip: Chip, most: int) -> None:
-    """Refuse what the chip has no gate, no qubit or no connection for, and too long circuits."""
+    """Refuse circuits that are too long or need gates, qubits or connections the chip lacks."""
     places = _places(batch, chip)
     for number, circuit in enumerate(batch.circuits):
         where = f"circuit {number}"
@@ -26,7 +26,7 @@ def check_batch(batch: IqmBatch, chip: Chip, most: int) -> None:
 
 
 def circuits_of(batch: IqmBatch, chip: Chip) -> list[tuple[Any, list[Register]]]:
-    """For each circuit Qiskit's form of it, and its registers: one a measurement key."""
+    """For each circuit, the Qiskit circuit and its registers: one per measurement key."""
     places = _places(batch, chip)
     return [(_circuit(one, places, len(chip.qubits)), _registers(one)) for one in batch.circuits]
 
@@ -78,7 +78,7 @@ def _circuit(circuit: IqmCircuit, places: dict[str, int], qubits: int) -> Any:
 def _add_gate(
     made: Any, one: Operation, locus: list[int], feedback: dict[tuple[str, str], int]
 ) -> None:
-    """Delays are left out: to this noise, time does nothing."""
+    """Delays are left out: this noise does not depend on time."""
     if one.name == "prx":
         made.r(one.args["angle"], one.args["phase"], locus[0])
     elif one.name == "cz":

@@ -1,4 +1,4 @@
-"""Noise of a superconducting chip: depolarising gates, and bits that are read wrongly.
+"""Noise of a superconducting chip: depolarising gates, and read-out errors.
 
 The rates are the medians that IQM publishes for its five-qubit Adonis, in the error profile of
 `IQMFakeAdonis` in iqm-client 36 (prx 0.0001 to 0.0054, cz 0.019 to 0.037, read-out 0.018 to 0.056).
@@ -16,7 +16,7 @@ READ_OUT_ERROR = 0.021
 
 
 def noise_model() -> Any:
-    """The same for all qubits, so that a chip of any size has it."""
+    """The same noise for all qubits, so that it fits a chip of any size."""
     from qiskit_aer.noise import NoiseModel, ReadoutError, depolarizing_error
 
     model = NoiseModel()

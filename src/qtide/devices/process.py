@@ -12,7 +12,7 @@ from qtide.system.child import Child
 from qtide.system.frames import Header
 
 START_LIMIT = 60.0
-"""Seconds within which a worker has to be ready: packages of vendors are slow to import."""
+"""Seconds within which a worker has to be ready: vendors' packages are slow to import."""
 
 
 class WorkerLost(QtideError):  # noqa: N818 - what happened

@@ -14,7 +14,7 @@ from qtide.payloads.payload import Burst, circuits_in
 
 @dataclass(frozen=True)
 class Profile:
-    """A fixed time a payload and a time a shot of each of its circuits, in seconds."""
+    """A fixed time per payload and a time per shot of each of its circuits, in seconds."""
 
     name: str
     payload_s: float

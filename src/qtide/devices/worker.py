@@ -1,8 +1,8 @@
-"""The worker: the process that a device lives in, so that the service needs none of its packages.
+"""The worker: the process a device runs in, so that the service needs none of its packages.
 
-It takes tasks over its stdin and answers over its stdout. What comes next is unpacked while the
-device is still busy, and answers leave by a thread of their own: between two tasks, the device
-waits for neither.
+It takes tasks from its stdin and writes answers to its stdout. The next task is unpacked while the
+device is still busy, and a separate thread sends the answers: between two tasks, the device waits
+for neither.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Reply = tuple[Header, bytes]
 
 @dataclass(eq=False)
 class Order:
-    """A task to run or a payload to check, as far as it was unpacked."""
+    """A task to run or a payload to check, with its payload once unpacked."""
 
     header: Header
     body: bytes
@@ -39,14 +39,14 @@ class Order:
 
     @property
     def ticket(self) -> str:
-        """What the answer is known by."""
+        """The identifier that the answer carries."""
         ticket: str = self.header["ticket"]
         return ticket
 
     def unpack(self) -> None:
-        """Make the payload ready, or note why not."""
+        """Decode the payload, or note why it is refused."""
         try:
-            # what goes to the device was packed by a validator; what it checks is a stranger's
+            # a validator has packed what is run; what is to be checked is untrusted
             encoded = Encoded(self.header["format"], self.body)
             self.payload = decode(encoded, trusted="check" not in self.header)
         except PayloadRefused as error:
@@ -54,7 +54,7 @@ class Order:
 
 
 class Worker:
-    """One device and its orders."""
+    """Runs the orders of one device."""
 
     def __init__(self, device: Device, answers: BinaryIO) -> None:
         self._device = device
@@ -111,7 +111,7 @@ class Worker:
         return self._check(order) if "check" in order.header else self._run(order)
 
     def _check(self, order: Order) -> Reply:
-        """Whether the device takes the payload; if so, in the form that loads fastest."""
+        """Whether the device takes the payload; if so, return it in the form that loads fastest."""
         try:
             self._device.check(order.payload)
             packed = encode(order.payload)
@@ -123,7 +123,7 @@ class Worker:
         return {"ticket": order.ticket, "format": packed.format, "size": size}, packed.data
 
     def _run(self, order: Order) -> Reply:
-        """The device's answer, once the time of its profile is over."""
+        """The device's answer, once the time of its profile has passed."""
         began, clock = time.time(), time.monotonic()
         self._outgoing.put(({"began": order.ticket, "at": began}, b""))
         header, body = self._solve(order)
@@ -135,7 +135,7 @@ class Worker:
         return {"ticket": order.ticket} | times | header, body
 
     def _let_pass(self, order: Order, end: float) -> None:
-        """Wait for the end of the profile's time, or for a cancellation."""
+        """Wait until the profile's time has passed, or for a cancellation."""
         with self._changed:
             while not order.cancelled and (rest := end - time.monotonic()) > 0:
                 self._changed.wait(rest)
@@ -156,9 +156,9 @@ class Worker:
 
 
 def main() -> None:
-    """Read what device this is, then serve it."""
+    """Read which device this is, then serve it."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a package prints must not end up among the answers
+    os.dup2(2, 1)  # output of packages must not end up among the answers
     die_with_parent()
     first = read(sys.stdin.buffer)
     if first is None:

@@ -1,1 +1,1 @@
-"""A job and the values it works on: what every other part may know of a run."""
+"""A job and the values it works on: what every other part may know about a run."""

@@ -1,4 +1,4 @@
-"""A job: whoever asks for nodes and QPUs."""
+"""A job: what asks for nodes and QPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qtide.ledger.ledger import Ledger
 
 @dataclass(frozen=True)
 class Job:
-    """One run on its resources: its ledger, the folder of its values, and its seed."""
+    """One run: its ledger, the folder of its values, and its seed."""
 
     name: str
     ledger: Ledger

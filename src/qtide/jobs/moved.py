@@ -1,4 +1,4 @@
-"""Where names used to live: journals of earlier versions hold values by the old ones."""
+"""Where names used to be: values in journals of earlier versions refer to the old ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MOVED = {
     "qtide.qpus.shots": "qtide.payloads.shots",
     "qtide.slurm": "qtide.slurm.commands",
 }
-"""Old packages, modules and classes that a program may have met, and where they are today."""
+"""Old packages, modules and classes that a value may refer to, and where they are today."""
 
 
 def home(module: str, name: str) -> tuple[str, str] | None:
-    """Where a name of an old module is today, by the longest prefix; None if it never moved."""
+    """Where a name of an old module is today, by its longest prefix; None if it never moved."""
     place = f"{module}.{name}"
     for old in sorted(MOVED, key=len, reverse=True):
         if place.startswith(f"{old}.") or place == old:

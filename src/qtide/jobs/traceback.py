@@ -1,4 +1,4 @@
-"""The user's own lines of a traceback: the ones that can be mended."""
+"""The user's own lines of a traceback: the ones a user can fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HOME = Path(__file__).parents[1]
 
 
 def own_lines(error: BaseException) -> list[str]:
-    """The lines that are neither qtide's, nor a library's; the last one if there is none."""
+    """The lines that are neither qtide's nor a library's; if there are none, the last line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not _foreign(each.filename)] or list(frames)[-1:]
     return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]

@@ -1,7 +1,7 @@
-"""Values on their way between program, nodes and journal: pickled, with large buffers in files.
+"""Values that pass between program, nodes and journal: pickled, with large buffers in files.
 
-Arrays never pass through a pipe and never stand twice in the run's folder: each large buffer is
-a file named by its content.
+Large arrays never pass through a pipe and are never stored twice in the run's folder: each large
+buffer is a file named by its content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from qtide.errors import QtideError
 
-LARGE = 1 << 16  # bytes; a pipe's own buffer: what is smaller travels faster inline
+LARGE = 1 << 16  # bytes, a pipe's own buffer: smaller values travel faster inline
 
 
 class Unstorable(TypeError):  # noqa: N818 - reads as what the value is
@@ -30,7 +30,7 @@ class Packed(NamedTuple):
     buffers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in a journal record."""
+        """As a journal record holds it."""
         data = {"file": self.file} if self.file else {"data": b64encode(self.data).decode()}
         return data | ({"buffers": list(self.buffers)} if self.buffers else {})
 
@@ -48,7 +48,7 @@ class Values:
         self.folder = folder
 
     def pack(self, value: Any, *, by_value: bool = False) -> Packed:
-        """Pickle; `by_value` sends functions that cannot be imported elsewhere as code."""
+        """Pickle; with `by_value`, functions that cannot be imported elsewhere are sent as code."""
         buffers: list[str] = []
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -66,13 +66,13 @@ class Values:
     def unpack(self, packed: Packed) -> Any:
         """The value again; its arrays are writable copies."""
         data = (self.folder / packed.file).read_bytes() if packed.file else packed.data
-        # bytearray, since an array on bytes could not be written to
+        # bytearray, since an array backed by bytes would be read-only
         buffers = [bytearray((self.folder / name).read_bytes()) for name in packed.buffers]
         return _Unpickler(BytesIO(data), buffers=buffers).load()
 
     def _store(self, raw: memoryview) -> str:
-        """Write once under the content's own name, durably: a journal may soon rely on it."""
-        from hashlib import blake2b  # only here: an agent starts faster without
+        """Write once, named by its content, and durably: a journal may soon rely on it."""
+        from hashlib import blake2b  # imported here, so that an agent starts faster
 
         from qtide.system.files import write_whole
 
@@ -90,14 +90,14 @@ class Values:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds classes also by the names they had when an older qtide wrote the value."""
+    """Also finds classes by the names they had when an older qtide wrote the value."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Names of today come first: some old ones are taken again."""
+        """Current names come first: some old names have been reused."""
         try:
             return super().find_class(module, name)
         except (ImportError, AttributeError):
-            from qtide.jobs.moved import home  # only here: an agent starts faster without
+            from qtide.jobs.moved import home  # imported here, so that an agent starts faster
 
             place = home(module, name)
             if place is None:
@@ -106,7 +106,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value: bool) -> bytes:
-    """Plain pickle where it does; cloudpickle for code, and for what plain pickle cannot do."""
+    """Plain pickle if it can; cloudpickle for code, and for what plain pickle cannot handle."""
     if not by_value:
         try:
             return pickle.dumps(value, protocol=5, buffer_callback=keep)

@@ -1,1 +1,1 @@
-"""What was held and what was busy, from when to when: recorded here, drawn by `report`."""
+"""What was held and what was busy, and when: recorded here, drawn by `report`."""

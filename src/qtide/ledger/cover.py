@@ -1,4 +1,4 @@
-"""Covers: sorted, disjoint stretches of time. Sums over a ledger are right only on these."""
+"""Covers: sorted, disjoint stretches of time. Only on these are sums over a ledger correct."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def merge(stretches: Iterable[Stretch], gap: float = 0.0) -> Cover:
 
 
 def seconds(cover: Cover) -> float:
-    """How long the stretches last together."""
+    """The total length of the stretches."""
     return sum(end - start for start, end in cover)
 
 
@@ -52,7 +52,7 @@ def covers(intervals: Iterable[Interval]) -> Covers:
 
 
 def runs(found: Covers) -> dict[str, Cover]:
-    """When each job's driver lived."""
+    """When each job's driver ran."""
     lived: defaultdict[str, Cover] = defaultdict(list)
     for (what, _, job), cover in found.items():
         if what == "run":

@@ -9,13 +9,13 @@ from qtide.ledger.cover import Cover, Covers, Stretch, covers, merge, outside, r
 from qtide.ledger.ledger import Interval
 
 Use = tuple[float, float, str]
-"""From, to, and by whom."""
+"""Start, end and job."""
 
 
 def check(
     intervals: Sequence[Interval], nodes: int, slots: int, *, slack: float = 1e-9
 ) -> list[str]:
-    """Say in a sentence each what is wrong; overlaps up to `slack` seconds are forgiven."""
+    """One sentence for each violation; overlaps of up to `slack` seconds are tolerated."""
     found = covers(intervals)
     return [
         *_backward(intervals, slack),
@@ -45,7 +45,7 @@ def _shared(found: Covers, slack: float) -> Iterable[str]:
 
 
 def _device_clashes(intervals: Sequence[Interval], slack: float) -> Iterable[str]:
-    """A device runs one payload at a time, so two of the same job clash as well."""
+    """A device runs one payload at a time, so two of the same job clash too."""
     uses: defaultdict[str, list[Use]] = defaultdict(list)
     for each in intervals:
         if each.what == "busy" and each.lane.startswith("qpu/"):
@@ -79,7 +79,7 @@ def _held(found: Covers, lane: str, job: str) -> Cover:
 
 
 def _crowd(found: Covers, kind: str, limit: int, slack: float) -> Iterable[str]:
-    """Report the first moment at which more lanes of a kind are held than exist."""
+    """Report the first moment at which more lanes of a kind are held than there are."""
     held: defaultdict[str, Cover] = defaultdict(list)
     for (what, lane, _), cover in found.items():
         if what == "held" and lane.startswith(f"{kind}/"):
@@ -93,7 +93,7 @@ def _crowd(found: Covers, kind: str, limit: int, slack: float) -> Iterable[str]:
 
 
 def _steps(held: Iterable[Cover], slack: float) -> list[tuple[float, int]]:
-    """Ups and downs in time; at one moment the downs come first."""
+    """Changes of the count in order of time; at the same moment, decreases come first."""
     stretches: list[Stretch] = [s for cover in held for s in cover if s[1] - s[0] > slack]
     ups = [(start + slack, 1) for start, _ in stretches]
     return sorted(ups + [(end, -1) for _, end in stretches])

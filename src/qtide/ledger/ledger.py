@@ -1,7 +1,7 @@
 """The ledger: spans of one job, as events in one format for real and simulated runs.
 
 A span is written when it opens and when it closes, so that a driver that dies leaves a readable
-ledger: what it had open ends at its last event.
+ledger: its open spans end at its last event.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 What = Literal["run", "phase", "held", "busy", "wait"]
-"""run: the driver lives; phase: one phase of the program; held: a node or QPU slot is ours;
-busy: it works; wait: a request stands in a queue."""
+"""run: the driver is running; phase: one phase of the program; held: the job holds a node or QPU
+slot; busy: it works; wait: a request is queued."""
 
 Event = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Interval:
 
 
 class Span:
-    """An open span; closing it twice does no harm."""
+    """An open span; closing it twice is harmless."""
 
     __slots__ = ("_id", "_ledger")
 
@@ -80,7 +80,7 @@ class Ledger:
         return Span(self, identity)
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
-        """Enter a span that is over: somebody else has measured it."""
+        """Add a span that is over, with times that were measured elsewhere."""
         identity = next(self._identities)
         event = {"t": start, "id": identity, "job": self.job, "what": what, "lane": lane}
         self.write(event | {"label": label} if label else event)
@@ -89,7 +89,7 @@ class Ledger:
     def write(self, event: Event) -> None:
         """Append one event; a ledger in a file keeps nothing in memory.
 
-        A run does not end because of its ledger: after a failure (`error`) it is left incomplete.
+        A run does not fail because of its ledger: after an `error`, the ledger stays incomplete.
         """
         if self._file is None:
             self.events.append(event)
@@ -111,7 +111,7 @@ class Ledger:
 
 
 def _appending(file: Path) -> TextIO:
-    """Open for appending; a line that a dead driver left torn is ended first."""
+    """Open for appending; if a dead driver left a torn line, end that first."""
     torn = file.is_file() and file.stat().st_size > 0 and _last_byte(file) != b"\n"
     opened = file.open("a", buffering=1)
     if torn:
@@ -126,7 +126,7 @@ def _last_byte(file: Path) -> bytes:
 
 
 def read(file: Path) -> list[Interval]:
-    """The intervals of a ledger file; a torn last line is passed over."""
+    """The intervals of a ledger file; torn lines are skipped."""
     events = []
     for line in file.read_text().splitlines():
         try:
@@ -137,11 +137,11 @@ def read(file: Path) -> list[Interval]:
 
 
 def intervals(events: Iterable[Event]) -> Iterator[Interval]:
-    """Pair openings with closings. What a dead driver left open ends at its last event."""
+    """Pair openings with closings. Spans that a dead driver left open end at its last event."""
     opened: dict[int, Event] = {}
     last = 0.0
     for event in events:
-        if event.get("what") == "run":  # a driver begins: nothing of an earlier one lives on
+        if event.get("what") == "run":  # a new driver: all spans of an earlier one are over
             yield from (_interval(each, last) for each in opened.values())
             opened = {}
         last = event["t"]

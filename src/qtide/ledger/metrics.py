@@ -1,4 +1,4 @@
-"""The figures by which strategies are compared, from intervals alone."""
+"""The figures by which strategies are compared, computed only from intervals."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class Metrics:
 
     @property
     def queue(self) -> float:
-        """Seconds that requests stood in a queue."""
+        """Seconds that requests were queued."""
         return self.queue_nodes + self.queue_qpu
 
     @property
     def mean_wall(self) -> float:
-        """The wall time of a job, on average."""
+        """The mean wall time of a job."""
         return _ratio(sum(each.wall for each in self.jobs), len(self.jobs))
 
     @property
     def efficiency(self) -> float:
-        """The part of the held node-seconds in which the node worked."""
+        """The fraction of the held node-seconds in which the node worked."""
         return _ratio(self.nodes_busy, self.nodes_held)
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, the derived ones too, ready for JSON."""
+        """All figures, including the derived ones, ready for JSON."""
         derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
         return asdict(self) | {"jobs": [asdict(each) for each in self.jobs]} | derived
 
@@ -82,7 +82,7 @@ def _job_time(job: str, cover: Cover) -> JobTime:
 
 
 def _devices(found: Covers) -> list[Cover]:
-    """When each device worked, for whichever job."""
+    """When each device worked, for any job."""
     busy: dict[str, Cover] = {}
     for (what, lane, _), cover in found.items():
         if what == "busy" and lane.startswith("qpu/"):

@@ -1,1 +1,1 @@
-"""Payloads: what a QPU is given and what it answers, and how both travel between processes."""
+"""Payloads: what a QPU is given, what it answers, and how both travel between processes."""

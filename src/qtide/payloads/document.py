@@ -1,4 +1,4 @@
-"""JSON from strangers: whatever is wrong with it ends in one sentence, and says where it was."""
+"""JSON from untrusted clients: whatever is wrong with it, one sentence says what and where."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
 def brief(value: Any) -> str:
-    """The value as a few characters: sentences stay sentences, whatever was sent."""
+    """The value in a few characters, so that messages stay short whatever was sent."""
     return _short.repr(value)
 
 
 def refuse(where: str, sentence: str) -> NoReturn:
-    """Refuse what was found there."""
+    """Refuse the payload, naming the place and the reason."""
     raise PayloadRefused(f"{where}: {sentence}" if where else sentence)
 
 
 def read(data: bytes, what: str) -> Any:
-    """The value that the bytes stand for."""
+    """The value that the bytes encode."""
     if len(data) > MOST_BYTES:
-        raise PayloadRefused(f"{what} has {len(data)} bytes; {MOST_BYTES} are the most")
+        raise PayloadRefused(f"{what} has {len(data)} bytes; at most {MOST_BYTES} are allowed")
     try:
         return json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise PayloadRefused(f"{what} is no JSON: {reason}") from None
+        raise PayloadRefused(f"{what} is not valid JSON: {reason}") from None
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a finite number")
 
 
 def write(value: Any, what: str) -> bytes:
-    """The bytes that stand for the value."""
+    """The bytes that encode the value."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -55,11 +55,11 @@ def record(value: Any, where: str) -> dict[str, Any]:
 
 
 def sequence(value: Any, where: str, most: int | None = None) -> list[Any]:
-    """The value, which has to be a list of at most so many."""
+    """The value, which has to be a list of at most `most` entries."""
     if not isinstance(value, list):
         refuse(where, f"a list is expected, not {brief(value)}")
     if most is not None and len(value) > most:
-        refuse(where, f"there are {len(value)}; {most} are the most")
+        refuse(where, f"there are {len(value)}; at most {most} are allowed")
     return value
 
 

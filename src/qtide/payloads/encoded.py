@@ -1,7 +1,7 @@
 """Encoded payloads and answers: the name of a format, and bytes.
 
-Formats are plug-ins, one module each. The service in front of the devices looks at no payload and
-imports no vendor's SDK; so neither does a format until a payload of that vendor is met.
+Formats are plug-ins, one module each. The service in front of the devices does not look into
+payloads and imports no vendor's SDK; so a format imports one only when it meets such a payload.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from qtide.plugins import Plugins
 
 
 class Format(Protocol):
-    """What the module of a format has.
+    """What the module of a format provides.
 
-    `unpack_trusted` may stand beside `unpack`: for bytes that `pack` has made on this side.
+    It may also have `unpack_trusted`, for bytes that our own `pack` made.
     """
 
     def recognises(self, value: Any, /) -> bool:
-        """Whether the value is one of this format's."""
+        """Whether the value has this format."""
 
     def pack(self, value: Any, /) -> bytes:
         """The value as bytes; raises PayloadRefused if it cannot be."""
@@ -33,16 +33,16 @@ class Format(Protocol):
 FORMATS: Plugins[Format] = Plugins("qtide.formats", "payload format")
 ANSWERS: Plugins[Format] = Plugins("qtide.answers", "answer format")
 VALUE = "value"
-"""What every answer can be that no other format recognises."""
+"""The format of answers that no other format recognises."""
 
 
 class AnswerUnreadable(PhaseError):  # noqa: N818 - what happened
-    """An answer arrived that is none."""
+    """An answer cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A payload or an answer on its way."""
+    """A payload or an answer as bytes."""
 
     format: str
     data: bytes
@@ -59,8 +59,8 @@ def encode(payload: Any) -> Encoded:
 def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
     """The payload again; raises PayloadRefused whatever is wrong with the bytes.
 
-    Vendors' readers are given bytes of strangers in a process that may die; `trusted` spares that
-    for bytes that `encode` has made on this side.
+    Vendors' readers get untrusted bytes only in a process that may die; with `trusted`, for bytes
+    that our own `encode` made, that process is spared.
     """
     if encoded.format not in FORMATS.names():
         known = ", ".join(FORMATS.names())

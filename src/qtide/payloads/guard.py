@@ -1,7 +1,7 @@
-"""Vendors' readers believe any length that the bytes claim: four gigabytes are four bytes away,
-and a reader that gets no memory takes its process down. So bytes of strangers are read by a child
-process first, which has little memory and little time, and hands back what our own packer makes
-of them; only that is read here.
+"""Reading untrusted bytes. Vendors' readers believe any length that the bytes claim: four bytes
+can claim four gigabytes, and a reader that gets no memory takes its process down. So a child
+process with little memory and little time reads them first and packs the result again with our
+own packer; only that is read here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from qtide.payloads.limits import READING_BYTES, READING_SECONDS
 from qtide.payloads.payload import PayloadRefused
 
 MOST_MESSAGE = 200
-"""Characters of a vendor's message."""
+"""The most characters of a vendor's message."""
 
 _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
 
 
 def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
-    """What `read` makes of the data; raises PayloadRefused if it fails, dies or takes long."""
+    """What `read` makes of the data; PayloadRefused if it fails, dies or takes too long."""
     receiving, sending = os.pipe()
     child = _fork()
     if child == 0:
@@ -56,20 +56,20 @@ def _judged(answer: bytes | None, what: str) -> bytes:
 
 
 def _fork() -> int:
-    """A fork; the child only reads, so that threads of its parent do not matter to it."""
+    """A fork; the child only reads, so the threads of its parent do not matter."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _serve(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoReturn:
-    """The child's whole life; whatever happens, it never returns into the parent's code."""
+    """All that the child does; whatever happens, it never returns into the parent's code."""
     try:
         _confine()
         answer = _FINE + read(data)
     except PayloadRefused as error:
         answer = _REFUSED + str(error).encode(errors="replace")
-    except BaseException as error:  # Rust's panics are no Exceptions
+    except BaseException as error:  # a Rust panic is not an Exception
         answer = _FAILED + plain(error).encode(errors="replace")
     try:
         while answer:
@@ -79,26 +79,26 @@ def _serve(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoRetur
 
 
 def _confine() -> None:
-    """Little memory, no core file, no voice: readers print what they stumble on."""
+    """Limit memory, forbid core files, and silence readers, which print what they stumble on."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + READING_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    faulthandler.disable()  # a reader's death is expected, and no news for the log
+    faulthandler.disable()  # a reader's death is expected: no need to log it
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
 
 
 def plain(error: BaseException) -> str:
-    """Enough of a vendor's message to act on, without its colours and frames."""
+    """Enough of a vendor's message to act on, without colours and frames."""
     text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
     words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
     return " ".join(words)[:MOST_MESSAGE] or type(error).__name__
 
 
 def _receive(receiving: int, end: float) -> bytes | None:
-    """All that the child writes; None if it is not done in time."""
+    """All that the child writes; None if it does not finish in time."""
     parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([receiving], [], [], max(0.0, end - time.monotonic()))

@@ -1,16 +1,16 @@
-"""Limits of what is read at all, whatever a device takes: no encoded may exhaust who opens it."""
+"""Limits on what is read at all, whatever a device takes: no payload may exhaust its reader."""
 
 MOST_BYTES = 16 * 2**20
-"""Of a encoded."""
+"""Of an encoded payload or answer."""
 
 MOST_CIRCUITS = 10_000
 """In a batch."""
 
 MOST_INSTRUCTIONS = 100_000
-"""In a circuit; those in branches are for the device to count."""
+"""In a circuit; instructions in branches are counted by the device."""
 
 MOST_QUBITS = 1_000
-"""In a circuit; as many classical bits in each of its registers."""
+"""In a circuit; the limit for its classical bits is the same."""
 
 MOST_VARIABLES = 100_000
 """In a binary quadratic model."""
@@ -19,7 +19,7 @@ MOST_TEXT = 1_000
 """Characters in a name or a key."""
 
 READING_SECONDS = 10.0
-"""For a vendor's reader to make circuits of bytes."""
+"""That a vendor's reader may take to decode circuits."""
 
 READING_BYTES = 2**29
-"""Memory that a vendor's reader may take in addition to what it finds."""
+"""Memory that a vendor's reader may take in addition to what its process already has."""

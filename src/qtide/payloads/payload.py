@@ -1,7 +1,7 @@
 """Payloads: what a quantum phase hands to a QPU. Any type can be one; a device says what it takes.
 
 So far: a `dimod.BinaryQuadraticModel`; circuits, one or a list of them, as `qiskit.QuantumCircuit`,
-as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, which stands for a payload by its length.
+as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, a payload that is only a duration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def circuits_in(payload: Any) -> int:
 
 @dataclass(frozen=True)
 class Burst:
-    """A payload known by its length alone: it occupies a QPU for `seconds` and gives `answer`.
+    """A payload that is only a duration: it occupies a QPU for `seconds` and gives `answer`.
 
     Without `seconds`, the device's timing profile decides.
     """

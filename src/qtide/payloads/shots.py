@@ -1,4 +1,4 @@
-"""Shots: what one circuit's runs measured, every single one, in few bytes.
+"""Shots: what each run of a circuit measured, compactly.
 
 Bits are kept as Qiskit counts them: bit 0 is the lowest bit of the first register.
 """
@@ -15,14 +15,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shots:
-    """The registers, each with its width, and for each shot as many bytes as their bits need."""
+    """The registers with their widths, and for each shot as many bytes as their bits need."""
 
     registers: tuple[tuple[str, int], ...]
     data: bytes
 
     def __post_init__(self) -> None:
         if not self.registers or any(width < 1 for _, width in self.registers):
-            raise ValueError("there has to be a register, and each needs a bit at least")
+            raise ValueError("there has to be a register, and each needs at least one bit")
         if len(dict(self.registers)) < len(self.registers):
             raise ValueError("two registers have the same name")
         if len(self.data) % self._size or self._stray_bits:
@@ -30,7 +30,7 @@ class Shots:
 
     @classmethod
     def of(cls, registers: Iterable[tuple[str, int]], values: Iterable[int]) -> Shots:
-        """Shots from one number each, of which bit 0 is the lowest bit of the first register."""
+        """Shots from one number each, whose bit 0 is the lowest bit of the first register."""
         registers = tuple(registers)
         size = _bytes_for(registers)
         return cls(registers, b"".join([value.to_bytes(size, "little") for value in values]))
@@ -40,7 +40,7 @@ class Shots:
 
     @property
     def values(self) -> list[int]:
-        """One number a shot, as `of` takes them."""
+        """One number per shot, as `of` takes them."""
         return [int.from_bytes(chunk, "little") for chunk in self._chunks()]
 
     def counts(self) -> dict[str, int]:
@@ -49,7 +49,7 @@ class Shots:
         return {self._bit_string(int.from_bytes(key, "little")): n for key, n in often.items()}
 
     def rows(self, register: str) -> list[list[int]]:
-        """The register's bits, lowest first, one row a shot."""
+        """The register's bits, lowest first, one row per shot."""
         low, width = self._place(register)
         rows: dict[bytes, list[int]] = {}
         answer = []
@@ -67,7 +67,7 @@ class Shots:
 
     @classmethod
     def from_json(cls, form: dict[str, Any]) -> Shots:
-        """The shots again; raises ValueError, TypeError or KeyError if they are none."""
+        """The shots again; raises ValueError, TypeError or KeyError if the form is wrong."""
         registers = tuple((str(name), int(width)) for name, width in form["registers"])
         return cls(registers, b64decode(form["bits"], validate=True))
 
@@ -97,7 +97,7 @@ class Shots:
 
     @property
     def _stray_bits(self) -> bool:
-        """Whether a shot's last byte says more than the registers hold."""
+        """Whether a shot's last byte has bits set beyond the registers."""
         spare = self._size * 8 - sum(width for _, width in self.registers)
         last = self.data[self._size - 1 :: self._size]
         return bool(last) and max(last) >> (8 - spare) > 0

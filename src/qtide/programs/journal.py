@@ -1,6 +1,6 @@
 """The journal: a run's durable record of finished phases, and so the checkpoint of every strategy.
 
-One line a record: a checksum, then JSON. A phase counts as done once its line is on the disk.
+One line per record: a checksum, then JSON. A phase counts as done once its line is on disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qtide.system.files import Locked, lock
 
 @dataclass(frozen=True)
 class Record:
-    """A finished phase: where in the program it stood, what was asked, what came of it."""
+    """A finished phase: its place in the program, what it asked for, and its outcome."""
 
     key: str
     asked: str
@@ -40,20 +40,20 @@ class Journal:
             raise
 
     def find(self, key: str) -> Record | None:
-        """What the journal has of the phase at `key`."""
+        """The record of the phase at `key`, if there is one."""
         return self._records.get(key)
 
     def __len__(self) -> int:
         return len(self._records)
 
     def append(self, record: Record) -> None:
-        """Write a record; when this returns, it outlives the driver and the machine."""
+        """Write a record durably: when this returns, it survives a crash of the machine."""
         entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
         self._write(entry | ({"failed": True} if record.failed else {}))
         self._records[record.key] = record
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         os.close(self._file)
 
     def _write(self, entry: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class Journal:
         except OSError as error:
             os.ftruncate(self._file, end)
             raise QtideError(
-                f"the journal {self.path} cannot be written ({error.strerror}); what it has is "
+                f"the journal {self.path} cannot be written ({error.strerror}); its records are "
                 "kept: make room, then resume the run"
             ) from error
 
@@ -73,7 +73,7 @@ class Journal:
             lock(self._file)
         except Locked:
             raise QtideError(
-                f"another driver is at work on {self.path.parent}; wait for it, or end it first"
+                f"another driver is working on {self.path.parent}; wait for it, or end it first"
             ) from None
 
     def _load(self, program: str) -> dict[str, Record]:
@@ -90,7 +90,7 @@ class Journal:
         return {record.key: record for record in records}
 
     def _read(self) -> list[dict[str, Any]]:
-        """All whole records. A torn last one is cut off; a damaged one before it is an error."""
+        """All complete records. A torn last line is cut off; a damaged one before is an error."""
         lines = self.path.read_bytes().split(b"\n")
         entries, whole = [], 0
         for number, line in enumerate(lines[:-1], 1):

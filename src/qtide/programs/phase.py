@@ -1,7 +1,7 @@
-"""Phases: what a program awaits. Awaiting one hands it to whoever drives the program.
+"""Phases: what a program awaits. Awaiting one hands it to the driver of the program.
 
-A phase gives itself up to the driver by yielding, so a program needs no event loop, no context
-and no world: it is a plain coroutine that asks for phases and gets results.
+A phase hands itself to the driver by yielding, so a program needs no event loop, no context and no
+world: it is a plain coroutine that asks for phases and gets results.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """One call of a function on a node, or of as many at once as it has `nodes` (SPMD).
+    """One call of a function on a node, or one call on each of `nodes` nodes at once (SPMD).
 
-    Awaited alone it is a phase of its own and gives its result.
+    Awaited by itself, it is a phase of its own and gives its result.
     """
 
     function: Callable[..., Any]
@@ -32,7 +32,7 @@ class Task:
     def on(self, nodes: int) -> Task:
         """The same function on `nodes` nodes at the same time.
 
-        Each call gets the keywords `rank` and `size`, and the result is the list by rank.
+        Each call gets the keywords `rank` and `size`; the result is the list of results by rank.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
@@ -88,7 +88,7 @@ Phase = Classical | Quantum
 
 @dataclass(frozen=True)
 class Together:
-    """Phases, or coroutines that await phases, side by side; gives the list of their results."""
+    """Phases, or coroutines that await phases, run concurrently; gives the list of results."""
 
     parts: tuple[Task | Phase | Coroutine[Any, Any, Any], ...]
 
@@ -98,7 +98,7 @@ class Together:
 
 
 def task(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
-    """A call of `function` that is to run on a node."""
+    """A call of `function` to be run on a node."""
     if not callable(function):
         raise TypeError(f"task() takes a function and its arguments, not {function!r}")
     return Task(function, args, kwargs)
@@ -120,7 +120,7 @@ def quantum(payload: Any, *, shots: int | None = None) -> Quantum:
 
 
 def together(*parts: Task | Phase | Coroutine[Any, Any, Any]) -> Together:
-    """Run phases, or coroutines of phases, side by side."""
+    """Run phases, or coroutines of phases, concurrently."""
     for part in parts:
         if not isinstance(part, Task | Classical | Quantum | Coroutine):
             raise TypeError(f"together() takes phases and coroutines of phases, not {part!r}")

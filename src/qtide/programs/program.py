@@ -10,11 +10,11 @@ from typing import Any, overload
 from qtide.errors import UsageError
 
 Playing = Coroutine[Any, Any, Any]
-"""A program that was called and waits to be driven."""
+"""The coroutine of a program that was called but is not running yet."""
 
 
 class Program:
-    """A hybrid program. Called, it gives the coroutine that a driver, or another program, runs."""
+    """A hybrid program. Calling it gives the coroutine that a driver or another program runs."""
 
     def __init__(
         self, function: Callable[..., Coroutine[Any, Any, Any]], nodes: int | None = None
@@ -40,7 +40,7 @@ class Program:
     def prepare(self, args: list[Any], kwargs: dict[str, Any], **given: Any) -> Playing:
         """The coroutine for these arguments.
 
-        What the run has to give (its seed, its folder) goes to parameters of that name, unless
+        What the run provides (its seed, its folder) is passed to parameters of that name, unless
         the user gave them.
         """
         try:

@@ -1,8 +1,8 @@
-"""Replay: drives a program through its phases, from the journal as far as that goes.
+"""Replay: drives a program through its phases, taking results from the journal if it has them.
 
-Each phase has a key, its place in the program: the third await is "3", the second await of the
-first part that runs together there is "3.1.2". Keys do not depend on timing, so a replay finds
-its phases whatever order they ended in.
+Each phase has a key, its place in the program: the third await is "3"; if that is a `together()`,
+the second await of its first part is "3.1.2". Keys do not depend on timing, so a replay finds its
+phases in whatever order they ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qtide.world.world import World
 
 
 class Performer(Protocol):
-    """Whoever really runs phases: a strategy."""
+    """What actually runs phases: a strategy."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks of a phase."""
@@ -39,7 +39,7 @@ class Step:
 
 
 class Replay:
-    """One life of a driver: plays the program on a performer and writes the journal."""
+    """Runs a program for one lifetime of a driver: performs phases and writes the journal."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Replay:
         self._failures: dict[str, tuple[Phase, Exception]] = {}
 
     async def play(self, program: Coroutine[Any, Any, Any], prefix: str = "") -> Any:
-        """Drive a coroutine of phases to its end; its result, or the exception it let out.
+        """Drive a coroutine of phases to its end; return its result, or raise its exception.
 
-        A QtideError is a failure of the run, not of a phase: the program has no say in it.
+        A QtideError is a failure of the run, not of a phase: the program cannot catch it.
         """
         value, error, place = None, None, 0
         while True:
@@ -138,9 +138,9 @@ class Replay:
         return outcome
 
     def _caught(self, place: str) -> None:
-        """The program went on after a failure: from now on the failure is part of its past.
+        """The program caught a failure and went on: write the failure to the journal.
 
-        A failure that nobody catches is not written, so that the phase runs again on resume.
+        A failure that is not caught is not written, so that the phase runs again on resume.
         """
         for key, (phase, error) in list(self._failures.items()):
             if key == place or key.startswith(f"{place}."):
@@ -159,5 +159,5 @@ class Replay:
 
 
 def asked(phase: Phase) -> str:
-    """What a phase asks for, as far as a replay must ask for the same."""
+    """What a phase asks for; on replay, the program has to ask for the same."""
     return f"{phase.kind} {phase.label}"

@@ -1,1 +1,1 @@
-"""Tables, timelines and pages: the ledger for people to look at."""
+"""Tables, timelines and pages: the ledger as people look at it."""

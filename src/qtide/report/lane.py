@@ -1,4 +1,4 @@
-"""Lanes: which rows a timeline has, and which stretches lie on each. No drawing here."""
+"""Lanes: which rows a timeline has, and which stretches are on each. No drawing here."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from qtide.ledger.cover import Cover, Covers, covers, merge
 from qtide.ledger.ledger import Interval, What
 
 LONGEST = 22
-"""Characters of a label."""
+"""The most characters in a label."""
 MOST_NODES, MOST_SLOTS, MOST_STRIPS = 24, 8, 8
-"""Rows for nodes, QPU slots and waiting jobs: more of them share this height."""
+"""The most rows for nodes, QPU slots and waiting jobs; beyond that, they share this height."""
 APART = 0.45
 """The space between nodes, QPU and queue, in rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """The stretches of one job to be drawn alike, on the part of a lane from `top` to `bottom`."""
+    """Stretches of one job that look the same, drawn from `top` to `bottom` of a lane."""
 
     job: str
     what: What
@@ -39,7 +39,7 @@ class Lane:
 
 
 def lanes(intervals: Iterable[Interval]) -> list[Lane]:
-    """The nodes by name, below them the QPU, below it who stands in a queue."""
+    """The nodes by name, below them the QPU, below it the queued requests."""
     found = covers(intervals)
     jobs = list(dict.fromkeys(job for _, _, job in found))
     return [*_nodes(found, jobs), *_qpu(found, jobs), *_queue(found)]
@@ -52,7 +52,7 @@ def natural(text: str) -> list[str | int]:
 
 
 def clean(label: str) -> str:
-    """A label fit to draw: printable and not too long."""
+    """The label as drawn: printable and not too long."""
     text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in label)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
@@ -78,7 +78,7 @@ def _qpu(found: Covers, jobs: list[str]) -> list[Lane]:
 
 
 def _queue(found: Covers) -> list[Lane]:
-    """One lane with a strip for each job that waits: their waits overlap."""
+    """One lane with a strip for each waiting job, since their waits overlap."""
     waits: dict[str, Cover] = {}
     for (what, _, job), cover in found.items():
         if what == "wait" and cover:
@@ -98,7 +98,7 @@ def _names(found: Covers, kind: str) -> list[str]:
 
 
 def _bars(found: Covers, jobs: Iterable[str], lane: str) -> tuple[Bars, ...]:
-    """What is busy lies over what is held."""
+    """Busy stretches are drawn over held ones."""
     whats: tuple[What, ...] = ("held", "busy")
     drawn = (Bars(job, what, found.get((what, lane, job), [])) for what in whats for job in jobs)
     return tuple(each for each in drawn if each.cover)

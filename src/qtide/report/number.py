@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def decimals(values: Sequence[float]) -> int:
-    """The digits after the point that a column needs: short runs are told apart too."""
+    """The decimals that a column needs, so that short runs differ too."""
     return 1 if max(values, default=0.0) >= 10 else 3
 
 
@@ -16,7 +16,7 @@ def grouped(value: float, digits: int = 1) -> str:
 
 
 def brief(value: float) -> str:
-    """A number on its own, with the digits it needs."""
+    """A single number, with the decimals it needs."""
     return grouped(value, 0 if value == 0 or value >= 10_000 else decimals([value]))
 
 

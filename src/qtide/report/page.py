@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing beside it, and its pictures as files to cite."""
+"""The report: one self-contained page, and its pictures as files to cite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """What its pictures are called."""
+        """The name of its pictures."""
         return f"timeline-{self.jobs}-jobs"
 
     @property
@@ -44,7 +44,7 @@ class Report:
 
 
 def write_report(folder: Path, title: str, groups: list[Group], notes: list[str]) -> Report:
-    """Write `report.html` and the timelines; groups differ in their number of jobs."""
+    """Write `report.html` and the timelines; each group has a different number of jobs."""
     shown = sorted((group for group in groups if group.panels), key=lambda group: group.jobs)
     if len({group.jobs for group in shown}) < len(shown):
         raise ValueError("a report has one group for each number of jobs, but two have the same")
@@ -76,7 +76,7 @@ def sentence(group: Group) -> str:
 
 
 def _least(values: dict[str, float], best: str, same: str) -> str:
-    """Who has the least and what that means; to be equal with all others means nothing."""
+    """Which strategies have the least, and what that means; nothing if all are equal."""
     least = brief(min(values.values()))
     names = [name for name, value in values.items() if brief(value) == least]
     if len(names) == 1 < len(values):
@@ -87,7 +87,7 @@ def _least(values: dict[str, float], best: str, same: str) -> str:
 
 
 def _change(values: dict[str, float], base: float) -> str:
-    """How far the least is below static; nothing is said of less than half a per cent."""
+    """How far the least is below static; empty below half a per cent."""
     less = round(100 * (1 - min(values.values()) / base)) if base > 0 else 0
     return f" ({less}% less than {BASE})" if less > 0 else ""
 
@@ -108,7 +108,7 @@ def _resource(name: str) -> str:
 
 
 def _section(group: Group, picture: str, is_headline: bool) -> str:
-    """A group's picture below its sentence, unless the page opens with that one."""
+    """A group's sentence and picture; the headline's sentence is at the top of the page."""
     links = ", ".join(
         f'<a href="{group.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "svg")
     )
@@ -127,7 +127,7 @@ row and full while it works. The same picture as {links}.</figcaption>
 
 
 def _description(group: Group) -> str:
-    """The picture in words, for those who hear the page."""
+    """The picture in words, for screen readers."""
     totals = (f"{p.strategy} takes {brief(p.metrics.total)} seconds" for p in group.panels)
     return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
 

@@ -1,4 +1,4 @@
-"""Colours: one hue a job, told apart by colour-blind readers too (after Okabe and Ito)."""
+"""Colours: one hue per job, also distinct for colour-blind readers (after Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MUTED = "#5b6473"
 LINE = "#d3d8e0"
 TRACK = "#f2f4f7"
 TINT = 0.30
-"""The opacity of what is held."""
+"""The opacity of held stretches."""
 
 
 def hue(index: int) -> str:

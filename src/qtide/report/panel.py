@@ -11,7 +11,7 @@ from qtide.ledger.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One strategy: its jobs in the order of their colours, what they did and what it took."""
+    """One strategy: its jobs in the order of their colours, their intervals and their metrics."""
 
     strategy: str
     jobs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A figure as SVG inside a page: it takes the page's colours, and its ids meet no others."""
+"""A figure as SVG inside a page: it takes the page's colours, and its ids are unique there."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VARIABLES = {
     TRACK: "var(--track)",
     f"opacity: {TINT}": "opacity: var(--tint)",
 } | {hue: f"var(--hue-{index})" for index, hue in enumerate(HUES)}
-"""What the page's style decides, so that the picture is legible on light and on dark."""
+"""What the page's style decides, so that the picture is legible in light and dark mode."""
 
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def inline(figure: Figure, name: str, description: str) -> str:
-    """The figure as an SVG element; `name` goes before its ids, `description` is read aloud."""
+    """The figure as an SVG element; `name` prefixes its ids, screen readers read `description`."""
     root = ElementTree.fromstring(_text(figure))
     _drop_globals(root)
     for element in root.iter():
@@ -40,7 +40,7 @@ def inline(figure: Figure, name: str, description: str) -> str:
 
 
 def _drop_globals(root: ElementTree.Element) -> None:
-    """Remove what would reach beyond the picture: its metadata and its style sheet."""
+    """Remove what would affect the rest of the page: the metadata and the style sheet."""
     for each in list(root):
         if each.tag == f"{{{SVG}}}metadata" or each.find(f"{{{SVG}}}style") is not None:
             root.remove(each)

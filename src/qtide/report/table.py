@@ -1,4 +1,4 @@
-"""The comparison of strategies as a table: cells once, for the terminal and for the page."""
+"""The comparison of strategies as a table, with the same cells for terminal and page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy with a number of jobs at once, and what it took."""
+    """One strategy with a number of jobs at once, and its metrics."""
 
     strategy: str
     jobs: int
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and whether it is the best of its column among rows with as many jobs."""
+    """A text, and whether it is the best of its column among rows with the same number of jobs."""
 
     text: str
     best: bool = False
@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A figure of the metrics; without `better` no value of it is a merit."""
+    """A figure of the metrics; without `better`, no value is marked as best."""
 
     title: str
     value: Callable[[Metrics], float]
@@ -66,7 +66,7 @@ def headings(relative: bool = False) -> list[str]:
 
 
 def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
-    """The cells of each row; `relative` adds the wall time and node-seconds against static's."""
+    """The cells of each row; `relative` adds wall time and node-seconds relative to static."""
     columns = [_column(column, rows) for column in _columns(relative)]
     heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
@@ -116,7 +116,7 @@ def _value(column: _Column, row: Row, rows: Sequence[Row]) -> float | None:
 
 
 def _best(column: _Column, text: str, texts: Sequence[str], values: Sequence[float | None]) -> bool:
-    """Compare what is shown: equal texts are equally good, and no merit if all are equal."""
+    """Compare what is shown: equal texts are equally good; if all are equal, none is best."""
     known = {value: shown for value, shown in zip(values, texts, strict=True) if value is not None}
     if column.better is None or len(set(known.values())) < 2:
         return False

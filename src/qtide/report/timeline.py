@@ -1,4 +1,4 @@
-"""The timeline: who held and used each node and the QPU, one panel a strategy."""
+"""The timeline: which job held and used each node and the QPU, one panel per strategy."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ TITLE, AXIS, LEGEND, SIDE, KINDS = 0.42, 0.46, 0.24, 0.20, 2.9
 """Inches: above each panel, below the last one, a line of the legend, the margin, the
 legend of kinds."""
 HAIRLINE = 1 / 800
-"""The part of the time axis below which bars are widened and gaps closed: a pixel or two."""
+"""The fraction of the time axis below which bars are widened and gaps closed: a pixel or two."""
 MOST_JOBS = 12
-"""Jobs named in the legend."""
+"""The most jobs named in the legend."""
 MOST_BARS = 10_000
-"""Bars of a panel; more of them become pixels in an SVG, which would be too large."""
+"""The most bars of a panel; more become pixels in an SVG, which would otherwise be too large."""
 STYLE: Any = {
-    "text.parse_math": False,  # a label with dollar signs is a label
+    "text.parse_math": False,  # dollar signs in a label are not mathematics
     "svg.fonttype": "none",
     "svg.hashsalt": "qtide",
     "hatch.linewidth": 0.8,
@@ -52,7 +52,7 @@ Entry = tuple[str, Artist]
 
 
 def draw(panels: Sequence[Panel]) -> Figure:
-    """A figure with one panel below the other on one time axis, each from its own zero."""
+    """A figure with panels below one another on one time axis, each starting at zero."""
     if not panels:
         raise ValueError("a timeline needs at least one panel")
     rows = [lanes(panel.intervals) for panel in panels]
@@ -104,7 +104,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Lane], last: float) -> 
     placed = _placed(rows)
     _label_lanes(axes, placed)
     end = _length(panel)
-    # As plain artists: the limits are set, and to find them anew takes long for many bars.
+    # As plain artists: the limits are known, and computing them again is slow for many bars.
     axes.add_artist(_tracks(placed, end))
     for patch in _patches(panel, placed, last):
         axes.add_artist(patch)
@@ -113,7 +113,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Lane], last: float) -> 
 
 
 def _placed(rows: Sequence[Lane]) -> list[tuple[Lane, float]]:
-    """Each lane with its upper edge."""
+    """Each lane with the position of its upper edge."""
     placed, top = [], 0.0
     for lane in rows:
         placed.append((lane, top + lane.space))
@@ -122,7 +122,7 @@ def _placed(rows: Sequence[Lane]) -> list[tuple[Lane, float]]:
 
 
 def _tracks(placed: Sequence[tuple[Lane, float]], end: float) -> PathPatch:
-    """The empty rows, so that free time is seen as well."""
+    """The empty rows, so that idle time is visible too."""
     boxes = [_rectangle(0, end, *_edges(lane, top)) for lane, top in placed]
     return PathPatch(_outline(boxes), facecolor=TRACK, linewidth=0, zorder=0)
 
@@ -130,7 +130,7 @@ def _tracks(placed: Sequence[tuple[Lane, float]], end: float) -> PathPatch:
 def _patches(
     panel: Panel, placed: Sequence[tuple[Lane, float]], last: float
 ) -> Iterator[PathPatch]:
-    """One patch a job and kind, so that thousands of bars stay fast and the file small."""
+    """One patch per job and kind, so that thousands of bars stay fast and the file small."""
     boxes: defaultdict[tuple[What, str], list[Corners]] = defaultdict(list)
     origin, order = _origin(panel), _job_order(panel)
     for lane, top in placed:
@@ -146,7 +146,7 @@ def _patches(
 def _rectangles(
     bars: Bars, span: tuple[float, float], origin: float, least: float
 ) -> list[Corners]:
-    """What is thinner than a hairline is widened to one; what is closer is joined."""
+    """Widen bars that are thinner than a hairline; join bars that are closer than one."""
     wide = ((start, max(end, start + least)) for start, end in bars.cover)
     return [_rectangle(s - origin, e - origin, *span) for s, e in merge(wide, least / 2)]
 
@@ -169,13 +169,13 @@ def _rectangle(start: float, end: float, upper: float, lower: float) -> Corners:
 
 
 def _edges(lane: Lane, top: float) -> tuple[float, float]:
-    """Lanes that are squeezed lie close, as stripes between them would be all one sees."""
+    """Squeezed lanes have no space between them: it would be all one sees."""
     margin = 0.1 if lane.height > 0.5 else 0.0
     return top + margin, top + lane.height - margin
 
 
 def _label_lanes(axes: Axes, placed: Sequence[tuple[Lane, float]]) -> None:
-    """Name as many lanes as there is room for."""
+    """Label as many lanes as there is room for."""
     ticks: dict[float, str] = {}
     for lane, top in placed:
         middle = top + lane.height / 2
@@ -204,7 +204,7 @@ def _label_time(axes: Axes) -> None:
 
 
 def _legend_grid(panels: Sequence[Panel], room: float) -> tuple[list[Entry], int]:
-    """The jobs by colour, and the columns for which there is room."""
+    """The jobs by colour, in as many columns as there is room for."""
     names = list(zip_longest(*(_job_order(panel) for panel in panels)))
     jobs: list[Entry] = [
         (_job_label(each, index), Patch(color=hue(index), linewidth=0))
@@ -254,7 +254,7 @@ def _legend(figure: Figure, entries: list[Entry], columns: int, left: float, at:
 
 
 def _job_order(panel: Panel) -> dict[str, int]:
-    """The number of each job; one that the panel does not name comes last."""
+    """The number of each job; jobs that the panel does not name come last."""
     jobs = dict.fromkeys([*panel.jobs, *(each.job for each in panel.intervals)])
     return {job: index for index, job in enumerate(jobs)}
 

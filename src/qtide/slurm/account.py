@@ -1,4 +1,4 @@
-"""A run's account: what it held, as its ledger says, beside what Slurm charges for it."""
+"""A run's account: what it held by its own ledger, and what Slurm charges for it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from qtide.slurm.accounting import Usage, qpu_usage, usage
 from qtide.slurm.commands import Slurm, SlurmFailed
 
 LIMIT = 10.0
-"""Seconds that Slurm has to answer in."""
+"""Seconds within which Slurm has to answer."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Seconds of nodes, or of QPUs, by Slurm's clock; each side counts for itself."""
+    """Seconds of nodes, or of QPUs, by the real clock, as counted by the ledger and by Slurm."""
 
     held: float
     charged: Usage
@@ -34,9 +34,9 @@ class Account:
 
 
 async def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Account]:
-    """The account of a job's nodes and, where Slurm admitted to it, of the QPU.
+    """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
 
-    Raises SlurmFailed if Slurm cannot be asked.
+    Raises SlurmFailed if Slurm does not answer.
     """
     slurm = Slurm()
     slurm.check()

@@ -1,4 +1,4 @@
-"""Slurm's own records of a run: what its companions held, to join with the ledger's account."""
+"""Slurm's own records of a run: what its companions held, to compare with the ledger."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader"
 FIELDS = "--format=JobIDRaw,State,ElapsedRaw,NNodes,AllocNodes"
 
 HISTORY = 30 * 86400.0
-"""Seconds that are looked back: no database has to be searched as a whole."""
+"""Seconds to look back if no start is given: the whole database need not be searched."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Node-seconds of so many companions. Slurm counts whole seconds, each job by itself."""
+    """Node-seconds of a number of companions. Slurm counts whole seconds for each job."""
 
     node_seconds: float
     companions: int
@@ -28,12 +28,12 @@ class Usage:
 
 
 async def usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
-    """What a run's companions have held since a moment, those that run now included."""
+    """What a run's companions have held since a moment, including those that are running."""
     return await _usage(slurm, job_name(job), since)
 
 
 async def qpu_usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
-    """The same of the jobs that held a QPU for it, each one node of the quantum partition."""
+    """The same for the jobs that held a QPU for it, each one node of the quantum partition."""
     return await _usage(slurm, qpu_name(job), since)
 
 

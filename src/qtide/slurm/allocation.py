@@ -1,4 +1,4 @@
-"""Nodes of one companion, with an agent on each."""
+"""The nodes of one companion, with an agent on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Callable[[Companion, str], Awaitable[Child]]
 
 
 class SlurmAllocation(Allocation):
-    """A companion, or nothing at all where a request could do without."""
+    """A companion, or no nodes at all if the request accepts that."""
 
     def __init__(
         self, world: World, job: Job, companion: Companion | None, start: Start, silence: float
@@ -36,7 +36,7 @@ class SlurmAllocation(Allocation):
         self._watch = world.start(self._lose_when_gone())
 
     def co_allocate(self, taken: Any) -> bool:
-        """Let the allocation have what is granted with it; False if there is nothing."""
+        """Add what was granted together with the nodes; False if nothing was."""
         self._co_allocated = taken
         return taken is not None
 
@@ -45,7 +45,7 @@ class SlurmAllocation(Allocation):
         await self._world.all_of([self._start(node) for node in self.nodes])
 
     def release(self) -> Coroutine[Any, Any, None]:
-        """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
+        """Give the nodes back. The release continues even if its caller is cancelled."""
         if self._released is None:
             if self._co_allocated is not None:
                 self._co_allocated.release()
@@ -54,7 +54,7 @@ class SlurmAllocation(Allocation):
 
     @property
     def released(self) -> bool:
-        """Whether all is given back."""
+        """Whether everything has been given back."""
         return self._released is not None and self._released.done()
 
     def _send(self, node: Node, ticket: int, work: Work) -> None:
@@ -73,12 +73,12 @@ class SlurmAllocation(Allocation):
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
 
     async def _disown(self, node: Node) -> None:
-        """A node that failed is Slurm's again at once, before the rest of the companion."""
+        """Stop counting a lost node as held, if Slurm has already taken it from the companion."""
         if self._released is None and self._companion and not await self._companion.has(node.name):
             self._held[node].close()
 
     async def _lose_when_gone(self) -> None:
-        """Somebody else may end the companion, or its time may be over."""
+        """Notice if the companion is cancelled or reaches its time limit."""
         if self._companion is not None:
             why = await self._companion.gone()
             for node in self.nodes:
@@ -88,7 +88,7 @@ class SlurmAllocation(Allocation):
         await self._world.cancel([self._watch])
         for node in self.nodes:
             node.lose("was given back")
-        for link in self._links.values():  # Slurm's own signal does not reach a step that starts
+        for link in self._links.values():  # Slurm's signal does not reach a step that is starting
             link.child.hang_up()
         try:
             if self._companion is not None:
@@ -97,5 +97,5 @@ class SlurmAllocation(Allocation):
         finally:
             for span in self._held.values():
                 span.close()
-            # only now: a slurmstepd whose srun is gone keeps its node for seconds
+            # not earlier: a slurmstepd whose srun is gone keeps its node for seconds
             await self._world.all_of([link.child.kill() for link in self._links.values()])

@@ -1,9 +1,9 @@
 """A stock Slurm cluster: each request is a companion job of its own, with an agent on each node.
 
-Nothing has to be configured or installed on the site for it. Where Slurm admits to the QPU as well,
-nodes that are co-allocated with it are one heterogeneous job. Otherwise they are had in two steps:
-nodes first, then the QPU at once; if that is taken, the nodes go back, and the request begins again
-when it may be free.
+The site has to configure and install nothing for it. If Slurm also grants leases of the QPU, nodes
+that are co-allocated with a QPU are one heterogeneous job. Otherwise there are two steps: first the
+nodes, then at once the QPU; if that is taken, the nodes go back, and the request starts again when
+the QPU may be free.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from qtide.system.child import Child
 from qtide.world.real import RealWorld
 
 BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
-"""Seconds after which nodes that need something co-allocated are tried again, if nobody says that
-it is free."""
+"""Seconds after which a co-allocation is tried again, if no signal comes before that the other
+resource is free."""
 
 
 class SlurmCluster(Cluster):
-    """Companions of the jobs of one driver."""
+    """The companions of the jobs of one driver."""
 
     def __init__(
         self, world: RealWorld, slurm: Slurm, size: int, options: Options, log: Path | None
@@ -63,7 +63,7 @@ class SlurmCluster(Cluster):
         conf: Path | None = None,
         log: Path | None = None,
     ) -> SlurmCluster:
-        """The cluster that `conf`, or SLURM_CONF, names; companions of dead drivers are ended."""
+        """The cluster that `conf` or SLURM_CONF names; companions of dead drivers are cancelled."""
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
         size = await _size(slurm, options.partition)
@@ -73,16 +73,16 @@ class SlurmCluster(Cluster):
         return SlurmCluster(world, slurm, size, options, log)
 
     async def grant(self, request: Request) -> SlurmAllocation:
-        """A companion in Slurm's queue."""
+        """Submit a companion to Slurm, and wait until it is granted."""
         self._refuse_if_hopeless(request)
         await self._reap_once(request.job)
         return await self._granted(request)
 
     def expected_wait(self, nodes: int) -> float:
-        """As long as those who wait now should, or as the last ones did.
+        """As long as current requests are expected to wait, or as the last ones did.
 
-        Slurm supposes that jobs last until their time limit, which companions never do. So while
-        we hold nodes ourselves, maybe those that are waited for, its word counts for nothing.
+        Slurm assumes that jobs run until their time limit, which companions never do. So while we
+        hold nodes ourselves, perhaps the very ones waited for, its estimate is ignored.
         """
         ours = any(not each.released for each in self._live)
         return self._waits.expected(announced=not ours)
@@ -92,18 +92,18 @@ class SlurmCluster(Cluster):
         return self._waits.seen()
 
     def forget(self) -> None:
-        """Let the waits of earlier jobs no longer count for the expected one."""
+        """Forget the waits of earlier jobs in `expected_wait`."""
         self._waits.forget()
 
     def admit(self, qpu: Qpu) -> None:
-        """Let Slurm say who gets a lease of a QPU, if that is for Slurm to say."""
+        """Let Slurm grant the leases of a QPU, if the options say so."""
         if self._options.qpu_by is not None:
             slots = SlurmSlots(qpu, self._requests, self._options, self._reap_once)
             self._admitted[qpu] = slots
             qpu.admission = slots
 
     async def close(self) -> None:
-        """Give back everything, also what an answer that was lost has left in the queue."""
+        """Give everything back, including queued jobs of which we never heard."""
         await self.world.settled([self.world.start(each.release()) for each in self._live])
         await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
@@ -142,7 +142,7 @@ class SlurmCluster(Cluster):
     async def _nodes_then(
         self, wanted: CoAllocatable, request: Request, place: Place
     ) -> SlurmAllocation:
-        """Nodes, and the other resource at the same moment, or neither."""
+        """Nodes together with the other resource, or neither."""
         signal = self._signal(wanted)
         pause = BACKOFF_FIRST
         while True:
@@ -162,7 +162,7 @@ class SlurmCluster(Cluster):
         return allocation
 
     async def _companion(self, request: Request, place: Place) -> Companion | None:
-        """All nodes; once patience is over, as many as there are; none if that will do."""
+        """All nodes; once patience is over, as many as are idle; none if the request allows it."""
         job, least, most = request.job, request.needed, request.nodes
         if least == most:
             return await self._requests.granted(place, self._words(job, f"{most}"))
@@ -186,11 +186,11 @@ class SlurmCluster(Cluster):
         return Child.start(words, self._log, self._slurm.environment)
 
     async def _reap_once(self, job: Job) -> None:
-        """What an earlier driver of the same run has left."""
+        """Cancel what an earlier driver of the same run has left."""
         names = {job_name(job), qpu_name(job)}
         if not names <= self._known:
             self._known |= names
-            with suppress(SlurmFailed):  # the next driver, or their time limit, will end them
+            with suppress(SlurmFailed):  # the next driver, or their time limit, ends them
                 await reap(self._slurm, names)
 
     def _signal(self, wanted: CoAllocatable) -> Signal:

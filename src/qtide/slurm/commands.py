@@ -14,18 +14,18 @@ LIMIT = 30.0
 """Seconds that a command may take."""
 
 OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
-"""Variables with which a job around us, or a user's habits, would change what a command does."""
+"""Variables through which an enclosing job, or a user's settings, would change a command."""
 
 
 class SlurmFailed(QtideError):  # noqa: N818 - what happened
-    """A command of Slurm ended with an error."""
+    """A Slurm command ended with an error."""
 
 
 def environment(conf: Path | None = None) -> dict[str, str]:
-    """Our environment without any job's; `conf`, or what SLURM_CONF says, names the cluster."""
+    """Our environment without that of a job; `conf` or SLURM_CONF names the cluster."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(OTHERS)}
     named = str(conf) if conf else os.environ.get("SLURM_CONF")
-    times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970: no time zone can confuse them
+    times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970, independent of time zones
     return kept | times | ({"SLURM_CONF": named} if named else {})
 
 
@@ -36,13 +36,13 @@ class Slurm:
         self.environment = environment(conf) | dict(extra or {})
 
     def check(self) -> None:
-        """Refuse a configuration that is not there; Slurm's commands would look for it for long."""
+        """Refuse a missing configuration; Slurm's commands would search for it for a long time."""
         conf = self.environment.get("SLURM_CONF")
         if conf is not None and not Path(conf).is_file():
-            raise SlurmFailed(f"SLURM_CONF names {conf}, which is not there; is the box up?")
+            raise SlurmFailed(f"SLURM_CONF names {conf}, which does not exist; is the box up?")
 
     async def output(self, *words: str, limit: float = LIMIT) -> str:
-        """What a command prints; SlurmFailed with its own words if it fails."""
+        """What a command prints; if it fails, SlurmFailed with its message."""
         process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
         try:
             out, err = await asyncio.wait_for(process.communicate(), limit)
@@ -57,13 +57,13 @@ class Slurm:
         return out.decode(errors="replace")
 
     async def hostnames(self, names: str) -> list[str]:
-        """The nodes in a list of Slurm's, such as c[1-3]."""
+        """The nodes in a Slurm node list, such as c[1-3]."""
         return (await self.output("scontrol", "show", "hostnames", names)).split() if names else []
 
     async def start(
         self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE
     ) -> asyncio.subprocess.Process:
-        """A command that goes on, in a session of its own: a Ctrl-C is for us alone."""
+        """Start a command in its own session, so that a Ctrl-C reaches only us."""
         try:
             return await asyncio.create_subprocess_exec(
                 *words,
@@ -76,13 +76,13 @@ class Slurm:
         except FileNotFoundError:
             raise SlurmFailed(
                 f"there is no {words[0]} here; install Slurm's client commands, "
-                "or put up a box: qtide box up"
+                "or start a box: qtide box up"
             ) from None
 
 
 def reason(text: str) -> str:
-    """Why a command failed, from what it wrote to stderr: its first error, without its name."""
+    """Why a command failed, from its stderr: the first error, without the command's name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line or "fatal:" in line]
-    line = (errors or lines or ["it did not say why"])[0]
+    line = (errors or lines or ["it gave no reason"])[0]
     return line.partition("error: ")[2] or line.partition("fatal: ")[2] or line

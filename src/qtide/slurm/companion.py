@@ -1,12 +1,13 @@
 """A companion: a job that only holds nodes, for as long as its driver holds a pipe to it.
 
 salloc runs a `cat` that reads from us. It ends, and Slurm takes the nodes back, as soon as we
-close the pipe or die. What salloc tells its command spares us asking for the nodes' names.
+close the pipe or die. The command prints the names of its nodes, so we need not ask for them.
 
-A heterogeneous companion holds nodes and a QPU, granted together. Cancelling its QPU's part counts
-for salloc as the end of all: it hangs up on its command, and gives nothing back any more. So the
-command does not listen to that, and cancels the job itself when our end of the pipe is closed. It
-ends salloc, too, which else may wait for ever for a command whose end coincides with the job's.
+A heterogeneous companion holds nodes and a QPU, granted together. If the QPU's component is
+cancelled, salloc takes the whole job to be over: it sends its command a SIGHUP and releases nothing
+later. So the command ignores the signal, and cancels the job itself when our end of the pipe is
+closed. It also kills salloc, which otherwise may wait forever if its command and its job end at the
+same moment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from qtide.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.slurm.queue import entries
 
 NAMES = 'names() { scontrol show hostnames "$1" | tr "\\n" ,; }; '
-"""Slurm itself knows best which nodes its lists mean."""
+"""Slurm itself expands its node lists."""
 HOLD = (
     *("/bin/sh", "-c"),
     NAMES + 'echo "$SLURM_JOB_ID $(names "$SLURM_JOB_NODELIST")" && exec cat',
@@ -36,17 +37,17 @@ REVOKED = re.compile(r"Job (?:allocation )?(\d+) has (?:been revoked|exceeded it
 NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
-"""Seconds in which Slurm has to take nodes back; its own KillWait is 30 by default."""
+"""Seconds within which Slurm has to take nodes back; its own KillWait is 30 by default."""
 POLITE = 5.0
 """Seconds that salloc may take to end by itself,"""
 GRACE = 0.5
-"""or when its job is over already."""
+"""or to end once its job is over."""
 ABSENT = ("contact slurm controller", "Socket timed out", "backup controller", "Zero Bytes")
-"""What Slurm says while its controller is away, as it is during a restart."""
+"""What Slurm's commands print while its controller is down, as during a restart."""
 
 
 class SlurmRefused(SlurmFailed, NotEnoughNodes):
-    """Slurm does not give these nodes: strategies hear that none will come."""
+    """Slurm refuses these nodes: strategies are told that none will come."""
 
 
 class ControllerAway(SlurmRefused):
@@ -69,28 +70,28 @@ class Companion:
         self._losses: dict[int | None, asyncio.Event] = {}
         self.job: int | None = None
         self.qpu_job: int | None = None
-        """The part that holds a QPU, if it is heterogeneous."""
+        """The component that holds a QPU, if the job is heterogeneous."""
         self.nodes: list[str] = []
         self.silent: set[str] = set()
-        """Nodes that nobody reaches: Slurm itself may have to wait for long before it has them."""
+        """Nodes that do not respond: it may take Slurm long to get them back."""
         self._listener = asyncio.create_task(self._listen())
         self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
-        """True with the nodes; False if it was withdrawn; raises why Slurm refused."""
+        """True once the nodes are granted; False if withdrawn; raises if Slurm refuses."""
 
     @staticmethod
     async def submit(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
-        """Stand in Slurm's queue; with a colon among the words, for two parts together."""
+        """Submit a request; with a colon among the words, it has two components."""
         hold = HOLD_BOTH if ":" in words else HOLD
         process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
         return Companion(slurm, process, sought)
 
     async def gone(self) -> str:
-        """Wait until the companion has ended by itself, and say why."""
+        """Wait until the companion has ended by itself; return the reason."""
         await self._loss(self.job).wait()
-        return self._said[-1].removeprefix("salloc: ") if self._said else "it did not say why"
+        return self._said[-1].removeprefix("salloc: ") if self._said else "it gave no reason"
 
     async def qpu_gone(self) -> None:
-        """Wait until what holds a QPU has ended: a part of it, or all."""
+        """Wait until the component that holds a QPU, or the whole job, has ended."""
         await self._loss(self.qpu_job or self.job).wait()
 
     async def end_qpu(self) -> None:
@@ -102,7 +103,7 @@ class Companion:
                 await self._slurm.output("scancel", str(self.qpu_job))
 
     async def withdraw(self) -> bool:
-        """Leave the queue; True if the nodes were granted all the same."""
+        """Leave the queue; True if the nodes were granted in the meantime."""
         self._withdrawn = True
         await self._until_numbered()
         await self._cancel("--state=PENDING")
@@ -110,7 +111,7 @@ class Companion:
         return self.granted.done() and self.granted.result()
 
     async def has(self, node: str) -> bool:
-        """Whether a node is still the companion's, as far as Slurm can be asked."""
+        """Whether a node still belongs to the companion; True if Slurm does not answer."""
         try:
             found = await entries(self._slurm, f"--jobs={self.job}")
         except SlurmFailed:
@@ -119,25 +120,25 @@ class Companion:
         return node in [name for names in held for name in await self._slurm.hostnames(names)]
 
     async def end(self) -> None:
-        """Give the nodes back, and wait until Slurm has them, whatever state this is in."""
+        """Give the nodes back, and wait until Slurm has them; works in every state."""
         self._withdrawn = True
         assert self._process.stdin is not None
         self._process.stdin.close()
-        # a salloc that still stands in the queue does not look at its pipe
+        # a salloc that is still queued does not read its pipe
         if not await self._ends(POLITE if self.nodes else 0):
             await self._force()
         await self._until_given_back()
         await self._settle()
 
     async def _settle(self) -> None:
-        """Whatever became of the request, nobody asks any more."""
+        """End our own tasks: the outcome of the request no longer matters."""
         self.granted.cancel()
         await asyncio.wait({self.granted, self._listener})
         if not self.granted.cancelled():
             self.granted.exception()
 
     def _loss(self, job: int | None) -> asyncio.Event:
-        """What is set when a job, or all of it, is over."""
+        """The event that is set when the job, or a component of it, is over."""
         event = self._losses.setdefault(job, asyncio.Event())
         if self._over:
             event.set()
@@ -175,7 +176,7 @@ class Companion:
         )
 
     async def _force(self) -> None:
-        """Cancel the job, whatever salloc does, and end salloc."""
+        """Cancel the job, whatever salloc does, and kill salloc if it does not end."""
         await self._until_numbered()
         await self._cancel()
         await self._until_given_back()
@@ -195,13 +196,13 @@ class Companion:
                 await self._numbered.wait()
 
     async def _cancel(self, *terms: str) -> None:
-        """A job that has just ended by itself is as good as cancelled."""
+        """Cancel the job; that it has just ended by itself is no error."""
         if self.job is not None:
             with suppress(SlurmFailed):
                 await self._slurm.output("scancel", *terms, str(self.job))
 
     async def _until_given_back(self) -> None:
-        """Until Slurm has all nodes; those that nobody reaches are not waited for any longer."""
+        """Wait until Slurm has all nodes; for those that do not respond, not as long."""
         for limit, spared in ((POLITE, set[str]()), (END_LIMIT, self.silent)):
             if await self._given_back(limit, spared):
                 return
@@ -217,7 +218,7 @@ class Companion:
         return False
 
     async def _holds(self, spared: set[str]) -> bool:
-        """While the controller is away, nothing is given back; it may not have heard us either."""
+        """True while the controller is down: it may not have received our request either."""
         if self.job is None:
             return False
         try:

@@ -22,13 +22,13 @@ from qtide.world.world import World
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Words as Slurm has them; None leaves it to the site's defaults."""
+    """Values as Slurm takes them; None means the site's default."""
 
     account: Annotated[str | None, Option("The account that pays.")] = None
     qos: Annotated[str | None, Option("The quality of service.")] = None
-    constraint: Annotated[str | None, Option("Features that nodes need to have.")] = None
+    constraint: Annotated[str | None, Option("Features that nodes must have.")] = None
     time_limit: Annotated[
-        str, Option("How long nodes are held at a time, as sbatch's --time has it.")
+        str, Option("How long nodes are held at a time, in the form of sbatch's --time.")
     ] = "60"
     salloc: Annotated[
         list[str], Option("One more option of salloc, as --salloc=--reservation=R.")
@@ -46,7 +46,7 @@ class SlurmKind(ClusterKind):
     Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
-        """How many nodes there are is known once Slurm was asked."""
+        """The number of nodes is checked later: only Slurm knows it."""
         admission = setting.options(SlurmOptions).qpu_by
         if admission not in ("none", *ADMISSION):
             raise UsageError(f"--qpu-by is none, {', '.join(ADMISSION)}; not {admission!r}")
@@ -54,7 +54,7 @@ class SlurmKind(ClusterKind):
             raise UsageError(f"--nodes has to be at least 1, not {setting.nodes}")
 
     async def open(self, world: World, setting: Setting, log: Path | None) -> SlurmCluster:
-        """Nothing is started before it is asked for; what dead drivers left is ended."""
+        """Connect; no job is started yet, and those that dead drivers left are cancelled."""
         assert isinstance(world, RealWorld)
         return await SlurmCluster.connect(world, companion_options(setting), log=log)
 
@@ -81,7 +81,7 @@ class SlurmKind(ClusterKind):
 
 
 def companion_options(setting: Setting) -> Options:
-    """What companions are asked for with."""
+    """The options of companions."""
     said = setting.options(SlurmOptions)
     return Options(
         partition=setting.argument or None,

@@ -1,4 +1,4 @@
-"""Slots that Slurm gives: each is a job on the quantum partition, or a part of one with nodes."""
+"""Slots granted by Slurm: each is a job on the quantum partition, or a component of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qtide.world.world import Future
 
 
 class SlurmSlot(Slot):
-    """A slot for as long as its job in Slurm; one that was taken away is asked for again."""
+    """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
 
     def __init__(self, slots: SlurmSlots, job: Job, number: int, companion: Companion) -> None:
         super().__init__(job, number, slots.free)
@@ -30,7 +30,7 @@ class SlurmSlot(Slot):
         self._hold(companion)
 
     async def ready(self) -> None:
-        """Return once it is held; phases that run together ask for it once."""
+        """Return once it is held; concurrent phases request it only once."""
         async with self._renewal:
             if self._lost.done() and not self._released:
                 with self._job.ledger.span("wait", "qpu", "a lease"):
@@ -41,7 +41,7 @@ class SlurmSlot(Slot):
                     self._held = self._job.ledger.span("held", f"vqpu/{self.number}")
 
     def release(self) -> None:
-        """End its job in Slurm at once."""
+        """End its Slurm job at once."""
         self._released = True
         super().release()
         self._end()
@@ -51,7 +51,7 @@ class SlurmSlot(Slot):
         self._lost = self._slots.start(self._lose())
 
     async def _lose(self) -> None:
-        """Somebody else may end the job, or its time may be over."""
+        """Notice if the job is cancelled or reaches its time limit."""
         await self._companion.qpu_gone()
         self._held.close()
         await self._companion.end_qpu()
@@ -62,7 +62,7 @@ class SlurmSlot(Slot):
 
 
 class SlurmSlots(Slots):
-    """Admission to one QPU by one Slurm; how many get in at once is for Slurm to say."""
+    """Admission to one QPU by Slurm, which decides how many jobs are admitted at once."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class SlurmSlots(Slots):
         self._started: set[Future[None]] = set()
 
     def take(self, job: Job) -> Slot | None:
-        """Nothing is to be had at once: Slurm has to be asked."""
+        """Never succeeds at once: a slot has to be requested from Slurm."""
         return None
 
     async def acquire(self, job: Job) -> Slot:
-        """Stand in Slurm's queue for a QPU alone."""
+        """Wait in Slurm's queue for a QPU without nodes."""
         return self._slot(job, await self.companion(job))
 
     def watch(self, freed: Callable[[], None]) -> None:
-        """Nobody is told: whoever waits does so in Slurm's queue."""
+        """Do nothing: requests wait in Slurm's queue."""
 
     def words(self, job: Job) -> list[str]:
-        """What salloc is told of a job, or a part of one, that holds a QPU."""
+        """The options of salloc for a job, or a component of one, that holds a QPU."""
         return self._options.qpu(qpu_name(job), Driver.own().comment())
 
     def lease(self, job: Job, companion: Companion) -> Lease:
@@ -104,11 +104,11 @@ class SlurmSlots(Slots):
         return await self._requests.granted(place, ["salloc", *self.words(job)])
 
     def free(self, number: int) -> None:
-        """A slot is given back."""
+        """Forget a slot that was given back."""
         self._live.pop(number, None)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Start something that ends before the slots are closed."""
+        """Start work that `close` waits for."""
         self._started = {each for each in self._started if not each.done()}
         started = self._requests.world.start(work)
         self._started.add(started)

@@ -1,8 +1,8 @@
-"""Licences that Slurm shall not hand out, while a device drains or has fewer slots than it had.
+"""Withholding licences, while a device drains or has fewer slots than before.
 
-A reservation of licences alone does it on a live stock Slurm: running jobs keep theirs, new ones
-wait with the reason `Licenses`, jobs without a licence notice nothing, and a slurmctld that starts
-again still knows of it. It takes the rights of an operator of Slurm.
+On a running, unmodified Slurm, a reservation that holds only licences does it: running jobs keep
+theirs, new ones wait with the reason `Licenses`, jobs without a licence notice nothing, and it
+survives a restart of slurmctld. It needs the rights of a Slurm operator.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from qtide.slurm.commands import Slurm, SlurmFailed
 
 SCONTROL = ("scontrol", "--oneliner")
 TERMS = ("starttime=now", "duration=infinite", "users=root", "flags=any_nodes")
-"""Of nodes it takes none; a reservation has to be somebody's."""
+"""It takes no nodes; a reservation must have a user."""
 LICENCE = re.compile(r"^LicenseName=(\S+) Total=(\d+)", re.MULTILINE)
 RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Licenses=(\S+)", re.MULTILINE)
 
 
 class Licences:
-    """The licences of one name; what others have reserved of them stays as it is."""
+    """The licences of one name; reservations made by others stay as they are."""
 
     def __init__(self, slurm: Slurm, name: str = "qpu") -> None:
         self._slurm = slurm
@@ -32,7 +32,7 @@ class Licences:
         counts = dict(LICENCE.findall(await self._slurm.output(*SCONTROL, "show", "licenses")))
         if self._name not in counts:
             raise UsageError(
-                f"Slurm has no licence {self._name}; give it some: Licenses= in slurm.conf"
+                f"Slurm has no licence {self._name}; define it: Licenses= in slurm.conf"
             )
         return int(counts[self._name])
 
@@ -42,7 +42,7 @@ class Licences:
         return int(held.rpartition(":")[2]) if held else 0
 
     async def withhold(self, number: int) -> None:
-        """Let Slurm hand out so many fewer than there are; with 0 it hands out all again."""
+        """Let Slurm grant `number` fewer than there are; 0 makes all available again."""
         total = await self.total()
         if not 0 <= number <= total:
             raise UsageError(f"of {total} licences {self._name}, {number} cannot be withheld")
@@ -53,8 +53,8 @@ class Licences:
             await self._slurm.output(*SCONTROL, *self._command(number, there))
         except SlurmFailed as error:
             raise QtideError(
-                f"licences {self._name} cannot be withheld: {error}; it takes an operator of "
-                "Slurm, and licences that nobody else has reserved"
+                f"licences {self._name} cannot be withheld: {error}; it takes a Slurm operator, "
+                "and licences that are not reserved otherwise"
             ) from None
 
     def _command(self, number: int, there: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""The marks that companions carry: whose they are, so that a dead driver's can be found."""
+"""The marks that companions carry: they name the driver, so that a dead driver's can be found."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class Driver:
         return Driver(words[1], words[2], int(words[3]), words[4])
 
     def comment(self) -> str:
-        """As a companion's comment has it."""
+        """In the form of a companion's comment."""
         return f"{PREFIX}:{self.host}:{self.space}:{self.pid}:{self.began}"
 
     @property
     def dead(self) -> bool:
-        """Whether it is known to have ended; nobody can tell from another machine."""
+        """Whether it is known to have ended; from another machine this cannot be known."""
         here = (self.host, self.space) == (_host(), _space())
         return here and _began(self.pid) != self.began
 
 
 def job_name(job: Job) -> str:
-    """The name of all companions of a run: readable, safe, and of this run's folder alone."""
+    """The name of all companions of a run: readable, safe, and unique to the run's folder."""
     place = blake2b(bytes(job.values.folder.absolute()), digest_size=4).hexdigest()
     return f"{PREFIX}-{quote(job.name, safe='', errors='replace')[:LONGEST_NAME]}-{place}"
 
 
 def qpu_name(job: Job) -> str:
-    """The name of all jobs that hold a QPU for a run: nobody counts their node with the others."""
+    """The name of all jobs that hold a QPU for a run, so that their nodes count separately."""
     return f"{job_name(job)}-qpu"
 
 

@@ -9,7 +9,7 @@ from qtide.slurm.commands import Slurm
 SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D")
 
 UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "maint", "power")
-"""How the states of nodes begin that take no work; `draining` and `failing` among them."""
+"""Prefixes of the states of nodes that take no work, `draining` and `failing` included."""
 
 
 async def partition_size(slurm: Slurm, partition: str | None) -> int:
@@ -21,7 +21,7 @@ async def partition_size(slurm: Slurm, partition: str | None) -> int:
 
 
 def parse(text: str) -> Iterator[tuple[str, bool, int]]:
-    """Partition, whether it is the default, and a number of usable nodes."""
+    """The partition, whether it is the default, and how many of its nodes are usable."""
     for line in text.splitlines():
         name, state, nodes = line.rsplit("|", 2)
         if not state.lower().startswith(UNUSABLE):

@@ -1,7 +1,7 @@
 """Slurm's queue as squeue prints it: the one place that reads it.
 
-A user chooses a job's comment and, without accounting, its account, newlines and all. So every
-field stands behind a mark that nobody can guess, and decides nothing but itself.
+Users choose a job's comment and, without accounting, its account; both may contain newlines. So
+every field follows a mark that cannot be guessed, and no field can forge another.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from qtide.slurm.commands import LIMIT, Slurm, SlurmFailed
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
-"""Number, number for people, state, uid, nodes, start, end, reason, their names, GRES, licences,
-account, comment."""
+"""Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
+licences, account, comment."""
 
 HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING"}
 """States in which a job has nodes."""
@@ -22,7 +22,7 @@ HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAG
 
 @dataclass(frozen=True)
 class Entry:
-    """A job, or a part of a heterogeneous one. Times in seconds since 1970; None is not known."""
+    """A job, or a component of one. Times are seconds since 1970; None means unknown."""
 
     job: int
     state: str
@@ -30,15 +30,15 @@ class Entry:
     start: float | None = None
     end: float | None = None
     leader: int = 0
-    """The number of the first part; that of the job itself if it has no other part."""
+    """The number of the first component; the job's own number if it has only one."""
     uid: int = 0
     reason: str = ""
     names: str = ""
-    """Its nodes as a list of Slurm's; a node that failed is there no more."""
+    """Its nodes as a Slurm node list, without those that failed."""
     gres: str = ""
     licences: str = ""
     account: str = ""
-    """Empty where Slurm knows of none."""
+    """Empty if Slurm knows none."""
     comment: str = ""
 
     @property
@@ -47,7 +47,7 @@ class Entry:
         return self.state in HOLDING
 
     def node_seconds(self, now: float) -> float:
-        """What it has used of its nodes."""
+        """The node-seconds that it has used."""
         if self.start is None or self.state == "PENDING":
             return 0.0
         end = now if self.holds or self.end is None else self.end
@@ -55,7 +55,7 @@ class Entry:
 
 
 async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Entry]:
-    """The jobs that fit squeue's own terms; none if Slurm has forgotten the one asked for."""
+    """The jobs that match squeue's filters; none if Slurm has forgotten the one asked for."""
     mark = secrets.token_hex(8)
     form = "".join(mark + field for field in FIELDS)
     try:
@@ -71,12 +71,12 @@ def parse(text: str, mark: str) -> Iterator[Entry]:
     """Jobs from what squeue printed, with `mark` before every field."""
     words = [word.strip() for word in text.split(mark)[1:]]
     if len(words) % len(FIELDS):
-        raise SlurmFailed("squeue's answer is cut short; try again")
+        raise SlurmFailed("squeue's output is cut short; try again")
     for at in range(0, len(words), len(FIELDS)):
         yield _entry(*words[at : at + len(FIELDS)])
 
 
-def _entry(  # as many as squeue is asked for
+def _entry(  # one argument per field
     job: str, shown: str, state: str, uid: str, nodes: str, start: str, end: str, *texts: str
 ) -> Entry:
     reason, names, gres, licences, account, comment = texts
@@ -99,7 +99,7 @@ def _entry(  # as many as squeue is asked for
 
 
 def plain_state(text: str) -> str:
-    """`CANCELLED by 0`, `CANCELLED+`, `COMPLETING,CANCELLED`: the first word says it."""
+    """The first word of `CANCELLED by 0`, `CANCELLED+` or `COMPLETING,CANCELLED`."""
     return text.replace(",", " ").split()[0].rstrip("+*").upper() if text.strip() else "UNKNOWN"
 
 

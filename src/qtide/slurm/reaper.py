@@ -1,4 +1,4 @@
-"""The reaper: ends companions whose driver is dead. Slurm's time limit would, but later."""
+"""The reaper: cancels companions whose driver is dead, before their time limit ends them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from qtide.slurm.queue import entries
 async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
     """Cancel companions of drivers that are known to be dead; return their jobs.
 
-    With the names of a run's companions, those of every other driver go: a run's journal lets
-    one driver live at a time, and that is us.
+    Given the names of a run's companions, cancel those of every other driver: the lock on a run's
+    journal lets only one driver live at a time, and that is us.
     """
     terms = [f"--user={os.getuid()}", *([f"--name={','.join(names)}"] if names else [])]
     own = Driver.own()
@@ -28,7 +28,7 @@ async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
 
 
 async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
-    """Companions of these names and of this very process that Slurm still has."""
+    """Companions of this process with these names that Slurm still has."""
     if not names:
         return set()
     mine = Driver.own().comment()
@@ -37,6 +37,6 @@ async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
 
 
 async def cancel(slurm: Slurm, jobs: Collection[int]) -> None:
-    """End jobs."""
+    """Cancel jobs."""
     if jobs:
         await slurm.output("scancel", *map(str, jobs))

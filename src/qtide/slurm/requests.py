@@ -1,4 +1,4 @@
-"""Requests in Slurm's queue: each stands there until it is granted or given up."""
+"""Requests in Slurm's queue: each waits there until it is granted or given up."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from qtide.slurm.queue import entries
 from qtide.world.real import RealWorld
 
 AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
-"""Seconds that Slurm's controller may be away, and between two tries."""
+"""Seconds that Slurm's controller may be down, and between two tries."""
 LOOK_FIRST, LOOK_MOST = 1.0, 30.0
-"""Seconds between two looks at the queue while a request stands in it."""
+"""Seconds between two looks at the queue while a request waits in it."""
 
 
 class QueuedTooLong(NotEnoughNodes):
-    """A request stood in Slurm's queue for longer than its user allows."""
+    """A request waited in Slurm's queue for longer than its user allows."""
 
     exit_code = 1
 
 
 @dataclass(eq=False)
 class Place:
-    """A place in Slurm's queue: whose it is, for what, and what Slurm says of it."""
+    """A place in Slurm's queue: for which job, for what, and what Slurm says about it."""
 
     job: Job
     wait: Wait
@@ -37,7 +37,7 @@ class Place:
 
 
 class Requests:
-    """Gets companions from one Slurm, each for as long a wait as the user allows."""
+    """Gets companions from one Slurm, within the wait that the user allows."""
 
     def __init__(self, world: RealWorld, slurm: Slurm, limit: float) -> None:
         self.world = world
@@ -49,15 +49,15 @@ class Requests:
         companion = await self.granted_within(self._limit, place, words)
         if companion is None:
             raise QueuedTooLong(
-                f"{place.job.name} stood in Slurm's queue for {self._limit:g} s ({place.reason}) "
-                "and gave up; what was done is kept, resume it later"
+                f"{place.job.name} waited in Slurm's queue for {self._limit:g} s ({place.reason}) "
+                "and gave up; finished phases are kept, resume it later"
             )
         return companion
 
     async def granted_within(
         self, limit: float, place: Place, words: list[str]
     ) -> Companion | None:
-        """Wait for up to `limit` seconds; a controller that is away is waited for."""
+        """Wait for up to `limit` seconds; if the controller is down, wait until it is back."""
         last = asyncio.get_running_loop().time() + AWAY_LIMIT
         while True:
             try:
@@ -84,7 +84,7 @@ class Requests:
         return None
 
     async def _look(self, place: Place, companion: Companion) -> None:
-        """Learn when Slurm expects to start it, and why not now."""
+        """Record when Slurm expects to start it, and why it waits."""
         pause = LOOK_FIRST
         while True:
             await asyncio.sleep(pause)

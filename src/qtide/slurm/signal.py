@@ -1,4 +1,4 @@
-"""A signal that many can wait for, and that nobody misses who looked at the clock before."""
+"""A signal that many can wait for; it is not missed between a look and the wait."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Signal:
         self._next = asyncio.Event()
 
     def moment(self) -> int:
-        """To be handed to `after`."""
+        """The present moment, to be passed to `after`."""
         return self._fired
 
     def fire(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiters."""
         self._fired += 1
         self._next.set()
         self._next = asyncio.Event()
 
     async def after(self, moment: int, limit: float) -> None:
-        """Wait until it is fired after that moment, but no longer than `limit` seconds."""
+        """Wait until it has fired after that moment, but no longer than `limit` seconds."""
         if self._fired == moment:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._next.wait(), limit)

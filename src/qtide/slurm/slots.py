@@ -1,4 +1,4 @@
-"""Slots as Slurm writes them down: licences and generic resources, in the forms of its versions."""
+"""Slots as Slurm writes them: licences and generic resources, in the notations of its versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 NAMES = frozenset({"qpu"})
-"""What a slot is called unless the site calls it otherwise, as a licence or as GRES."""
+"""The default name of a slot, as a licence or as GRES."""
 
 LICENCE = re.compile(r"(?P<name>[^:@=]+)(?:@[^:=]+)?(?:[:=](?P<count>\d+))?")
 """`qpu`, `qpu:2`, `qpu=2`, and with the server of a remote licence `qpu@dbd:2`."""
@@ -18,11 +18,11 @@ GRES = re.compile(
 
 
 def count(licences: str, gres: str, nodes: int, names: Collection[str] = NAMES) -> int:
-    """The slots of a job; one that is asked for in both ways is one slot."""
+    """The slots of a job; one that is requested in both ways counts once."""
     return max(_sum(LICENCE, licences, names), _sum(GRES, gres, names) * nodes)
 
 
 def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
-    """What is not understood gives no slot: alternatives (`a|b`) may have been met by another."""
+    """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
     found = (form.fullmatch(word) for word in text.split(","))
     return sum(int(each["count"] or 1) for each in found if each and each["name"] in names)

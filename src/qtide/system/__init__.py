@@ -1,1 +1,1 @@
-"""What the operating system gives: files, locks, processes, pipes. Knows nothing of qtide."""
+"""What the operating system offers: files, locks, processes, pipes. Independent of qtide."""

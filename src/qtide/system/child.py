@@ -1,4 +1,4 @@
-"""A child process that speaks in frames over its stdin and stdout: an agent, or a device."""
+"""A child process, an agent or a device, that exchanges frames over its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO
 from qtide.system.frames import SIZES, Header, decode, frame
 
 BUFFER = 2**20
-"""Bytes that may wait to be read."""
+"""The most bytes that wait to be read."""
 
 
 class Child:
@@ -29,7 +29,7 @@ class Child:
         log: IO[bytes] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a command in a session of its own: a Ctrl-C is for us alone."""
+        """Start a command in its own session, so that a Ctrl-C reaches only us."""
         return cls(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -44,29 +44,29 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.returncode is None
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Send a message; whoever listens hears of the child's end, so nothing is raised here."""
+        """Send a message; the reader of `messages` notices a dead child, so this raises nothing."""
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(frame(header, body))
 
     async def message(self) -> tuple[Header, bytes]:
-        """The next message; raises IncompleteReadError, or ConnectionError, at the end."""
+        """The next message; IncompleteReadError or ConnectionError once the child is gone."""
         assert self._process.stdout is not None
         head, body = SIZES.unpack(await self._process.stdout.readexactly(SIZES.size))
         return decode(await self._process.stdout.readexactly(head + body), head)
 
     async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """All messages until the end."""
+        """All messages until the child is gone."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 yield await self.message()
 
     def hang_up(self) -> None:
-        """Let it end by itself, also if it has yet to start."""
+        """Close its stdin, so that it ends by itself, even if it has yet to start."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -75,7 +75,7 @@ class Child:
         return await self._process.wait()
 
     async def kill(self) -> None:
-        """End it, with everything it started."""
+        """Kill it, with everything it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()

@@ -1,4 +1,4 @@
-"""Files that others rely on: locked by one process, written whole or not at all, kept secret."""
+"""Files that others rely on: locked by one process, written atomically, kept secret."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def lock(handle: int, *, shared: bool = False) -> None:
 
 
 def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
-    """Write by draft and rename: whoever reads finds the old content or the new, never half.
+    """Write a draft and rename it: readers find the old content or the new, never half of it.
 
-    Nobody can read a secret at any moment: the draft has the mode from its first byte on.
+    A secret is never readable by others: the draft has its mode before its first byte.
     """
     handle, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:

@@ -1,4 +1,4 @@
-"""Frames between a process and those that work for it: a JSON header and a body of bytes."""
+"""Frames between a process and its children: a JSON header and a body of bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Header = dict[str, Any]
 
 
 def frame(header: Header, body: bytes = b"") -> bytes:
-    """A message as it goes over the pipe."""
+    """A message as sent through the pipe."""
     head = json.dumps(header).encode()
     return SIZES.pack(len(head), len(body)) + head + body
 

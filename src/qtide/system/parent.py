@@ -1,4 +1,4 @@
-"""Ending with the parent: a process that works for another must not outlive it."""
+"""Ending with the parent: a process that works for another one must not outlive it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def die_with_parent() -> None:
-    """Ask Linux for a kill when the parent dies, even while a task holds Python's lock."""
+    """Let Linux kill us when the parent dies, even while a task holds Python's lock."""
     import ctypes
 
     PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's own name

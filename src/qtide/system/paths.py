@@ -1,4 +1,4 @@
-"""Where a user's files of qtide lie, by the XDG base directories."""
+"""Where qtide keeps a user's files, by the XDG base directories."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def state_folder() -> Path:
-    """What programs keep from one start to the next: services' stores, boxes."""
+    """State that outlives a process: services' stores, boxes."""
     return _base("XDG_STATE_HOME", "~/.local/state")
 
 
 def config_folder() -> Path:
-    """What the user has written down once for all folders."""
+    """The user's configuration, for all folders."""
     return _base("XDG_CONFIG_HOME", "~/.config")
 
 

@@ -1,4 +1,4 @@
-"""Ports of the loopback that nobody listens on."""
+"""Ports of the loopback that are free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_ports(number: int) -> tuple[int, ...]:
-    """So many different ones."""
+    """This many different ones."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

@@ -18,7 +18,7 @@ class Case:
 
 @st.composite
 def lattices(draw: st.DrawFn, most_dimensions: int = 10, most_points: int = 40) -> Points:
-    """Points of whole coordinates, so that distances are exact and many of them are equal."""
+    """Points with integer coordinates, so that distances are exact and many are equal."""
     dimensions = draw(st.integers(1, most_dimensions))
     count = draw(st.integers(3, most_points))
     generator = np.random.default_rng(draw(st.integers(0, 10**6)))
@@ -50,6 +50,6 @@ def labelled(draw: st.DrawFn, points: st.SearchStrategy[Points]) -> Case:
 
 
 def same_partition(first: Labels, second: Labels) -> bool:
-    """Whether two labellings differ in the names of the clusters alone."""
+    """Whether two labellings differ only in the names of the clusters."""
     pairs = {(int(one), int(other)) for one, other in zip(first, second, strict=True)}
     return len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})

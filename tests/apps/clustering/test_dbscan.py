@@ -21,7 +21,7 @@ def reference(points: Points, eps: float, min_samples: int) -> Labels:
 def test_labels_equal_those_of_scikit_learn(
     points: Points, square: int, whole: bool, min_samples: int
 ) -> None:
-    # distances between whole coordinates are roots of whole numbers: never near eps, or equal it
+    # distances between integer coordinates are roots of integers: never near eps, or equal to it
     eps = float(math.isqrt(square)) if whole else math.sqrt(square + 0.5)
     assert (dbscan(points, eps, min_samples) == reference(points, eps, min_samples)).all()
 

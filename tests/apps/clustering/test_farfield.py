@@ -40,7 +40,7 @@ def test_the_expansion_carries_most_of_a_larger_set(dimensions: int, tolerance: 
     points[:10] = points[10:20]
     case = Case(points, (np.arange(4000) // 2000 + (points[:, 0] > 9)).astype(np.int64))
     found = assert_certified(case, tolerance)
-    assert found.bound > 1e-10  # otherwise all was added up exactly
+    assert found.bound > 1e-10  # otherwise everything was summed exactly
 
 
 def test_more_dimensions_are_added_up_exactly() -> None:

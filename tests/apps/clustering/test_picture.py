@@ -1,4 +1,4 @@
-"""What a person sees of a consensus: looked at by its pixels."""
+"""The picture of a consensus, checked by its pixels."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from qtide.apps.clustering.picture import MOST_DRAWN, draw_clusters
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 LEAST = 30
-"""Pixels of one colour: a point has more, the edge of one has fewer."""
+"""Pixels of one colour: a point has more than this, its edge fewer."""
 
 BLUE, ORANGE, GREEN, RED = (98, 159, 202), (255, 165, 86), (107, 188, 107), (226, 103, 104)
 """The first four colours, as they look on white."""
@@ -55,7 +55,7 @@ def test_noise_is_grey_and_no_cluster_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_points_are_where_they_should_be(tmp_path: Path, dimensions: int) -> None:
-    """The place of a colour on the picture is proportional to the point's own."""
+    """A colour's position on the picture is proportional to that of its point."""
     points = np.array([(0.0, 0.0, 9.0), (1.0, 8.0, 0.0), (4.0, 2.0, 5.0), (3.0, 6.0, 1.0)])
     image = drawn(tmp_path / "p.png", points[:, :dimensions], range(4))
     found = colours(image)

@@ -1,4 +1,4 @@
-"""The application as a user runs it, in virtual time: the tasks are really called."""
+"""The application as a user runs it, in virtual time; its tasks are really called."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Random circuits as IQM's own package transpiles and sends them to its five-qubit star.
 
-Prints for each the run request, and how likely each bit string is, by Qiskit, as JSON.
+Prints for each, as JSON, the run request and Qiskit's probability of each bit string.
 """
 
 import json

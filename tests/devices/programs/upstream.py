@@ -1,6 +1,6 @@
-"""The device of kind `iqm`, where IQM's client is: what came of each step, as JSON.
+"""The device of kind `iqm` in an environment with IQM's client; prints each step's outcome as JSON.
 
-Arguments: the server's URL and a file with a token. Of qtide, this needs its source alone.
+Arguments: the server's URL and a file with a token. This needs only the source of qtide.
 """
 
 import json

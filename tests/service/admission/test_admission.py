@@ -163,5 +163,5 @@ def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> N
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SlurmFailed, match="which is not there"):
+    with pytest.raises(SlurmFailed, match="which does not exist"):
         SlurmAdmission(tmp_path / "slurm.conf")

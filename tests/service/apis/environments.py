@@ -18,7 +18,7 @@ INSTALL_LIMIT = 1200.0
 
 def python_with(*requirements: str) -> Path:
     """The interpreter of an environment that has these packages."""
-    words = "\n".join((sys.version, *requirements))
+    words = "\n".join((sys.version, *requirements, *map(_content, requirements)))
     folder = ENVIRONMENTS / sha256(words.encode()).hexdigest()[:16]
     ENVIRONMENTS.mkdir(exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
@@ -26,6 +26,12 @@ def python_with(*requirements: str) -> Path:
         if not (folder / "complete").exists():
             _make(folder, requirements)
     return folder / "bin" / "python"
+
+
+def _content(requirement: str) -> str:
+    """Of this project, what it registers: an environment of before would lack it."""
+    file = Path(requirement) / "pyproject.toml"
+    return file.read_text() if file.is_file() else ""
 
 
 def _make(folder: Path, requirements: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ ON_Q1 = ("--partition=quantum", "--licenses=qpu:1")
 
 @pytest.fixture
 def service(site: Site) -> Iterator[Service]:
-    """What the box's prolog is told of."""
+    """The service that the box's prolog knows."""
     with serving(site, devices=["star", "star-24"]) as service:
         tell(site, service.url)
         yield service
@@ -60,7 +60,7 @@ def test_a_task_finds_what_clients_look_for(site: Site, service: Service) -> Non
         "QTIDE_JOB": str(service.grants[token].job),
         "IQM_SERVER_URL": service.url,
         "IQM_TOKEN": token,
-        "QRMI_JOB_QPU_RESOURCES": "star",  # no shell lets a variable star-24_… pass
+        "QRMI_JOB_QPU_RESOURCES": "star",  # shells drop a variable named star-24_…
         "QRMI_JOB_QPU_TYPES": "iqm-server",
         "star_QRMI_IQM_ISA_ENDPOINT": service.url,
         "star_QRMI_IQM_ISA_TOKEN": token,
@@ -169,7 +169,7 @@ def test_a_service_is_known_by_its_certificate(site: Site, tmp_path: Path) -> No
 
 @pytest.fixture
 def deaf(site: Site) -> Iterator[str]:
-    """A service that takes connections, sends a byte now and then, and never ends."""
+    """A service that accepts connections, sends a byte now and then, and never finishes."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=drip, args=(server, over))

@@ -1,1 +1,1 @@
-"""Clustering aggregation: k-means, DBSCAN and single linkage, one consensus by way of a QPU."""
+"""Clustering aggregation: k-means, DBSCAN and linkage, combined to one consensus by a QPU."""

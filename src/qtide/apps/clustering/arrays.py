@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Points: TypeAlias = NDArray[np.float64]
-"""One row a point, one column a dimension."""
+"""One row per point, one column per dimension."""
 
 Labels: TypeAlias = NDArray[np.int64]
 """The cluster of each point; -1 is DBSCAN's noise."""
@@ -25,7 +25,7 @@ def compacted(labels: Labels) -> tuple[Labels, int]:
 
 
 def centroids(points: Points, labels: Labels, clusters: int) -> Points:
-    """The mean point of each cluster 0…clusters-1 in linear time; none of them may be empty."""
+    """The mean point of each cluster 0…clusters-1, in linear time; no cluster may be empty."""
     sizes = np.bincount(labels, minlength=clusters)
     sums = [np.bincount(labels, weights=column, minlength=clusters) for column in points.T]
     return np.stack(sums, axis=1) / sizes[:, None]

@@ -1,4 +1,4 @@
-"""Typed doors to numba: kernels compiled once, cached on disk, free of the interpreter lock."""
+"""Typed wrappers of numba: kernels compiled once, cached on disk, without the interpreter lock."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def compiled_sums(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function as machine code that may add up in any order."""
+    """The function as machine code that may sum in any order."""
     return cast("Callable[Given, Result]", numba.njit(**REORDERED)(function))
 
 
 def compiled_inner(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The same for a function that only kernels call: without a door for Python, sooner ready."""
+    """The same for a function that only kernels call: without a Python wrapper, it loads faster."""
     return cast("Callable[Given, Result]", numba.njit(**INNER)(function))

@@ -1,4 +1,4 @@
-"""What the methods are run with, iteration by iteration: as published, or by the data's scale."""
+"""The methods' parameters in each iteration: as published, or from the data's scale."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def published_configuration(iteration: int, *, extras: tuple[str, ...] = ()) -> 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """An exploration of cluster counts and eps whose every prefix is spread over the ranges."""
+    """A sequence of cluster counts and eps, every prefix of which is spread over the ranges."""
 
     fewest: int
     most: int
@@ -81,7 +81,7 @@ def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> Se
 
 
 def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:
-    """How far a seeded sample's points are from their rank-th point, themselves being the first."""
+    """The distances of a seeded sample's points to their rank-th neighbour, counting themselves."""
     from scipy.spatial import KDTree
 
     generator = np.random.default_rng(seed)
@@ -91,7 +91,7 @@ def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:
 
 
 def _reversed_bits(number: int) -> float:
-    """Van der Corput's sequence, beginning in the middle: 1/2, 1/4, 3/4, 1/8, …"""
+    """Van der Corput's sequence, starting in the middle: 1/2, 1/4, 3/4, 1/8, …"""
     number += 1
     place, value = 0.5, 0.0
     while number:

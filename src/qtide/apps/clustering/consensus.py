@@ -1,4 +1,4 @@
-"""From the nodes a solver chose to one label a point, with overlapping answers put right."""
+"""From the nodes that a solver chose to one label per point, after repairing overlaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Repair:
 
 
 def repaired(graph: OverlapGraph, chosen: Iterable[int]) -> tuple[tuple[int, ...], Repair]:
-    """An independent, maximal set near the answer: heavy nodes stay, heavy nodes are added."""
+    """A maximal independent set close to the answer: heavy nodes are kept and added first."""
     answer = sorted(set(chosen))
     kept = _heaviest_first(graph, answer, 0)
     full = _heaviest_first(graph, range(len(graph.nodes)), kept)
@@ -37,7 +37,7 @@ def repaired(graph: OverlapGraph, chosen: Iterable[int]) -> tuple[tuple[int, ...
 
 
 def _heaviest_first(graph: OverlapGraph, nodes: Iterable[int], kept: int) -> int:
-    """Add the nodes that overlap none kept, by falling weight, to the set given as bits."""
+    """Add nodes that overlap no kept one, in descending weight, to the set given as bits."""
     for node in sorted(nodes, key=lambda node: (-graph.nodes[node].weight, node)):
         if not graph.overlaps[node] & kept:
             kept |= 1 << node
@@ -45,7 +45,7 @@ def _heaviest_first(graph: OverlapGraph, nodes: Iterable[int], kept: int) -> int
 
 
 def consensus_labels(points: Points, graph: OverlapGraph, chosen: tuple[int, ...]) -> Labels:
-    """Labels 0…m-1 by the m chosen nodes; points they do not cover go to the nearest centroid."""
+    """Labels 0…m-1 from the m chosen nodes; uncovered points go to the nearest centroid."""
     if not chosen:
         raise ValueError("A consensus needs at least one chosen cluster; repair the answer first.")
     labels = np.full(len(points), -1, dtype=np.int64)

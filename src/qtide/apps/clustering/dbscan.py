@@ -55,7 +55,7 @@ def _by_grid(cells: Grid, eps: float, min_samples: int) -> Labels:
 
 
 def _numbered(representatives: Indices, core: Flags, order: Indices) -> Labels:
-    """Clusters numbered by their first core point; -1 where a point is not core."""
+    """Clusters numbered by their first core point; -1 for points that are not core."""
     clusters = np.full(len(core), NOISE, dtype=np.int64)
     _, groups = np.unique(representatives[core], return_inverse=True)
     firsts = np.full(groups.max(initial=-1) + 1, len(core))
@@ -65,7 +65,7 @@ def _numbered(representatives: Indices, core: Flags, order: Indices) -> Labels:
 
 
 def _by_tree(points: Points, eps: float, min_samples: int) -> Labels:
-    """The same over scikit-learn's k-d tree, asked for a bounded number of neighbours at a time."""
+    """The same with scikit-learn's k-d tree, queried for limited numbers of neighbours."""
     from sklearn.neighbors import KDTree
 
     tree = KDTree(points)

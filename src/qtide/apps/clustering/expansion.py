@@ -35,14 +35,14 @@ NO_ORDER = -1
 
 
 class Powers(NamedTuple):
-    """The multi-indices up to some order, the lower orders first, and how they hang together."""
+    """The multi-indices up to some order, lower orders first, and how they are related."""
 
     orders: Indices
     ends: Indices  # [p]: how many have an order of at most p
     exponents: Indices  # [k, i]: the power of coordinate i
-    one_less: Indices  # [k, i]: the place of k - e_i, or 0 where there is none
-    two_less: Indices  # [k, i]: the place of k - 2 e_i, or 0 where there is none
-    sums: Indices  # [j, m]: the place of j + m, or 0 where its order is too high
+    one_less: Indices  # [k, i]: the index of k - e_i, or 0 if there is none
+    two_less: Indices  # [k, i]: the index of k - 2 e_i, or 0 if there is none
+    sums: Indices  # [j, m]: the index of j + m, or 0 if its order is too high
 
 
 @cache
@@ -65,7 +65,7 @@ def powers(dimensions: int) -> Powers:
 
 
 def _places(found: list[tuple[int, ...]], wanted: Indices) -> Indices:
-    """The places of a table of multi-indices; 0 for those not there."""
+    """The indices of some multi-indices in the table; 0 for those not in it."""
     places = {k: place for place, k in enumerate(found)}
     return np.array([[places.get(tuple(k), 0) for k in row] for row in wanted.tolist()])
 
@@ -98,7 +98,7 @@ def remainder(size: float, ratio: float, distance: float, order: int) -> float:
 
 @compiled_inner
 def derivatives(table: Powers, order: int, count: int, across: Numbers, lanes: Numbers) -> None:
-    """Write B_k up to the order for `count` differences D; `across` holds them, one row an axis.
+    """Write B_k up to the order for `count` differences D, given by `across`, one row per axis.
 
     The rows of `across` are scaled to D/R², and its last row becomes 1/R².
     """

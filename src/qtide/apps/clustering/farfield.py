@@ -1,7 +1,7 @@
 """The silhouette with a certified error bound, for points in one to three dimensions.
 
 Sums of distances from a leaf's points to far sources are expanded about the leaf's centre, near
-ones are added up exactly, and each point's score becomes an interval that holds the true one.
+ones are summed exactly, and each point's score becomes an interval that contains the true one.
 The bound is half the mean width of those intervals. It includes rounding under the usual model:
 IEEE doubles rounded to nearest, and squares of differences that neither over- nor underflow;
 a sum of n terms is then wrong by less than n units of rounding of its absolute terms.
@@ -42,29 +42,29 @@ MOST_DIMENSIONS = 3
 TOLERANCE = 1e-6
 UNIT = 2.0**-53
 NO_CLUSTER = -1
-FIRST_ALLOWED = 6  # most sources are far better than their leaf's worst case
+FIRST_ALLOWED = 6  # the error of most sources is far below their leaf's worst case
 ATTEMPTS = 4
 KNOTS = 4
-FAR_COST = 3  # measured: an expansion takes as long as this many distances a term
-EXPANSION_STEPS = 256  # roundings a term of an expansion passes through, generously
+FAR_COST = 3  # measured: an expansion takes as long as this many distances per term
+EXPANSION_STEPS = 256  # a generous bound on the roundings that a term of an expansion undergoes
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A score and how far the true one may be away from it."""
+    """A score and a bound on its error."""
 
     score: float
     bound: float
 
     def decides(self, threshold: float) -> bool:
-        """Whether the true score is surely on one side of the threshold."""
+        """Whether the true score is certain to be on one side of the threshold."""
         return abs(self.score - threshold) > self.bound
 
 
 class Scratch(NamedTuple):
-    """Memory the kernels write to, one set a thread."""
+    """Memory that the kernels write to, one set per thread."""
 
-    lanes: Numbers  # derivatives, one column a source leaf
+    lanes: Numbers  # derivatives, one column per source leaf
     moments: Numbers  # of the same source leaves
     across: Numbers  # from their centres to the target's
     local: Numbers  # the expansion about the target leaf's centre
@@ -72,10 +72,10 @@ class Scratch(NamedTuple):
     remainders: Numbers  # its error at KNOTS + 1 distances from the centre
     orders: Indices  # of the source leaves of one cluster
     buffer: Numbers
-    sums: Numbers  # of distances to one cluster, one a point of the target leaf
+    sums: Numbers  # of distances to one cluster, one per point of the target leaf
     errors: Numbers
     means: Numbers  # least and greatest inner mean, least and greatest outer one
-    apart: Numbers  # from the target leaf to the clusters not yet looked at
+    apart: Numbers  # from the target leaf to the clusters not yet examined
 
 
 def certified_silhouette(
@@ -97,7 +97,7 @@ def certified_silhouette(
 
 
 def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Certified]:
-    """Whether the score is at least the threshold; summed exactly where the bound cannot tell."""
+    """Whether the score is at least the threshold; summed exactly if the bound cannot tell."""
     found = certified_silhouette(points, labels)
     if not found.decides(threshold):
         found = _exact(points, labels, threads=1)
@@ -110,15 +110,15 @@ def _exact(points: Points, labels: Labels, threads: int) -> Certified:
 
 
 def _leaf_size(points: int) -> int:
-    """Work is least where near sums (growing with leaves) and far sums (shrinking) balance."""
+    """Work is minimal when near sums (growing with leaves) and far sums (shrinking) balance."""
     return max(32, int(0.4 * math.sqrt(points)))
 
 
 def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Certified:
-    """The score and bound when each source may be wrong by `allowed` of its cluster's distance."""
+    """The score and bound if each source may be wrong by `allowed` of its cluster's distance."""
     count = tree.coordinates.shape[1]
     low, high = np.zeros(count), np.zeros(count)
-    # how wrong a centroid may be: it only decides which clusters need not be looked at
+    # error of a centroid: it only decides which clusters need not be examined
     slack = 4 * UNIT * (count + 8) * float(np.abs(tree.coordinates).max())
 
     def score(part: tuple[int, int]) -> None:
@@ -164,9 +164,9 @@ def _score_leaves(
     low: Numbers,
     high: Numbers,
 ) -> None:
-    """Write the least and greatest possible silhouettes of the points in the leaves given.
+    """Write the least and greatest possible silhouettes of the points in the given leaves.
 
-    The own cluster's field comes first, then those of the others that may be nearest to a point.
+    A point's own cluster comes first, then the others that may be nearest to it.
     """
     for leaf in range(first, last):
         own = int(np.searchsorted(tree.clusters, leaf, side="right")) - 1
@@ -188,7 +188,7 @@ def _score_leaves(
 
 @compiled_inner
 def _ratio(inner: float, outer: float) -> float:
-    """The silhouette of a point: falling in its inner mean, rising in its outer one."""
+    """The silhouette of a point: it falls with the inner mean and rises with the outer one."""
     largest = max(inner, outer)
     return (outer - inner) / largest if largest > 0.0 else 0.0
 
@@ -201,7 +201,7 @@ def _cluster_size(tree: Leaves, cluster: int) -> int:
 
 @compiled_inner
 def _note_means(tree: Leaves, leaf: int, cluster: int, own: int, scratch: Scratch) -> None:
-    """Turn the sums into intervals around the mean distances; of the outer ones keep the least."""
+    """Turn the sums into intervals around the mean distances; keep the least of the outer ones."""
     size = _cluster_size(tree, cluster)
     row = 0 if cluster == own else 2
     others = size - 1 if cluster == own else size
@@ -214,7 +214,7 @@ def _note_means(tree: Leaves, leaf: int, cluster: int, own: int, scratch: Scratc
 
 @compiled_inner
 def _next_cluster(tree: Leaves, leaf: int, cluster: int, slack: float, scratch: Scratch) -> int:
-    """The closest cluster not yet looked at that may be nearest to a point of the leaf."""
+    """The closest cluster not yet examined that may be nearest to a point of the leaf."""
     scratch.apart[cluster] = np.inf
     while True:
         cluster = int(np.argmin(scratch.apart))
@@ -227,7 +227,7 @@ def _next_cluster(tree: Leaves, leaf: int, cluster: int, slack: float, scratch: 
 
 @compiled_inner
 def _may_be_nearest(tree: Leaves, leaf: int, cluster: int, slack: float, high: Numbers) -> bool:
-    """Whether the centroid, no farther than the mean distance, leaves the cluster a chance."""
+    """Whether the cluster may be nearest: its centroid is no farther than its mean distance."""
     start = tree.starts[leaf]
     for point in range(start, tree.starts[leaf + 1]):
         apart = _apart(tree.coordinates, point, tree.cluster_centres, cluster)
@@ -270,7 +270,7 @@ def _field(
 def _choose_orders(
     tree: Leaves, leaf: int, cluster: int, table: Powers, allowed: float, scratch: Scratch
 ) -> int:
-    """Write the order to expand each source leaf to; NO_ORDER where adding it up is better."""
+    """Write the order of each source leaf's expansion; NO_ORDER if summing it is cheaper."""
     first = tree.clusters[cluster]
     count = tree.starts[leaf + 1] - tree.starts[leaf]
     most = 0
@@ -299,7 +299,7 @@ def _add_remainder(
     distance: float,
     scratch: Scratch,
 ) -> None:
-    """Add a source leaf's greatest error for targets at some distances from the centre.
+    """Add a source leaf's greatest error for targets at given distances from the centre.
 
     For one target the mean of (|x| + |y|)^(p+1) over the sources is at most (|x| + reach)^(p+1),
     by Minkowski's inequality.
@@ -313,7 +313,7 @@ def _add_remainder(
 
 @compiled_inner
 def _add_near(tree: Leaves, leaf: int, cluster: int, scratch: Scratch) -> None:
-    """Add the distances to the leaves not expanded point by point, neighbours in one sweep."""
+    """Add the distances to the leaves that are not expanded, adjacent leaves in one sweep."""
     base = tree.clusters[cluster]
     number = tree.clusters[cluster + 1] - base
     first = 0

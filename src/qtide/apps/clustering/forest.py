@@ -1,4 +1,4 @@
-"""Disjoint sets as a forest of parent links: what DBSCAN and the cut of a tree both merge with."""
+"""Disjoint sets as a forest of parent links, for DBSCAN and for cutting a linkage tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qtide.apps.clustering.compiled import compiled
 
 @compiled
 def root(parents: Indices, item: int) -> int:
-    """The representative of the item's set; halves the path on its way."""
+    """The representative of the item's set; the path to it is halved."""
     while parents[item] != item:
         parents[item] = parents[parents[item]]
         item = parents[item]
@@ -35,6 +35,6 @@ def join_all(parents: Indices, firsts: Indices, seconds: Indices) -> None:
 
 @compiled
 def flatten(parents: Indices) -> None:
-    """Let every item link straight to its representative."""
+    """Link every item directly to its representative."""
     for item in range(parents.size):
         parents[item] = root(parents, item)

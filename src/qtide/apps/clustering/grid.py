@@ -22,7 +22,7 @@ REACH = 2  # cells within eps: sqrt(d) rounded up, also in one dimension because
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Points ordered by cell, the filled cells in ascending order of their keys."""
+    """Points ordered by cell, the non-empty cells in ascending order of their keys."""
 
     points: Points
     order: Indices
@@ -32,12 +32,12 @@ class Grid:
 
     @property
     def cells(self) -> int:
-        """How many cells hold a point."""
+        """How many cells are not empty."""
         return len(self.keys)
 
 
 def grid(points: Points, eps: float) -> Grid | None:
-    """The points in cells of side eps/sqrt(d); None where the data is too wide for its keys."""
+    """The points in cells of side eps/sqrt(d); None if the data is too wide for the keys."""
     low = points.min(axis=0)
     side = eps / np.sqrt(points.shape[1]) * SHRINK
     with np.errstate(over="ignore"):
@@ -45,7 +45,7 @@ def grid(points: Points, eps: float) -> Grid | None:
     if not (spans < MOST_CELLS_A_SIDE).all():
         return None
     cells = ((points - low) / side).astype(np.int64)
-    # REACH empty cells between lines, so that a step over an edge never meets a filled cell
+    # REACH empty cells between lines, so that a step over an edge never reaches a filled cell
     sides = cells.max(axis=0) + 1 + REACH
     strides = np.concatenate((np.cumprod(sides[::-1])[-2::-1], [1]))
     keys = cells @ strides
@@ -55,7 +55,7 @@ def grid(points: Points, eps: float) -> Grid | None:
 
 
 def neighbour_pairs(cells: Grid) -> Indices:
-    """All pairs (smaller, larger) of filled cells in reach of each other, the closest first."""
+    """All pairs (smaller, larger) of non-empty cells within reach, the closest first."""
     dimensions = len(cells.strides)
     steps = np.array(list(product(range(-REACH, REACH + 1), repeat=dimensions)))
     forward = steps[len(steps) // 2 + 1 :]
@@ -104,7 +104,7 @@ def _count_between(
     least: int,
     counts: Indices,
 ) -> None:
-    """Add to the counts of one cell's points those of another; points already core are done."""
+    """Add neighbours in another cell to the counts of one cell's points that are not yet core."""
     if starts[here + 1] - starts[here] >= least:
         return
     for point in range(starts[here], starts[here + 1]):
@@ -211,7 +211,7 @@ def _adopt(
     clusters: Indices,
     best: Indices,
 ) -> None:
-    """Note for the non-core points of one cell the lowest cluster in reach in another."""
+    """Record for one cell's non-core points the lowest cluster within eps in another cell."""
     for point in range(starts[here], starts[here + 1]):
         if core[point]:
             continue

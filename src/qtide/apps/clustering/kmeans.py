@@ -15,11 +15,11 @@ MOST_ROUNDS = 200
 
 
 def kmeans(points: Points, clusters: int, *, seed: int = 0) -> Labels:
-    """Labels of Lloyd's k-means from one seeded k-means++ beginning."""
+    """Labels of Lloyd's k-means from one seeded k-means++ start."""
     if not 1 <= clusters <= len(points):
         raise ValueError(f"k-means cannot make {clusters} clusters of {len(points)} points.")
     model = KMeans(clusters, n_init=1, max_iter=MOST_ROUNDS, random_state=seed)
     with one_thread(), warnings.catch_warnings():
-        # fewer distinct points than clusters: fewer clusters come back, which is right
+        # fewer distinct points than clusters: fewer clusters are returned, which is right
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(model.fit_predict(points), dtype=np.int64)

@@ -14,11 +14,11 @@ from qtide.apps.clustering.silhouette import Grouped
 
 
 class Leaves(NamedTuple):
-    """Points of a clustering ordered by cluster and leaf, and what expansions need of them."""
+    """Points of a clustering ordered by cluster and leaf, and what expansions need."""
 
-    coordinates: Numbers  # one row a dimension
+    coordinates: Numbers  # one row per dimension
     starts: Indices  # of each leaf among the points
-    centres: Numbers  # one row a dimension, one column a leaf
+    centres: Numbers  # one row per dimension, one column per leaf
     radii: Numbers
     reaches: Numbers  # [leaf, p]: the power mean of degree p+1 of the distances from the centre
     moments: Numbers  # [leaf, k]: the sum of (-offset)^k / k!
@@ -74,7 +74,7 @@ def _centres(points: Points, starts: Indices) -> Points:
 
 
 def _reaches(distances: Numbers, starts: Indices, orders: int) -> Numbers:
-    """The power means, a little enlarged against their rounding; scaled against underflow."""
+    """The power means, slightly enlarged to cover rounding; scaled to avoid underflow."""
     largest = np.maximum.reduceat(distances, starts[:-1])
     sizes = np.diff(starts)
     relative = distances / np.repeat(np.where(largest > 0, largest, 1.0), sizes)

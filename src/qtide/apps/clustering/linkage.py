@@ -1,7 +1,7 @@
-"""Linkage trees: built once a run, cut many times, in memory linear in the points.
+"""Linkage trees: built once per run, cut many times, in memory linear in the points.
 
-Single linkage goes through the Euclidean minimum spanning tree; for the others fastcluster keeps
-no matrix of distances, at a time that grows with the square of the points.
+Single linkage uses the Euclidean minimum spanning tree; for the others, fastcluster stores no
+distance matrix, but its time grows with the square of the number of points.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cut(tree: LinkageTree, clusters: int) -> Labels:
 
 
 def _representatives(merges: Numbers) -> LinkageTree:
-    """A tree of points from merges of clusters: any member stands for its cluster."""
+    """A tree of points from merges of clusters: any member represents its cluster."""
     number = len(merges) + 1
     members = list(range(number))
     for first, _ in merges[:, :2].astype(np.int64).tolist():
@@ -66,7 +66,7 @@ def _representatives(merges: Numbers) -> LinkageTree:
 
 
 def _tree_on_a_line(values: Numbers) -> LinkageTree:
-    """In one dimension the tree is the sorted chain; the library starts at two."""
+    """In one dimension the tree is the sorted chain; the library needs at least two."""
     order = np.argsort(values, kind="stable")
     lengths = np.diff(values[order])
     rank = np.argsort(lengths, kind="stable")

@@ -42,8 +42,8 @@ def extra_clustering(
 ) -> Labels:
     """The labels of one extra method.
 
-    On more points than the method bears it runs on a seeded sample, and every other point takes
-    the label of the nearest sampled one.
+    If there are too many points for the method, it runs on a seeded sample, and every other point
+    takes the label of the nearest sampled one.
     """
     if name not in EXTRAS:
         known = ", ".join(sorted(EXTRAS))

@@ -1,7 +1,7 @@
-"""The exact maximum-weight independent set: the yardstick beside the QPU's answer.
+"""The exact maximum-weight independent set, to compare the QPU's answer with.
 
-Branch and bound over bit sets. A set of pairwise overlapping nodes gives at most its heaviest, so
-a cover of the candidates by such cliques bounds what they can still add.
+Branch and bound over bit sets. At most one node of a set of pairwise overlapping ones can be
+chosen, so a cover of the candidates by such cliques bounds what they can still add.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from qtide.apps.clustering.overlap import OverlapGraph
 
 
 def best_independent_set(weights: Sequence[float], overlaps: Sequence[int]) -> tuple[int, ...]:
-    """The nodes of greatest total weight of which no two overlap; meant for up to some 60."""
+    """The nodes of greatest total weight of which no two overlap; for up to about 60 nodes."""
     useful = sum(1 << node for node, weight in enumerate(weights) if weight > 0)
     chosen = 0
     for component in _components(useful, overlaps):
@@ -21,7 +21,7 @@ def best_independent_set(weights: Sequence[float], overlaps: Sequence[int]) -> t
 
 
 def gap(graph: OverlapGraph, chosen: tuple[int, ...]) -> float:
-    """How far the chosen nodes' weight lies below the greatest possible, as a share of it."""
+    """The relative gap between the chosen nodes' weight and the greatest possible."""
     best = graph.weight(best_independent_set(graph.weights, graph.overlaps))
     return (best - graph.weight(chosen)) / best
 
@@ -51,7 +51,7 @@ class _Search:
             self._branch(rest, chosen, weight)
 
     def _most_entangled(self, candidates: int) -> int:
-        """The candidate that overlaps most others; the heavier and the first of equals."""
+        """The candidate with the most overlaps; of equals, the heavier, then the first."""
 
         def key(node: int) -> tuple[int, float, int]:
             entangled = (candidates & self._overlaps[node]).bit_count()
@@ -89,7 +89,7 @@ def _components(candidates: int, overlaps: Sequence[int]) -> Iterator[int]:
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The places of the ones, ascending."""
+    """The positions of the ones, ascending."""
     while mask:
         yield (mask & -mask).bit_length() - 1
         mask &= mask - 1

@@ -1,7 +1,7 @@
-"""The overlap graph: clusters of all methods as nodes, an edge where two share a point, its QUBO.
+"""The overlap graph and its QUBO: clusters of all methods are nodes, with an edge if two overlap.
 
 Every method covers every point, so by size alone all whole partitions tie. The `quality` weights
-break those ties: a cluster counts its size times the root of its silhouette within its own
+break those ties: a cluster's weight is its size times the root of its silhouette within its own
 method's partition. The root is concave: one even cluster beats a good and a bad piece of it.
 """
 
@@ -32,7 +32,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OverlapGraph:
-    """The nodes, whom they overlap with (bit j of overlaps[i]), and the clusterings themselves."""
+    """The nodes, which overlap (bit j of overlaps[i]), and the clusterings themselves."""
 
     nodes: tuple[Node, ...]
     overlaps: tuple[int, ...]
@@ -60,7 +60,7 @@ def overlap_graph(
 ) -> OverlapGraph:
     """The graph of all clusters: weighted as published, or by the qualities of the clusters.
 
-    With qualities, clusters found by several methods are joined to one node.
+    With qualities, equal clusters found by several methods are merged into one node.
     """
     compact = [compacted(labels) for labels in clusterings.values()]
     labels = tuple(found for found, _ in compact)
@@ -68,18 +68,18 @@ def overlap_graph(
     sizes = np.concatenate([np.bincount(found, minlength=k) for found, k in compact])
     shared = _shared_points(labels, offsets)
     if qualities is None:
-        heirs, weights, penalty = np.arange(len(sizes)), sizes / sizes.max(), float(len(sizes))
+        firsts, weights, penalty = np.arange(len(sizes)), sizes / sizes.max(), float(len(sizes))
     else:
-        heirs = _heirs(shared, sizes)
+        firsts = _firsts(shared, sizes)
         judged = np.concatenate([qualities[method] for method in clusterings])
-        weights = _quality_weights(judged, sizes, heirs)
+        weights = _quality_weights(judged, sizes, firsts)
         penalty = 2.0  # twice the greatest weight: no overlap pays, and energies stay comparable
-    nodes = _nodes(tuple(clusterings), offsets, sizes, weights, heirs)
-    return OverlapGraph(nodes, _neighbours(shared, heirs), penalty, labels)
+    nodes = _nodes(tuple(clusterings), offsets, sizes, weights, firsts)
+    return OverlapGraph(nodes, _neighbours(shared, firsts), penalty, labels)
 
 
 def qubo(graph: OverlapGraph) -> dimod.BinaryQuadraticModel:
-    """Minimal where the chosen clusters weigh most and none overlap."""
+    """A QUBO whose minimum is the heaviest choice of clusters of which none overlap."""
     model = dimod.BinaryQuadraticModel("BINARY")
     for number, node in enumerate(graph.nodes):
         model.add_linear(number, -node.weight)
@@ -90,7 +90,7 @@ def qubo(graph: OverlapGraph) -> dimod.BinaryQuadraticModel:
 
 
 def _shared_points(labels: tuple[Labels, ...], offsets: Indices) -> Indices:
-    """Rows (cluster, cluster of a later method, number of shared points), numbered throughout."""
+    """Rows (cluster, cluster of a later method, shared points), numbered across methods."""
     total = int(offsets[-1])
     rows = [np.empty((0, 3), dtype=np.int64)]
     for first, second in combinations(range(len(labels)), 2):
@@ -100,43 +100,43 @@ def _shared_points(labels: tuple[Labels, ...], offsets: Indices) -> Indices:
     return np.concatenate(rows)
 
 
-def _heirs(shared: Indices, sizes: Indices) -> Indices:
+def _firsts(shared: Indices, sizes: Indices) -> Indices:
     """For each cluster the first one that equals it."""
-    heirs = np.arange(len(sizes))
+    firsts = np.arange(len(sizes))
     for first, second, count in shared.tolist():
         if count == sizes[first] == sizes[second]:
-            heirs[second] = min(heirs[second], heirs[first])
-    return heirs
+            firsts[second] = min(firsts[second], firsts[first])
+    return firsts
 
 
-def _quality_weights(qualities: Numbers, sizes: Indices, heirs: Indices) -> Numbers:
-    """Size times root of quality, the greatest 1; equal clusters take the best quality found."""
+def _quality_weights(qualities: Numbers, sizes: Indices, firsts: Indices) -> Numbers:
+    """Size times root of quality, scaled to at most 1; equal clusters take the best quality."""
     best = np.full(len(sizes), LEAST_QUALITY)
-    np.maximum.at(best, heirs, qualities)
+    np.maximum.at(best, firsts, qualities)
     weights = sizes * np.sqrt(best)
     scaled: Numbers = weights / weights.max()
     return scaled
 
 
 def _nodes(
-    methods: tuple[str, ...], offsets: Indices, sizes: Indices, weights: Numbers, heirs: Indices
+    methods: tuple[str, ...], offsets: Indices, sizes: Indices, weights: Numbers, firsts: Indices
 ) -> tuple[Node, ...]:
     owners = np.searchsorted(offsets, np.arange(len(sizes)), side="right") - 1
     return tuple(
         Node(
-            tuple(methods[owners[equal]] for equal in np.flatnonzero(heirs == cluster)),
+            tuple(methods[owners[equal]] for equal in np.flatnonzero(firsts == cluster)),
             int(owners[cluster]),
             int(cluster - offsets[owners[cluster]]),
             int(sizes[cluster]),
             float(weights[cluster]),
         )
-        for cluster in np.unique(heirs)
+        for cluster in np.unique(firsts)
     )
 
 
-def _neighbours(shared: Indices, heirs: Indices) -> tuple[int, ...]:
+def _neighbours(shared: Indices, firsts: Indices) -> tuple[int, ...]:
     """For each node the set of nodes it overlaps with, as bits."""
-    kept, node_of = np.unique(heirs, return_inverse=True)
+    kept, node_of = np.unique(firsts, return_inverse=True)
     found = [0] * len(kept)
     for first, second in node_of[shared[:, :2]].tolist():
         if first != second:

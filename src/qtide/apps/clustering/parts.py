@@ -1,4 +1,4 @@
-"""Dividing the points among tasks, and putting the parts of a silhouette together again."""
+"""Dividing the points among tasks, and merging the parts of a silhouette."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qtide.apps.clustering.arrays import Numbers
 
 
 def equal_parts(points: int, count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges [start, stop) of near equal length that cover all points."""
+    """At most `count` ranges [start, stop) of nearly equal length that cover all points."""
     edges = np.unique(np.linspace(0, points, min(count, points) + 1).astype(int))
     return [(int(start), int(stop)) for start, stop in pairwise(edges)]
 
 
 def merged_silhouette(parts: Iterable[Numbers]) -> float:
-    """The score of the whole from the parts that cover it, in their order."""
+    """The overall score from the parts that cover all points, in their order."""
     return float(np.concatenate(list(parts)).mean())

@@ -14,7 +14,7 @@ COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 
 
 
 def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
-    """Write a PNG of the first two dimensions, or of a single one against the points' numbers."""
+    """Write a PNG of the first two dimensions, or of a single one against the point number."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -44,14 +44,14 @@ def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: fl
 
 
 def _subsample(number: int) -> Indices:
-    """At most MOST_DRAWN seeded rows: more only darken the picture."""
+    """At most MOST_DRAWN seeded rows: more would only darken the picture."""
     if number <= MOST_DRAWN:
         return np.arange(number)
     return np.sort(np.random.default_rng(0).choice(number, MOST_DRAWN, replace=False))
 
 
 def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float]:
-    """Grey for noise, else a colour that neighbours in number do not share."""
+    """Grey for noise, otherwise a colour that adjacent numbers do not share."""
     from matplotlib import colormaps
 
     if cluster < 0:

@@ -1,4 +1,4 @@
-"""Reading point sets, and saying in one sentence what is wrong with those that cannot be used."""
+"""Reading point sets; if one cannot be used, one sentence says why."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def blobs(points: int = 80_000) -> Points:
 
 
 def checked(points: Points, source: str) -> Points:
-    """The points themselves if they can be clustered."""
+    """The points, if they can be clustered."""
     if len(points) < FEWEST_POINTS:
         raise PointsError(
             f"{source}: {len(points)} points are too few; give at least {FEWEST_POINTS}."
@@ -100,7 +100,7 @@ def _read_csv(file: Path, columns: Columns) -> Points:
 
 
 def _parse_csv(file: Path, stream: TextIO, columns: Columns) -> Points:
-    """The chosen columns as numbers; a first line with a text in it is the header."""
+    """The chosen columns as numbers; a first line that contains text is the header."""
     first_line = stream.readline()
     stream.seek(0)
     delimiter = max(DELIMITERS, key=first_line.count)
@@ -119,7 +119,7 @@ def _parse_csv(file: Path, stream: TextIO, columns: Columns) -> Points:
 
 
 def _filled(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows with something in them, and their line numbers."""
+    """The rows that are not empty, and their line numbers."""
     return ((reader.line_num, row) for row in reader if any(text.strip() for text in row))
 
 
@@ -134,7 +134,7 @@ def _numbers(file: Path, line: int, row: list[str], width: int, places: list[int
     if len(row) != width:
         raise PointsError(
             f"{file}, line {line}: the row has {len(row)} values where the first has {width};"
-            f" make all rows equally long."
+            f" give all rows the same length."
         )
     try:
         return [float(row[place]) for place in places]
@@ -152,7 +152,7 @@ def _places(file: Path, header: list[str] | None, width: int, columns: Columns) 
         return list(range(width))
     if not columns:
         raise PointsError(
-            f"{file}: no columns are chosen; choose at least one, or leave it to all."
+            f"{file}: no columns are chosen; choose at least one, or name none for all."
         )
     return [_place(file, header, width, column) for column in columns]
 
@@ -183,7 +183,7 @@ def _read_npy(file: Path, columns: Columns) -> Points:
         table = table[:, None]
     if table.ndim != 2:
         raise PointsError(
-            f"{file}: the array has {table.ndim} dimensions; give one row a point, so two."
+            f"{file}: the array has {table.ndim} dimensions; give two, with one row per point."
         )
     places = _places(file, None, table.shape[1], columns)
     return np.ascontiguousarray(table[:, places], dtype=np.float64)

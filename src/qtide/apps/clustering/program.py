@@ -1,4 +1,4 @@
-"""Clustering aggregation: several clusterings of a point set, one consensus by way of a QPU.
+"""Clustering aggregation: several clusterings of a point set, one consensus by a QPU.
 
 Each round runs the methods side by side on nodes, lets the QPU choose clusters that do not
 overlap, and scores the consensus, until the score passes the threshold.
@@ -56,8 +56,8 @@ async def clustering(
     """Cluster POINTS (.csv, .npy, .parquet), or the published data set of `blobs` points.
 
     `method` adds hdbscan or spectral; `linkage` is single, ward, centroid or median. With
-    `parts`, the silhouette is summed exactly by so many tasks; else by one task, as exactly as
-    the threshold needs.
+    `parts`, that many tasks sum the silhouette exactly; otherwise one task computes it, as
+    exactly as the threshold needs.
     """
     _check(weighting, configuration, most)
     data = await task(tasks.load_points, points, blobs, columns)
@@ -102,7 +102,7 @@ def _setting(plan: Search | None, number: int, extras: tuple[str, ...]) -> Confi
 async def _clusterings(
     data: Points, setting: Configuration, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[dict[str, tasks.Clustering], LinkageTree]:
-    """Run the methods side by side; the slowest first."""
+    """Run the methods side by side, the slowest first."""
     (by_linkage, tree), dbscan, kmeans, *extras = await classical(
         task(tasks.by_linkage, data, setting, seed, linkage, tree),
         task(tasks.by_dbscan, data, setting, seed),

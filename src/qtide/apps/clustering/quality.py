@@ -9,8 +9,8 @@ import numpy as np
 from qtide.apps.clustering.arrays import Indices, Labels, Numbers, Points, compacted
 from qtide.apps.clustering.silhouette import silhouette_samples
 
-SAMPLE = 10_000  # points the qualities are estimated on: 0.1 s, and errors below 0.005
-LEAST_OF_A_CLUSTER = 64  # of them, so that small clusters are judged as well
+SAMPLE = 10_000  # points on which qualities are estimated: 0.1 s, and errors below 0.005
+LEAST_OF_A_CLUSTER = 64  # of them per cluster, so that small clusters are estimated too
 
 
 def qualities(
@@ -32,7 +32,7 @@ def cluster_qualities(points: Points, labels: Labels, *, seed: int = 0) -> Numbe
 
 
 def _sample(labels: Labels, seed: int) -> Indices:
-    """Seeded points, filled up where a cluster has too few; equal for all methods otherwise."""
+    """Seeded points, the same for all methods, plus more of clusters that have too few."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_cluster = shuffled[np.argsort(labels[shuffled], kind="stable")]
     sizes = np.bincount(labels)

@@ -29,7 +29,7 @@ CHUNK = 512  # squared distances kept at once: they stay in the first-level cach
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Points ordered by cluster, one row a dimension, so that sums run over unbroken memory."""
+    """Points ordered by cluster, one row per dimension, so that sums run over contiguous memory."""
 
     coordinates: Numbers
     starts: Indices
@@ -43,18 +43,18 @@ class Grouped:
 
 
 def grouped(points: Points, labels: Labels) -> Grouped:
-    """The points in the order their silhouette is computed in."""
+    """The points in the order in which their silhouette is computed."""
     compact, clusters = compacted(labels)
     order = np.argsort(compact, kind="stable")
     starts = np.concatenate(([0], np.cumsum(np.bincount(compact, minlength=clusters))))
-    # summed about their mean, centroids keep their digits when the data lies far from the origin
+    # summed about the mean, centroids stay precise when the data lies far from the origin
     middle = points.mean(axis=0)
     centres = centroids(points - middle, compact, clusters) + middle
     return Grouped(_rows(points[order]), starts, _rows(centres), order)
 
 
 def _rows(points: Points) -> Numbers:
-    """The transposed points, with a row of zeros added to a single dimension."""
+    """The transposed points; a single dimension gets a second row of zeros."""
     rows = np.zeros((max(2, points.shape[1]), len(points)))
     rows[: points.shape[1]] = points.T
     return rows
@@ -92,7 +92,7 @@ def _part(groups: Grouped, start: int, stop: int) -> Numbers:
 def _score(
     coordinates: Numbers, starts: Indices, centres: Numbers, places: Indices, scores: Numbers
 ) -> None:
-    """Score the points at the given places of the grouped order."""
+    """Score the points at the given positions of the grouped order."""
     buffer = np.empty(CHUNK)
     apart = np.empty(centres.shape[1])
     for number in range(places.size):
@@ -157,7 +157,7 @@ def distance_sum(coordinates: Numbers, first: int, last: int, place: int, buffer
 
 @compiled_sums
 def _squares(coordinates: Numbers, start: int, count: int, place: int, buffer: Numbers) -> None:
-    """Write the squared distances by all dimensions but the last."""
+    """Write the squared distances in all dimensions but the last."""
     value = coordinates[0, place]
     row = coordinates[0, start : start + count]
     for item in range(count):

@@ -25,14 +25,14 @@ class Clustering:
 
 @dataclass(frozen=True)
 class Score:
-    """A silhouette, how far the true one may be away from it, and where it stands."""
+    """A silhouette and a bound on its error."""
 
     silhouette: float
     bound: float
 
 
 def load_points(file: str, generated: int, columns: list[str]) -> Points:
-    """The points of a file, or the published data set with so many points."""
+    """The points of a file, or the published data set with this many points."""
     if bool(file) == bool(generated):
         raise PointsError("give either a file of points, or --blobs with a number of points")
     if generated:
@@ -42,7 +42,7 @@ def load_points(file: str, generated: int, columns: list[str]) -> Points:
 
 
 def explore(points: Points, seed: int, extras: tuple[str, ...]) -> Search:
-    """The configurations to try, by the data's own scale."""
+    """The configurations to try, at the data's own scale."""
     return search(points, seed=seed, extras=extras)
 
 
@@ -72,14 +72,14 @@ def by_linkage(
 
 
 def by_extra(name: str, points: Points, setting: Configuration, seed: int) -> Clustering:
-    """Cluster by a method that the user added."""
+    """Cluster by an extra method that the user chose."""
     from qtide.apps.clustering.methods import extra_clustering
 
     return _judged(points, extra_clustering(name, points, setting, seed=seed), seed)
 
 
 def score(points: Points, labels: Labels, threshold: float) -> Score:
-    """The silhouette, as exact as it takes to tell on which side of the threshold it is."""
+    """The silhouette, exact enough to tell on which side of the threshold it is."""
     from qtide.apps.clustering.farfield import reaches
 
     _, found = reaches(points, labels, threshold)
@@ -96,7 +96,7 @@ def score_part(points: Points, labels: Labels, start: int, stop: int) -> Numbers
 def write_results(
     folder: Path, points: Points, labels: Labels, summary: dict[str, Any]
 ) -> list[str]:
-    """Labels, scores, chosen clusters and a picture, in the run's folder."""
+    """Write labels, scores, chosen clusters and a picture to the run's folder."""
     from qtide.apps.clustering.picture import draw_clusters
 
     np.save(folder / "labels.npy", labels)
@@ -107,13 +107,13 @@ def write_results(
 
 
 def as_plain(record: Any) -> dict[str, Any]:
-    """A record as JSON takes it."""
+    """A record in a form that JSON takes."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(record)))
     return plain
 
 
 def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
-    """The clusters with their qualities. On the way, load what other tasks will need.
+    """The clusters with their qualities. Also loads the libraries that other tasks will need.
 
     A node's first task is the slowest anyway; so no later one waits for a library.
     """

@@ -1,4 +1,4 @@
-"""One thread for libraries that bring their own pools: equal seeds then give equal clusters."""
+"""One thread for libraries with their own thread pools: equal seeds then give equal clusters."""
 
 from __future__ import annotations
 

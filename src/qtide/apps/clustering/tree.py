@@ -1,4 +1,4 @@
-"""A linkage tree as data: light to pass on, whoever builds or cuts it."""
+"""A linkage tree as data: small to pass on, however it is built or cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qtide.apps.clustering.arrays import Indices, Numbers
 
 @dataclass(frozen=True, slots=True)
 class LinkageTree:
-    """Its merges in their order: two points, one of each cluster that is merged, and the height."""
+    """Its merges in order: a point of each of the two merged clusters, and the height."""
 
     firsts: Indices
     seconds: Indices

@@ -16,9 +16,9 @@ from qtide.programs.phase import Classical, Quantum
 async def synthetic(
     shape: str = "published", quantum_s: float | None = None, iterations: int = 0, seed: int = 0
 ) -> dict[str, Any]:
-    """Play a shape; `quantum_s` replaces its quantum times, `iterations` their number.
+    """Run a shape; `quantum_s` replaces its quantum times, `iterations` the number of rounds.
 
-    The result is a checksum over all that the phases gave, so that runs can be compared.
+    The result is a checksum over the results of all phases, so that runs can be compared.
     """
     plan = read(shape)
     checksum = seed
@@ -41,6 +41,6 @@ async def _play(step: Step, salt: int) -> Any:
 
 
 def work(seconds: float, salt: int) -> int:
-    """A task that takes so long, and gives a number that depends on what came before."""
+    """A task that takes this long, and gives a number that depends on earlier results."""
     pretend(seconds)
     return crc32(f"{seconds} {salt}".encode())

@@ -39,7 +39,7 @@ def shipped() -> list[str]:
 
 
 def read(name: str) -> Shape:
-    """The shape in a TOML file, or the shipped one of that name."""
+    """The shape in a TOML file, or the built-in one of that name."""
     if name in shipped():
         text = files("qtide.apps.synthetic").joinpath(f"{name}.toml").read_text()
     else:

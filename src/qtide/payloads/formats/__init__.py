@@ -1,1 +1,1 @@
-"""Formats: one file for each form in which payloads or answers travel."""
+"""Formats: one file for each encoding of payloads or answers."""

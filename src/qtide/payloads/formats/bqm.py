@@ -19,7 +19,7 @@ def recognises(value: object) -> bool:
 
 
 def pack(model: Any) -> bytes:
-    """Vartype, offset, `[variable, bias]` and `[variable, variable, bias]`."""
+    """As vartype, offset, `[variable, bias]` and `[variable, variable, bias]`."""
     for variable in model.variables:
         _check_variable(variable, WHAT)
     fields = {
@@ -91,7 +91,7 @@ def _parts(term: Any, size: int, where: str) -> list[Any]:
 
 
 def _check_variable(variable: Any, where: str) -> None:
-    """Strings and integers alone: other labels would not survive JSON, longer integers dimod."""
+    """Only strings and integers: other labels do not survive JSON, longer integers not dimod."""
     if isinstance(variable, str):
         return
     if not isinstance(variable, int) or isinstance(variable, bool) or abs(variable) >= 2**63:
@@ -100,7 +100,7 @@ def _check_variable(variable: Any, where: str) -> None:
 
 
 def _bias(bias: Any, where: str) -> float:
-    """A finite float, without a further call in the common case: models have many terms."""
+    """A finite float, without another call in the common case: models have many terms."""
     if type(bias) is float and math.isfinite(bias):
         return bias
     return document.number(bias, where)

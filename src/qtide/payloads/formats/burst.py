@@ -8,7 +8,7 @@ from qtide.payloads.payload import Burst
 
 
 def recognises(value: object) -> bool:
-    """Bursts alone."""
+    """Only bursts."""
     return isinstance(value, Burst)
 
 
@@ -28,5 +28,5 @@ def unpack(data: bytes) -> Burst:
     if seconds is not None:
         seconds = document.number(seconds, "the burst's seconds")
         if seconds < 0:
-            document.refuse("the burst's seconds", f"they cannot be negative, as {seconds:g} is")
+            document.refuse("the burst's seconds", f"they cannot be negative, but {seconds:g} is")
     return Burst(seconds, fields.get("answer"))

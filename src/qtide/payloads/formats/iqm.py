@@ -1,6 +1,6 @@
 """Circuits as IQM's clients send them: the run request's `circuits` and `qubit_mapping`.
 
-A whole run request may be handed in; what else it says is for the IQM door to heed.
+A whole run request may be submitted; its other fields are handled by the IQM API.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class IqmBatch:
 
 
 class _Kind(NamedTuple):
-    """What an operation needs: so many qubits (None: one or more), and these arguments."""
+    """What an operation needs: a number of qubits (None: one or more) and these arguments."""
 
     arity: int | None
     needed: dict[str, Check]
@@ -72,7 +72,7 @@ def recognises(value: object) -> bool:
 
 
 def pack(batch: IqmBatch) -> bytes:
-    """As a run request has them."""
+    """In the form of a run request."""
     circuits = [_circuit_form(circuit) for circuit in batch.circuits]
     fields: dict[str, Any] = {"circuits": circuits}
     if batch.qubit_mapping is not None:
@@ -105,7 +105,7 @@ def _circuit_form(circuit: IqmCircuit) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> dict[str, str] | None:
-    """From an object, or from the list of pairs that clients send so far."""
+    """From an object, or from the list of pairs that current clients send."""
     where = "the batch's qubit_mapping"
     if value is None:
         return None
@@ -155,7 +155,7 @@ def _operation(value: Any, where: str) -> Operation:
 
 
 def _locus(fields: dict[str, Any], name: str, arity: int | None, where: str) -> tuple[str, ...]:
-    """The qubits; clients before the year 2025 called them so."""
+    """The locus; clients before 2025 called it qubits."""
     value = fields["locus"] if "locus" in fields else fields.get("qubits")
     qubits = document.sequence(value, f"{where}, locus", MOST_QUBITS)
     for qubit in qubits:
@@ -168,7 +168,7 @@ def _locus(fields: dict[str, Any], name: str, arity: int | None, where: str) -> 
 
 
 def _args(value: Any, name: str, kind: _Kind, where: str) -> dict[str, Any]:
-    """The arguments; those that are null count as left out."""
+    """The arguments; null counts as missing."""
     given = {} if value is None else document.record(value, f"{where}, args")
     args = {key: one for key, one in given.items() if one is not None}
     for key in kind.needed.keys() - args.keys():
@@ -182,7 +182,7 @@ def _args(value: Any, name: str, kind: _Kind, where: str) -> dict[str, Any]:
 
 
 def _check_keys(operations: list[Operation], where: str) -> None:
-    """Each key once; feedback from a measurement that was made before."""
+    """Each key occurs once; feedback comes from an earlier measurement."""
     keys: set[str] = set()
     feedback: dict[str, tuple[str, ...]] = {}
     for number, one in enumerate(operations):
@@ -210,5 +210,5 @@ def _check_feedback(one: Operation, feedback: dict[str, tuple[str, ...]], where:
     key, qubit = one.args["feedback_key"], one.args["feedback_qubit"]
     if qubit not in feedback.get(key, ()):
         document.refuse(
-            where, f"no measurement before gave {document.brief(key)} on {document.brief(qubit)}"
+            where, f"no earlier measurement gave {document.brief(key)} on {document.brief(qubit)}"
         )

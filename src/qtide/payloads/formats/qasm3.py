@@ -1,4 +1,4 @@
-"""OpenQASM 3 texts: a way in for any language. They become circuits, which travel on as QPY."""
+"""OpenQASM 3, which any language can write. It is parsed to circuits, which travel on as QPY."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _circuit(text: str, number: int) -> Any:
     try:
         return qasm3.loads(text)
     except Exception as error:
-        raise PayloadRefused(f"circuit {number} is no OpenQASM 3: {plain(error)}") from None
+        raise PayloadRefused(f"circuit {number} is not valid OpenQASM 3: {plain(error)}") from None
 
 
 def _check_text(text: Any, number: int) -> None:
@@ -59,7 +59,7 @@ def _check_text(text: Any, number: int) -> None:
 
 @cache
 def _warm_up() -> None:
-    """The parser's tables are built at its first use: here, not in every child."""
+    """Build the parser's tables, which its first use does, here and not in every child."""
     from qiskit import qasm3
 
     qasm3.loads("OPENQASM 3.0;")

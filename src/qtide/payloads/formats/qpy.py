@@ -1,4 +1,4 @@
-"""Qiskit's circuits in Qiskit's own format, the quickest to load."""
+"""Qiskit's circuits in Qiskit's own format, the fastest to load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qtide.payloads.payload import PayloadRefused
 from qtide.payloads.vendors import is_of
 
 OLDEST = 13
-"""Versions before it could carry code."""
+"""The oldest QPY version accepted: earlier ones could carry code."""
 
 
 def recognises(value: Any) -> bool:
-    """A circuit of Qiskit's, or a list that begins with one."""
+    """A Qiskit circuit, or a list that begins with one."""
     one = value[0] if isinstance(value, list | tuple) and value else value
     return is_of(one, "qiskit", "QuantumCircuit")
 
@@ -35,9 +35,9 @@ def pack(circuits: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The list of `qiskit.QuantumCircuit` again, from anybody's bytes."""
+    """The list of `qiskit.QuantumCircuit` again, from untrusted bytes."""
     _check_header(data)
-    import qiskit.qpy  # noqa: F401 - else every child would import it anew
+    import qiskit.qpy  # noqa: F401 - otherwise every child would import it again
 
     return unpack_trusted(guarded(_again, data, "the QPY file"))
 
@@ -50,7 +50,7 @@ def unpack_trusted(data: bytes) -> Any:
 
 
 def check_size(circuits: Any) -> None:
-    """Refuse batches that are larger than any device takes."""
+    """Refuse batches that are larger than the limits."""
     if not 0 < len(circuits) <= MOST_CIRCUITS:
         raise PayloadRefused(
             f"there are {len(circuits)} circuits; 1 to {MOST_CIRCUITS} can be read"
@@ -62,7 +62,9 @@ def check_size(circuits: Any) -> None:
             (len(circuit.data), MOST_INSTRUCTIONS, "instructions"),
         ):
             if have > most:
-                raise PayloadRefused(f"circuit {number} has {have} {noun}; {most} are the most")
+                raise PayloadRefused(
+                    f"circuit {number} has {have} {noun}; at most {most} are allowed"
+                )
 
 
 def _again(data: bytes) -> bytes:
@@ -73,8 +75,10 @@ def _again(data: bytes) -> bytes:
 
 def _check_header(data: bytes) -> None:
     if len(data) > MOST_BYTES:
-        raise PayloadRefused(f"the QPY file has {len(data)} bytes; {MOST_BYTES} are the most")
+        raise PayloadRefused(
+            f"the QPY file has {len(data)} bytes; at most {MOST_BYTES} are allowed"
+        )
     if data[:6] != b"QISKIT" or len(data) < 7:
-        raise PayloadRefused("the QPY file does not begin as one")
+        raise PayloadRefused("the QPY file does not begin like one")
     if data[6] < OLDEST:
-        raise PayloadRefused(f"the QPY file is of version {data[6]}; {OLDEST} is the oldest taken")
+        raise PayloadRefused(f"the QPY file has version {data[6]}; the oldest accepted is {OLDEST}")

@@ -17,7 +17,7 @@ def recognises(value: object) -> bool:
 
 
 def pack(samples: Any) -> bytes:
-    """As JSON, the samples packed to bits."""
+    """As JSON, with the samples packed into bits."""
     return document.write(samples.to_serializable(), WHAT)
 
 

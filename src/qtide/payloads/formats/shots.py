@@ -1,4 +1,4 @@
-"""The answers to a batch of circuits: one `Shots` a circuit."""
+"""The answers to a batch of circuits: one `Shots` per circuit."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def _shots(form: object, where: str) -> Shots:
     try:
         return Shots.from_json(document.record(form, where))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        return document.refuse(where, f"these are no shots: {error}")
+        return document.refuse(where, f"these are not shots: {error}")

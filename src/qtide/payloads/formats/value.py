@@ -10,7 +10,7 @@ from qtide.payloads.payload import PayloadRefused
 
 
 def recognises(value: object) -> bool:
-    """Nothing by itself: it is what is left if no other format fits."""
+    """Never: it is the fallback if no other format fits."""
     return False
 
 
@@ -25,8 +25,8 @@ def unpack(data: bytes) -> Any:
 
 
 def written(value: Any, what: str) -> bytes:
-    """The value's bytes, if they give the same value back: JSON would make lists of tuples."""
+    """The value's bytes, if they decode to the same value: JSON would turn tuples into lists."""
     data = document.write(value, what)
     if json.loads(data) != value:
-        raise PayloadRefused(f"{what} is changed by JSON; use lists, strings and numbers alone")
+        raise PayloadRefused(f"JSON would change {what}; use only lists, strings and numbers")
     return data

@@ -1,1 +1,1 @@
-"""What runs on a node before a job's task: it fetches the token of the vQPU service."""
+"""What runs on a node before a job's task: it fetches a token for the vQPU service."""

@@ -1,8 +1,8 @@
 """The job's end of admission: proves to the service by munge whose job it is, prints its token.
 
-Slurm runs it on the nodes as the job's user (see prolog.sh). It is copied there alone, for any
-Python from 3.9 on, so it imports nothing but the standard library, and of that what loads quickly;
-the service's end imports from here what both have to agree on.
+Slurm runs it on the nodes as the job's user (see prolog.sh). It is copied there by itself, for any
+Python from 3.9 on, so it imports only the standard library, and only modules that load quickly; the
+service's end imports from here what both have to agree on.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from urllib.parse import urlsplit
 PATH = "/v1/admission"
 SETTINGS = "service.conf"
 LIMIT = 8.0
-"""Seconds that a task may be kept waiting: Slurm itself would wait for ever."""
+"""Seconds that a task may be kept waiting: Slurm itself would wait forever."""
 ATTEMPTS, PAUSE = 5, 1.0
-"""How often, and after how many seconds again, a service is asked that asks for patience."""
+"""How often, and at which intervals in seconds, a busy service is asked."""
 TTL = 60
-"""Seconds that a credential lives: on its way, and for clocks that differ."""
+"""Seconds that a credential is valid: enough for the way, and for clocks that differ."""
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` takes longer to load than anything is done with it here
+if TYPE_CHECKING:  # loading `typing` would take longer than all the work here
     from typing import Any
 
     Answer = dict[str, Any]
@@ -43,7 +43,7 @@ BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
 class ProofFailed(Exception):  # noqa: N818 - what happened
-    """Libmunge refused; `code` is its own."""
+    """Libmunge reported an error; `code` is its own."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -55,11 +55,11 @@ class AskedInVain(Exception):  # noqa: N818 - what happened
 
 
 class Busy(AskedInVain):
-    """It may give one in a moment."""
+    """The service is busy; it may give a token in a moment."""
 
 
 class Libmunge:
-    """Libmunge for one thread, bound to one munged; None is the system's own."""
+    """Libmunge for one thread, bound to one munged; None means the system's own."""
 
     def __init__(self, socket: str | None = None) -> None:
         self.library = ctypes.CDLL("libmunge.so.2")
@@ -71,7 +71,7 @@ class Libmunge:
             self.check(self.library.munge_ctx_set(self.context, SOCKET_OPTION, os.fsencode(socket)))
 
     def encode(self, payload: bytes, ttl: int = TTL) -> str:
-        """A credential of whoever runs this process, good for one decoding."""
+        """A credential of the user of this process, valid for one decoding."""
         self.check(self.library.munge_ctx_set(self.context, TTL_OPTION, ctypes.c_int(ttl)))
         made = ctypes.c_void_p()
         length = ctypes.c_int(len(payload))
@@ -82,34 +82,34 @@ class Libmunge:
             free(made)
 
     def check(self, code: int) -> None:
-        """Raise what the last call met."""
+        """Raise the error of the last call."""
         if code != SUCCESS:
             text = self.library.munge_ctx_strerror(self.context)
             raise ProofFailed(code, (text or self.library.munge_strerror(code)).decode())
 
     def close(self) -> None:
-        """Forget everything."""
+        """Free the context."""
         self.library.munge_ctx_destroy(self.context)
 
 
 def free(memory: ctypes.c_void_p) -> None:
-    """Give back what libmunge allocated."""
+    """Free what libmunge allocated."""
     ctypes.CDLL(None).free(memory)
 
 
 def binding(method: str, path: str, body: bytes) -> bytes:
-    """What a credential holds, so that it is good for this request and no other."""
+    """What a credential contains, so that it is valid only for this request."""
     whole = json.dumps(["qtide", method, path, hashlib.sha256(body).hexdigest()])
     return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
 class Settings:
-    """Where the service is; the file is the operator's."""
+    """Where the service is, from the operator's file."""
 
     def __init__(self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "") -> None:
         self.url = url.rstrip("/")
-        self.ca = ca or None  # certificates by which the service is known, if not the system's
-        self.bundle = bundle or None  # certificates that jobs shall use for everything
+        self.ca = ca or None  # certificates to verify the service with, if not the system's
+        self.bundle = bundle or None  # certificates that jobs use for everything
         self.munge_socket = munge_socket or None
 
     @classmethod
@@ -124,7 +124,7 @@ class Settings:
 
 
 def admitted(settings: Settings, job: int) -> dict[str, str]:
-    """What the tasks of a job get into their environment."""
+    """What is added to the environment of a job's tasks."""
     for _ in range(ATTEMPTS - 1):
         try:
             return _attempt(settings, job)
@@ -158,12 +158,12 @@ def variables(settings: Settings, job: int, answer: Answer) -> dict[str, str]:
         found |= {"IQM_SERVER_URL": url, "IQM_TOKEN": token}
     found |= _qrmi(url, token, [device for device in devices if device.isidentifier()])
     if not all(text.isprintable() for pair in found.items() for text in pair):
-        raise AskedInVain("its answer holds what no environment can hold")
+        raise AskedInVain("its answer has characters that no environment can hold")
     return found
 
 
 def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
-    """Its variables begin with the device's name, so that has to be one that shells let pass."""
+    """Its variables begin with the device's name, which therefore has to suit shells."""
     if not devices:
         return {}
     types = ",".join(["iqm-server"] * len(devices))
@@ -199,7 +199,7 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """A server that sends a byte now and then would pass any timeout of its socket."""
+    """Limit the whole call: a server that trickles bytes would pass any socket timeout."""
 
     def over(*_: object) -> None:
         raise TimeoutError(f"no answer within {seconds:g} s")
@@ -213,7 +213,7 @@ def _limit(seconds: float) -> Iterator[None]:
 
 
 def main() -> int:
-    """As Slurm's TaskProlog; with a job as argument, for a shell: eval "$(prolog.sh JOB)"."""
+    """As Slurm's TaskProlog; or for a shell, with a job's number: eval "$(prolog.sh JOB)"."""
     by_hand = sys.argv[1:]
     job = by_hand[0] if by_hand else os.environ.get("SLURM_JOB_ID", "")
     file = Path(os.environ.get("QTIDE_SERVICE_CONF") or Path(__file__).with_name(SETTINGS))
@@ -229,7 +229,7 @@ def main() -> int:
 
 
 def _complain(why: str, *, by_hand: bool) -> int:
-    """A job shall not fail for a service; its stderr is out of reach, its stdout sacred."""
+    """A job must not fail because of the service; a TaskProlog can only set variables."""
     if by_hand:
         print(f"qtide: {why}", file=sys.stderr)  # noqa: T201 - for people
         return 1

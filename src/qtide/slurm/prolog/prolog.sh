@@ -1,16 +1,16 @@
 #!/bin/sh
-# Slurm runs this before every task of every job (TaskProlog), as the job's user. So it costs a
-# millisecond where there is no virtual QPU, and never fails a task. Slurm reads what it prints.
+# Slurm runs this before every task of every job (TaskProlog), as the job's user. So it takes a
+# millisecond if there is no virtual QPU, and never fails a task. Slurm reads what it prints.
 # In a shell that Slurm did not start: eval "$(prolog.sh JOB)"
 here=${0%/*}
 url=
-slots="qpu quantum"     # words that tell of a slot: licences, GRES, partitions; or: all
+slots="qpu quantum"     # words that hint at a slot: licences, GRES, partitions; or: all
 python=/usr/bin/python3
 [ -r "$here/service.conf" ] && . "$here/service.conf"
 
 if [ $# -eq 0 ]; then
     [ -n "$url" ] || exit 0
-    # a step of a job that has its token already
+    # a step of a job that already has its token
     [ -n "$QTIDE_TOKEN" ] && [ "$QTIDE_JOB" = "$SLURM_JOB_ID" ] && exit 0
     told="all $SLURM_JOB_LICENSES $SLURM_JOB_GRES $SLURM_STEP_GRES $SLURM_JOB_PARTITION"
     [ -n "$SLURM_HET_SIZE" ] && told="$told $(env | grep '^SLURM_JOB_PARTITION_HET')"
