@@ -99,8 +99,8 @@ class Site:
     async def kill(self) -> None:
         """Let the service die at once, with its workers, and start another."""
         self.store = self.device.store = self.store.reopened()
-        for errand in list(self.service._errands._running):
-            errand.cancel()  # its last writes go nowhere
+        for task in list(self.service._background._running):
+            task.cancel()  # its last writes go nowhere
         if self.device.worker is not None:
             self.device.worker.die()
         await self.world.sleep(0.0)
@@ -207,7 +207,7 @@ class Site:
         assert not service._meter._held
         dispatcher = service.devices["dev"].dispatcher
         assert not dispatcher._queue.waiting and not dispatcher._queue.handed
-        assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._errands
+        assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._background
         now, users, owners = self.world.now(), Counter[str](), Counter[Owner]()
         for row in rows:
             users[row["user"]] += row["used"]

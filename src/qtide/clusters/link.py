@@ -33,9 +33,9 @@ class AgentFailed(Exception):  # noqa: N818 - what happened
     """An agent did not start."""
 
 
-def supervisor_terms(silence: float, farewell: Sequence[str] = ()) -> dict[str, Any]:
+def supervisor_terms(silence: float, release_command: Sequence[str] = ()) -> dict[str, Any]:
     """What the other end of a link has to know of it."""
-    return {"beat": silence / BEATS, "farewell": list(farewell)}
+    return {"beat": silence / BEATS, "release_command": list(release_command)}
 
 
 class Link:

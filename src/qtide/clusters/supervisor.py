@@ -19,20 +19,20 @@ from typing import BinaryIO, NoReturn
 from qtide.system.frames import frame, read
 
 BEAT = 5.0
-"""Seconds between two signs of life, unless the driver says otherwise."""
-FORSAKEN = 60
-"""After so many without one of the driver, a node with a farewell gives itself back."""
+"""Seconds between two heartbeats, unless the driver says otherwise."""
+ABANDONED = 60
+"""After missing so many heartbeats of its driver, a node that can release itself does so."""
 DRAIN = 1.0
 """Seconds for a dead agent's last answer; what it has started may keep the pipe open for longer."""
 LIMIT = 60.0
-"""Seconds that the farewell may take."""
+"""Seconds that the release command may take."""
 
 
-def guarded(beat: float = BEAT, farewell: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
+def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
     """Leave this process to a supervisor, and return in its child.
 
     Gives the pipe by which tasks come in, and the one by which answers go out.
-    The farewell is a command that gives the node back; without one, it is nobody's to give.
+    The release command gives the node back to its scheduler; without one, it is not ours to give.
     """
     (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
     agent = os.fork()
@@ -40,7 +40,7 @@ def guarded(beat: float = BEAT, farewell: Sequence[str] = ()) -> tuple[BinaryIO,
         os.close(tasks)
         os.close(answers)
         pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
-        Supervisor(agent, *pipes, beat, farewell).serve()
+        Supervisor(agent, *pipes, beat, release_command).serve()
     os.close(to_agent)
     os.close(from_agent)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -57,13 +57,13 @@ class Supervisor:
         to_agent: BinaryIO,
         from_agent: BinaryIO,
         beat: float,
-        farewell: Sequence[str],
+        release_command: Sequence[str],
     ) -> None:
         self._agent = agent
         self._to_agent = to_agent
         self._from_agent = from_agent
         self._beat = beat
-        self._farewell = farewell
+        self._release_command = release_command
         self._silent = 0
         self._alone = False
         self._mouth = Lock()
@@ -71,8 +71,8 @@ class Supervisor:
 
     def serve(self) -> NoReturn:
         """Pass on what is said until one side is gone, then end as the agent did."""
-        errands = (self._pass_on, self._listen, self._pulse)
-        answers, *_ = threads = [Thread(target=each, daemon=True) for each in errands]
+        jobs = (self._pass_on, self._listen, self._pulse)
+        answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
             thread.start()
         _, status = os.waitpid(self._agent, 0)
@@ -88,10 +88,10 @@ class Supervisor:
     def _listen(self) -> None:
         while (message := read(sys.stdin.buffer)) is not None:
             self._silent = 0
-            if message[0]:  # an empty header is but a sign of life
+            if message[0]:  # an empty header is a heartbeat
                 with suppress(BrokenPipeError):
                     self._to_agent.write(frame(*message))
-        self._forsake()
+        self._abandon()
 
     def _pulse(self) -> None:
         """Beats are counted, not timed: a node that was suspended has missed none of them."""
@@ -99,18 +99,18 @@ class Supervisor:
             time.sleep(self._beat)
             self._say(frame({}))
             self._silent += 1
-            if self._farewell and self._silent > FORSAKEN:
-                _call(self._farewell)
-                self._forsake()
+            if self._release_command and self._silent > ABANDONED:
+                _call(self._release_command)
+                self._abandon()
 
     def _say(self, words: bytes) -> None:
         with self._mouth:
             try:
                 self._out.write(words)
             except BrokenPipeError:
-                self._forsake()
+                self._abandon()
 
-    def _forsake(self) -> None:
+    def _abandon(self) -> None:
         """The driver is gone: nobody wants to know what the agent is doing."""
         self._alone = True
         with suppress(ProcessLookupError):

@@ -11,13 +11,13 @@ from typing import Any
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded
 from qtide.service import records, rights, tokens
+from qtide.service.background import BackgroundTasks
 from qtide.service.backlog import Backlog, for_log
 from qtide.service.configuration import DAY, Configuration
 from qtide.service.device.device import ServedDevice
 from qtide.service.device.worker_link import StartWorker, processes
 from qtide.service.drains import Drains
 from qtide.service.endings import Endings
-from qtide.service.errands import Errands
 from qtide.service.file_store import FileStore
 from qtide.service.intake import Intake, Submission
 from qtide.service.metrics import Metrics
@@ -64,7 +64,7 @@ class Service:
         self._endings = Endings(world, store)
         self._stopping = False
         self._waiters: set[Future[None]] = set()
-        self._errands = Errands(world)
+        self._background = BackgroundTasks(world)
         self.devices = {
             name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
             for name, setup in configuration.devices.items()
@@ -93,13 +93,13 @@ class Service:
             device.dispatcher.on_begun = self.metrics.began
         await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
-            self._errands.start(device.run())
-        self._errands.start(self._keep_house())
+            self._background.start(device.run())
+        self._background.start(self._keep_house())
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
         await self._world.all_of([each.close(GRACE) for each in self.devices.values()])
-        await self._errands.cancel()
+        await self._background.cancel()
         self.store.close()
 
     async def submit(self, caller: Caller, submission: Submission) -> Task:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from qtide.payloads.encoded import Encoded
 from qtide.service import records
+from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.queue import DeviceQueue
 from qtide.service.device.state import DeviceState
 from qtide.service.device.worker_link import WorkerLink
 from qtide.service.endings import Endings
-from qtide.service.errands import Errands
 from qtide.service.task import State, Task
 from qtide.system.frames import Header
 from qtide.world import World
@@ -57,8 +57,8 @@ class Dispatcher:
         self._changed = Signal(world)
         self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
-        self._handing = Errands(world)
-        self._errands = Errands(world)
+        self._handing = BackgroundTasks(world)
+        self._background = BackgroundTasks(world)
 
     def add(self, task: Task) -> None:
         """Let an accepted task wait for the device."""
@@ -122,7 +122,7 @@ class Dispatcher:
     async def run_dry(self, grace: float) -> None:
         """Wait until nothing is on the device, but no longer than that."""
         end = self._world.now() + grace
-        while (self._queue.handed or self._errands) and self._world.now() < end:
+        while (self._queue.handed or self._background) and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
     async def _hand_on(self) -> None:
@@ -202,7 +202,7 @@ class Dispatcher:
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
         if fault:
-            self._errands.start(self._rest_after_fault(task, fault))
+            self._background.start(self._rest_after_fault(task, fault))
             return
         self._state.calendar.sound()
         self._state.trouble = None
@@ -210,7 +210,7 @@ class Dispatcher:
         answer = Encoded(header["format"], body) if "format" in header else None
         state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
         error = header.get("refused") or header.get("error")
-        self._errands.start(self._endings.finish(task, state, used, error, answer))
+        self._background.start(self._endings.finish(task, state, used, error, answer))
 
     async def _rest_after_fault(self, task: Task, why: str) -> None:
         """The device itself failed on a task: give it a rest, then run the task again."""
@@ -226,7 +226,7 @@ class Dispatcher:
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             task.used = self._setup.limit
-            self._errands.start(self._worker.end())
+            self._background.start(self._worker.end())
 
     def _given_up(self, task: Task) -> bool:
         tired = task.attempts > self._setup.retries

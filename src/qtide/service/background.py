@@ -1,4 +1,4 @@
-"""Errands: what goes on beside whoever started it; none of them fails without a word."""
+"""Background tasks: they go on by themselves, and none of them fails silently."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from qtide.world import Future, World
 log = logging.getLogger(__name__)
 
 
-class Errands:
-    """The errands that are under way."""
+class BackgroundTasks:
+    """The background tasks that are under way."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -23,16 +23,16 @@ class Errands:
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Let something go on by itself."""
-        errand = self._world.start(work)
-        self._running.add(errand)
-        errand.add_done_callback(self._done)
-        return errand
+        task = self._world.start(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return task
 
     async def cancel(self) -> None:
         """End all of them, and wait until they have cleaned up."""
         await self._world.cancel(list(self._running))
 
-    def _done(self, errand: Future[None]) -> None:
-        self._running.discard(errand)
-        if not errand.cancelled() and (error := errand.exception()) is not None:
-            log.error("errand failed", exc_info=error)
+    def _done(self, task: Future[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed", exc_info=error)
