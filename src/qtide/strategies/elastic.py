@@ -1,8 +1,8 @@
-"""elastic: a node for each task while it runs, back just as the quantum phase ends.
+"""elastic: nodes while they pay for themselves, back just as the quantum phase ends.
 
 The nodes of the phase after a quantum phase are asked for ahead of its expected end, by the time
 that grants take. Over each gap it decides, node by node, to keep or to give back: whichever is
-expected to cost less, idle nodes or lost time, as the user weighs them.
+expected to cost less, idle nodes or lost time, as the user weighs them (`trade.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qtide.strategies.strategy import Assignment, Strategy
 class Elastic(Strategy):
     """Tells its pool what is needed now, what comes next, and when."""
 
-    summary = "a node for each task while it runs, back just as the quantum phase ends"
+    summary = "nodes while they pay for themselves, back just as the quantum phase ends"
     rank = 40
     Options = ElasticOptions
     options: ElasticOptions

@@ -18,7 +18,7 @@ class SubmissionForm(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     device: Text
-    format: Literal["burst", "bqm", "qpy", "qasm3", "iqm"]
+    format: Text
     payload: Any = None
     data: str | None = None
     shots: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

@@ -1,0 +1,89 @@
+"""A package that brings one plug-in of each kind is installed and used, without any change here."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from qtide.testing.service import LocalService
+
+TOY = Path(__file__).with_name("toy")
+LIMIT = 120.0
+DEVICES = """
+[devices.riddles]
+kind = "toy"
+answer = "a towel"
+policy = "toy"
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The toy as pip would install it, in a folder that only these tests look into."""
+    folder = tmp_path_factory.mktemp("site")
+    words = ("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", folder)
+    subprocess.run([sys.executable, "-m", "uv", *words, TOY], check=True, timeout=LIMIT)
+    return str(folder)
+
+
+def qtide(installed: str, *words: str, cwd: Path, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "qtide.cli.main", *words],
+        env=os.environ | {"PYTHONPATH": installed},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        cwd=cwd,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_cluster_strategy_and_application_are_used(installed: str, tmp_path: Path) -> None:
+    chosen = ("--cluster", "toy", "--strategy", "toy")
+    said = qtide(installed, "run", "toy", "21", *chosen, "--colour", "blue", "--json", cwd=tmp_path)
+    run = json.loads(said)
+    assert run["value"] == [42, 84]
+    ledger = (tmp_path / run["folder"] / "ledger.jsonl").read_text()
+    assert "node/blue1" in ledger and "node/blue2" in ledger
+
+
+def test_the_help_shows_what_was_added(installed: str, tmp_path: Path) -> None:
+    said = qtide(installed, "run", "--cluster", "toy", "--strategy", "toy", "--help", cwd=tmp_path)
+    said = " ".join(said.split())  # wherever its lines break
+    assert "--colour" in said and "Two toy nodes" in said
+    assert "static, toy, workflow" in said and "one of clustering, synthetic, toy" in said
+
+
+def test_errors_list_what_was_added(installed: str, tmp_path: Path) -> None:
+    said = qtide(installed, "run", "toy", "--cluster", "cloud", cwd=tmp_path, code=2)
+    assert "there is no cluster 'cloud'; there are: local, simulated, slurm, toy" in said
+    said = qtide(installed, "run", "nothing", cwd=tmp_path, code=2)
+    assert "toy" in said and "clustering" in said
+
+
+def test_device_format_policy_and_api_are_served(
+    installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", installed)
+    with LocalService(tmp_path, DEVICES) as service:
+        script = (
+            "import toy\n"
+            "from qtide.client.client import Client\n"
+            "print(Client().run(toy.Riddle('six by nine?'), 'riddles', shots=2))"
+        )
+        env = os.environ | {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token()}
+        words = [sys.executable, "-c", script]
+        done = subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=LIMIT, check=True
+        )
+        assert done.stdout == "['a towel', 'a towel']\n"
+        with urllib.request.urlopen(f"{service.url}/toy/hello", timeout=10) as answer:
+            assert json.load(answer) == {"hello": ["riddles"]}
+        (device,) = service.operator().devices()
+        assert (device["kind"], device["policy"]) == ("toy", "toy")

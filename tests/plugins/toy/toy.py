@@ -1,0 +1,143 @@
+"""A package of somebody else's, with one plug-in of each kind: what a site would ship."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from qtide import classical, program, quantum, task
+from qtide.clusters.kind import Setting
+from qtide.clusters.simulated import Simulated, SimulatedCluster
+from qtide.devices.device import Device
+from qtide.options import Option
+from qtide.payloads.payload import PayloadRefused
+from qtide.strategies.static import Static
+from qtide.world.world import World
+
+
+@dataclass(frozen=True)
+class ToyOptions:
+    """What its user may choose."""
+
+    colour: Annotated[str, Option("The colour of the nodes.")] = "red"
+
+
+class ToyKind(Simulated):
+    """A cluster in virtual time that always has two nodes."""
+
+    summary = "two toy nodes"
+    Options = ToyOptions
+
+    async def open(self, world: World, setting: Setting, log: Path | None) -> SimulatedCluster:
+        """Its nodes are named after their colour."""
+        cluster = SimulatedCluster(world, 2)
+        colour = setting.options(ToyOptions).colour
+        cluster._free.extend(f"{colour}{n}" for n in (1, 2))
+        for _ in range(2):
+            cluster._free.popleft()
+        return cluster
+
+
+class ToyStrategy(Static):
+    """What static does, under another name."""
+
+    summary = "static, as a toy"
+
+
+@dataclass(frozen=True)
+class Riddle:
+    """A payload of a format of its own."""
+
+    text: str
+
+
+class ToyDevice(Device):
+    """Answers riddles."""
+
+    name = "toy"
+
+    def __init__(self, answer: str = "42") -> None:
+        self._answer = answer
+
+    def properties(self) -> dict[str, Any]:
+        """Its own format."""
+        return {"formats": ["toy", "burst"], "most": {"shots": 1000}}
+
+    def _check(self, payload: Any) -> None:
+        if not isinstance(payload, Riddle):
+            raise PayloadRefused("the toy takes riddles only")
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        return [self._answer] * shots
+
+
+def recognises(value: object) -> bool:
+    """Riddles."""
+    return isinstance(value, Riddle)
+
+
+def pack(riddle: Riddle) -> bytes:
+    """Its text."""
+    return riddle.text.encode()
+
+
+def unpack(data: bytes) -> Riddle:
+    """The riddle again."""
+    return Riddle(data.decode())
+
+
+class NewestFirst:
+    """Whoever came last is served first."""
+
+    def __init__(self) -> None:
+        self._tasks: list[Any] = []
+
+    def add(self, task: Any) -> None:
+        """Wait in front of all others."""
+        self._tasks.insert(0, task)
+
+    def remove(self, task: Any) -> None:
+        """Wait no longer."""
+        self._tasks.remove(task)
+
+    def order(self, now: float) -> Iterator[Any]:
+        """The newest first."""
+        yield from self._tasks
+
+
+def newest_first(shares: object) -> NewestFirst:
+    """A policy of the service."""
+    return NewestFirst()
+
+
+def toy_api(service: Any, access: Any) -> Any:
+    """An API of the service: one route."""
+    from fastapi import APIRouter
+
+    from qtide.service.apis.api import Api
+
+    router = APIRouter(prefix="/toy")
+
+    @router.get("/hello")
+    async def hello() -> dict[str, list[str]]:
+        """Greet with the names of the devices."""
+        return {"hello": sorted(service.devices)}
+
+    return Api("/toy", router)
+
+
+def double(number: int) -> int:
+    """A task."""
+    return 2 * number
+
+
+@program
+async def doubled(number: int = 1) -> list[int]:
+    """An application: twice a number, and twice that."""
+    (first,) = await classical(task(double, number))
+    from qtide.payloads.payload import Burst
+
+    await quantum(Burst(1.0))
+    return [first, await task(double, first)]
