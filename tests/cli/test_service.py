@@ -105,7 +105,7 @@ def test_usage_as_a_table_as_json_and_as_csv(service: LocalService) -> None:
 
 def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
     refused = qtide("drain", "dev", **as_user(service, "mallory"))
-    assert (refused.returncode, "no operator" in refused.stderr) == (1, True)
+    assert (refused.returncode, "not an operator" in refused.stderr) == (1, True)
     env = as_operator(service)
     assert (
         said(qtide("drain", "dev", "--reason", "cooling", "--json", **env))["reason"] == "cooling"
@@ -115,7 +115,7 @@ def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
     unknown = qtide("drain", "nowhere", **env)
     assert "there is no device 'nowhere'; there are: dev" in unknown.stderr
     licences = qtide("drain", "dev", "--licences", **env)
-    assert "not joined with Slurm" in licences.stderr
+    assert "not connected to Slurm" in licences.stderr
 
 
 def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:

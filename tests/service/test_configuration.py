@@ -73,7 +73,7 @@ def test_a_demonstration_is_for_the_loopback_alone() -> None:
     demo = demonstration()
     assert demo.anonymous
     assert demo.host == "127.0.0.1"
-    with pytest.raises(UsageError, match="loopback alone"):
+    with pytest.raises(UsageError, match="loopback only"):
         demo.listening("0.0.0.0:8037")
 
 

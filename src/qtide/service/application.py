@@ -1,4 +1,4 @@
-"""The service as a web application: the APIs that are registered, and what stands before them."""
+"""The service as a web application: the registered APIs and the middleware."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def application(service: Service) -> FastAPI:
 
 
 def _life(service: Service, apis: Sequence[Api]) -> Any:
-    """From the first to the last request."""
+    """The service is open from the first to the last request."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -63,5 +63,5 @@ def _open_to_all(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
-        """Figures for Prometheus."""
+        """Metrics for Prometheus."""
         return PlainTextResponse(service.metrics.text(service.devices.values()))

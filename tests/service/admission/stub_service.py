@@ -42,7 +42,7 @@ class Service:
     def answer(self, credential: str, request: Request) -> tuple[int, dict[str, Any]]:
         self.questions += 1
         if self.questions <= self.busy:
-            return 503, {"message": "Slurm cannot be asked about jobs"}
+            return 503, {"message": "Slurm does not answer queries about jobs"}
         try:
             admitted = self._admission.admit(credential, request)
             grant = asyncio.run_coroutine_threadsafe(admitted, self._loop).result(timeout=30)

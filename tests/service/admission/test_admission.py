@@ -128,7 +128,7 @@ def test_a_user_without_a_name_is_refused(site: Site, monkeypatch: pytest.Monkey
         raise KeyError(uid)
 
     monkeypatch.setattr("qtide.service.admission.admission.pwd.getpwuid", unknown)
-    with pytest.raises(Refused, match=f"nobody here has the uid {os.getuid()}"):
+    with pytest.raises(Refused, match=f"there is no user with the uid {os.getuid()}"):
         site.play(lambda admission: admission.admit(proof, request))
 
 

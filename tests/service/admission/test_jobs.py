@@ -184,7 +184,7 @@ def test_no_slurmctld_is_no_admission(tmp_path: Path, packages: None) -> None:
         "ClusterName=none\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n"
         "NodeName=c1\nPartitionName=p Nodes=c1\n"
     )
-    with pytest.raises(Unreachable, match="Slurm cannot be asked about jobs") as caught:
+    with pytest.raises(Unreachable, match="Slurm does not answer queries about jobs") as caught:
         asyncio.run(Jobs(Slurm(conf), limit=1.0).of(7))
     assert not isinstance(caught.value, Refused)
     with pytest.raises(Unreachable):

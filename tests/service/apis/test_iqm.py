@@ -130,7 +130,7 @@ def test_a_job_that_waits_says_why_and_until_when(ada: Caller, bob: Caller) -> N
         said = ada("GET", f"jobs/{job}")
         assert (said["status"], said["queue_position"]) == ("waiting", 1)
         [message] = said["messages"]
-        assert message["message"].startswith("the job waits, as others are before it; it should")
+        assert message["message"].startswith("the job waits, as others are ahead of it; it should")
         assert ada("POST", f"jobs/{job}/cancel")["status"] == "cancelled"
     assert ada("GET", f"jobs/{job}")["timeline"][-1]["status"] == "cancelled"
 
@@ -195,7 +195,7 @@ def test_tasks_of_other_apis_are_no_circuit_jobs(service: LocalService) -> None:
     client = service.client("ada")
     task = client.submit(Burst(0.0), "star")
     call = Caller(service.url, client.access.token)
-    assert "is no job of IQM's circuits" in call("GET", f"jobs/{task.id}", status=404)["message"]
+    assert "is not a job of IQM's circuits" in call("GET", f"jobs/{task.id}", status=404)["message"]
 
 
 def test_a_token_is_needed(service: LocalService) -> None:
