@@ -24,7 +24,7 @@ def test_a_unique_beginning_is_enough(here: Path) -> None:
     assert json.loads(printed("show", "o", "--json"))["run"] == "other"
     assert json.loads(printed("show", "synthetic-2", "--json"))["run"] == "synthetic-2"
     said = refused("show", "syn")
-    assert "'syn' begins the names of 2 runs in qtide-runs: synthetic-1, synthetic-2" in said
+    assert "'syn' matches 2 runs in qtide-runs: synthetic-1, synthetic-2" in said
     assert "there is no run 'x' in qtide-runs" in refused("show", "x")
 
 
@@ -43,7 +43,9 @@ def test_a_comparison_is_reported_by_its_beginning(here: Path) -> None:
 
 
 def test_many_candidates_are_not_all_listed() -> None:
-    with pytest.raises(UsageError, match=r"of 9 runs here: a0, a1, a2, a3, a4 and 4 more; give"):
+    with pytest.raises(
+        UsageError, match=r"matches 9 runs here: a0, a1, a2, a3, a4 and 4 more; give"
+    ):
         unique("a", [f"a{n}" for n in range(9)], "run", "here")
 
 

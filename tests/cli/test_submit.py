@@ -50,7 +50,7 @@ def test_a_run_is_cancelled_by_its_folder_and_resumed(tmp_path: Path) -> None:
 
 def test_a_run_that_does_not_run_cannot_be_cancelled(here: Path) -> None:
     printed("run", "synthetic", "--name", "it", "--cluster", "simulated")
-    assert "it does not run; it is done" in refused("cancel", "it")
+    assert "it is not running; it is done" in refused("cancel", "it")
 
 
 @pytest.mark.parametrize("driver", ["butler", "local"])
@@ -101,7 +101,7 @@ def test_a_driver_that_is_gone_is_shown_as_slurm_has_it(here: Path, commands: Pa
     (run.path / "driver.json").write_text(json.dumps(driver))
     shown = json.loads(printed("show", "it", "--json"))
     assert "process 3 on c1, job 7" in shown["interruption"]
-    assert "(Slurm has its job as NODE_FAIL)" in shown["interruption"]
+    assert "(Slurm's state of its job: NODE_FAIL)" in shown["interruption"]
     assert "slurm" not in shown and "local" not in shown
 
 

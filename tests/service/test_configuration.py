@@ -20,7 +20,7 @@ WRONG = {
     "listen = 17\n" + BURSTS: "listen",
     'listen = "127.0.0.1"\n' + BURSTS: "give address and port",
     'listen = "0.0.0.0:8037"\n' + BURSTS: "needs TLS",
-    'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback alone",
+    'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback only",
     "colour = 1\n" + BURSTS: "colour",
     "": "devices",
     '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy: there is no policy "

@@ -296,7 +296,7 @@ def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:
     service.kill()
     service.start()
     wait_until(lambda: any(line["event"] == "purged" for line in service.log()))
-    with pytest.raises(ServiceFailed, match="were purged"):
+    with pytest.raises(ServiceFailed, match="have been purged"):
         client.task(task.id)
     assert client.call("GET", "/v1/usage")[0]["qpu_seconds"] > 0
 
@@ -311,4 +311,4 @@ def test_a_device_without_a_profile_is_learnt_and_given_one_task_at_a_time(
     later = client.submit(MODEL, "annealer", shots=10)
     later.result(20)
     assert 0 < later.said["expected_seconds"] < 0.5
-    assert later.said["qpu_seconds"] < 0.5, "nobody waits for a time that was only learnt"
+    assert later.said["qpu_seconds"] < 0.5, "an estimate must not become a wait"
