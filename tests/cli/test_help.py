@@ -1,4 +1,4 @@
-"""Help as a person meets it, at 80 columns."""
+"""Help as a user sees it, at 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs by any unique beginning of their names; one that is broken hides no other."""
+"""Runs are named by any unique prefix; a broken one does not hide the others."""
 
 from __future__ import annotations
 

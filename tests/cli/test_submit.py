@@ -1,4 +1,4 @@
-"""Runs that are left to a driver of their own."""
+"""Runs with a driver of their own."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_an_unknown_driver_is_refused(here: Path, driver: str) -> None:
 
 @pytest.fixture
 def commands(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for commands of Slurm that say what they are told to."""
+    """A folder for fake Slurm commands with scripted output."""
     folder = here / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")

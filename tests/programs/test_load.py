@@ -73,5 +73,7 @@ def test_a_file_is_located_from_anywhere() -> None:
 
 def test_an_application_that_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(APPS, "load", lambda _: "words")
-    with pytest.raises(UsageError, match="the application 'synthetic' is not a program, but 'words'"):
+    with pytest.raises(
+        UsageError, match="the application 'synthetic' is not a program, but 'words'"
+    ):
         load("synthetic")

@@ -28,7 +28,7 @@ EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
-    """One for all: each run has a name of its own."""
+    """One service for all tests: each run has its own name."""
     head = 'anonymous = true\noperators = ["anonymous"]'
     with LocalService(tmp_path_factory.mktemp("service"), DEVICES, head) as served:
         yield served
@@ -36,7 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A run's name that no other test has."""
+    """A run's name that no other test uses."""
     return re.sub(r"\W+", "-", request.node.name).strip("-")
 
 

@@ -1,4 +1,4 @@
-"""One file says it all; what is wrong with it is said in a sentence before anything starts."""
+"""One file configures everything; a mistake in it is one sentence, before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers may send: each gets an answer below 500, and nobody else notices."""
+"""Untrusted requests: each gets a status below 500, and other users are not affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = {
     "an unknown gate": ("iqm", circuit(GATE | {"name": "warp"})),
     "an unknown qubit": ("iqm", circuit(GATE | {"locus": ["QB99"]})),
     "no circuit": ("iqm", {"circuits": []}),
-    "qubits that are not joined": ("iqm", circuit({"name": "cz", "locus": ["QB1", "QB2"]})),
+    "qubits that are not connected": ("iqm", circuit({"name": "cz", "locus": ["QB1", "QB2"]})),
     "no OpenQASM": ("qasm3", ["hello"]),
     "a file of the server": ("qasm3", ['include "/etc/passwd";']),
     "endless loops": ("qasm3", ["OPENQASM 3.0; qubit q; while (true) { x q; }"]),

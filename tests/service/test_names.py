@@ -1,4 +1,4 @@
-"""Names of tasks and of APIs: looked up, never searched for."""
+"""Names of tasks and of APIs: looked up by index, never by a scan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST, SECOND = "abcd0000-0000-4000-8000-000000000000", "abcd1111-0000-4000-8000
 
 @pytest.fixture
 def service() -> Service:
-    """One that has two tasks of ada's, and bob's in between; it is not started."""
+    """A service with two tasks of ada, and one of bob in between; it is not started."""
     world, rows = VirtualWorld(), in_memory()
     for number, (name, user) in enumerate(((FIRST, "ada"), ("abcd05", "bob"), (SECOND, "ada"))):
         draft = Draft(Encoded("burst", b"{}"), "", str(number))
@@ -67,7 +67,7 @@ def test_an_id_is_looked_up_by_its_index() -> None:
 
 
 def fax_api(service: Service, access: Access) -> Api:
-    """An API of somebody else's."""
+    """An API of another package."""
     router = APIRouter(prefix="/fax")
 
     @router.get("/devices")
@@ -101,7 +101,7 @@ def test_an_api_that_is_registered_is_served_with_its_own_words(
 
 
 def get(app: FastAPI, path: str) -> tuple[int, Any]:
-    """What an application answers, without a server."""
+    """An application's response, without a server."""
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:

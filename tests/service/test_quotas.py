@@ -1,4 +1,4 @@
-"""What is held, settled and given back adds up."""
+"""Seconds reserved, settled and released add up."""
 
 from __future__ import annotations
 

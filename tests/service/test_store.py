@@ -1,4 +1,4 @@
-"""Writes are on disk when they return, and one that fails harms no other."""
+"""Writes are on disk when they return, and a failing one does not affect others."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_only_its_owner_may_read_the_store(tmp_path: Path) -> None:
 
 
 def test_something_else_than_a_store_is_refused(tmp_path: Path) -> None:
-    letter = "a letter to a friend, quite long enough for a page\n" * 99
+    letter = "a file that is not a store, but long enough for a page\n" * 99
     (tmp_path / "store.sqlite").write_text(letter)
     with pytest.raises(StoreFailed, match="cannot be opened"):
         connect(tmp_path / "store.sqlite")

@@ -1,4 +1,4 @@
-"""The whole service in virtual time: what holds whatever comes, whoever dies, in whatever order."""
+"""The whole service in virtual time: what holds whatever happens, in whatever order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qtide.world.virtual import VirtualWorld
 from tests.service.simulation import OPERATOR, Site
 
 LONGEST = 4e5
-"""Virtual seconds in which everything has to be over."""
+"""Virtual seconds within which everything has to be over."""
 
 callers = st.builds(
     Caller, st.sampled_from(("ada", "bob", "cyd")), st.sampled_from(("", "physics", "maths"))
@@ -117,7 +117,7 @@ def no_errand_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
-    """Let everything happen in its time, wait until all is over, and look at what is left."""
+    """Let everything happen in its time, wait until all is over, and check the outcome."""
 
     async def main() -> None:
         await site.open()
@@ -127,7 +127,7 @@ def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
             if step in (Site.kill, Site.restart):
                 await begun  # there is one service at a time
             watched.append(begun)
-        await site.world.sleep(1e-6)  # so that the last step has begun
+        await site.world.sleep(1e-6)  # so that the last step has started
         await site.settle()
 
     watched: list[Any] = []
@@ -195,7 +195,7 @@ def test_on_a_device_that_is_up_the_outlook_comes_true(
             expected[task.id] = standing.start - begin
         await site.settle()
         for row in site.rows():
-            # a commit for each hand-over, and a begin that is heard in the same moment
+            # one commit per hand-over, and a start that is reported at the same moment
             late = row["started"] - begin - expected[row["id"]]
             assert -1e-6 <= late <= 0.001 * (len(tasks) + 1)
 

@@ -39,7 +39,7 @@ def main() -> None:
         if "--traceback" in words:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror}; finished phases are kept", 1)
+        _end(f"{where}{error.strerror}; what was done is kept", 1)
     except CancelledError:
         _end(
             "interrupted; everything was given back; continue with: qtide resume last", INTERRUPTED

@@ -66,11 +66,11 @@ def test_one_part_of_a_heterogeneous_job_holds_the_slot_of_all(site: Site) -> No
 
 def test_the_job_of_another_is_nobody_elses(site: Site) -> None:
     job = site.start(User("nobody"), "--licenses=qpu:1")
-    for other in (User("daemon"), User.own()):  # our own user is Slurm's: root, as a rule
+    for other in (User("daemon"), User.own()):  # our own user is Slurm's: usually root
         with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
             site.admit(other, job)
     with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
-        site.admit(User.own(), 4_000_000)  # nobody learns whether there is such a job
+        site.admit(User.own(), 4_000_000)  # the answer does not reveal whether there is such a job
 
 
 def test_a_job_that_waits_is_not_let_in(site: Site, user: User) -> None:

@@ -140,7 +140,9 @@ def test_a_job_that_starts_again_is_another_holder(site: Site) -> None:
     gone = time.time()
     assert until(lambda: site.state(job) == "PENDING")
     assert holding(site, {before}) == set()
-    assert until(lambda: time.time() > gone + 2)  # Slurm revokes a job's credential by the second
+    assert until(
+        lambda: time.time() > gone + 2
+    )  # Slurm revokes credentials with a resolution of one second
     assert until(lambda: hurried(site, job) == "RUNNING")
     after = jobs_of(site, job)[0].holder
     assert after.job == before.job and after != before
@@ -148,7 +150,7 @@ def test_a_job_that_starts_again_is_another_holder(site: Site) -> None:
 
 
 def hurried(site: Site, job: int) -> str:
-    """Slurm puts a requeued job off for two minutes, at a moment of its own."""
+    """Slurm delays a requeued job for two minutes, at a moment it chooses."""
     state, reason = site.say("squeue", "-h", "--states=all", f"--jobs={job}", "-o", "%T %r").split()
     if reason == "BeginTime":
         site.say("scontrol", "update", f"JobId={job}", "StartTime=now")
@@ -169,7 +171,7 @@ def test_all_tasks_of_a_step_ask_slurm_once(site: Site) -> None:
 
 
 class Counting(Slurm):
-    """Counts what slurmctld is asked."""
+    """Counts the queries to slurmctld."""
 
     asked = 0
 

@@ -30,7 +30,7 @@ requests = st.builds(
 
 
 def play(daemon: Munged | Path, scene: Callable[[Munge], Awaitable[T]], limit: float = 20.0) -> T:
-    """Run a scene with the service's end of munge."""
+    """Run a scenario with the service's side of munge."""
 
     async def whole() -> T:
         with closing(

@@ -1,4 +1,4 @@
-"""A job of Slurm on the real service: in by its slot, out with its end."""
+"""A Slurm job at the real service: admitted by its slot, until its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ input()
 
 @pytest.fixture
 def service(site: Site, tmp_path: Path) -> Iterator[LocalService]:
-    """The service beside the box, which the box's prolog knows of."""
+    """The service that the box's prolog calls."""
     devices = '[devices.dev]\nkind = "burst"\nslots = 2\n'
     slurm = f'[slurm]\nconf = "{site.conf}"\n'
     with LocalService(tmp_path, devices + slurm) as served:
@@ -43,7 +43,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run_in_a_job(site: Site, program: Path, out: Path, *options: str) -> int:
-    """A program with nothing but Python, in a job that goes on until it is cancelled."""
+    """A program in plain Python, in a job that runs until it is cancelled."""
     command = f"sleep 600 | {sys.executable} {program} > {out} 2>&1"
     return site.submit(User.own(), *options, command=command)
 

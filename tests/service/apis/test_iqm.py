@@ -1,4 +1,4 @@
-"""The API by its own words; that the words are right, test_stock_clients.py shows."""
+"""The API by plain HTTP; test_stock_clients.py shows that real clients understand it."""
 
 import time
 from collections.abc import Iterator

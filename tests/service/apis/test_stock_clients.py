@@ -1,4 +1,4 @@
-"""Unmodified packages of vendors against the running service, each in an environment of its own."""
+"""Unmodified packages of vendors against the running service, each in its own environment."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 PROGRAMS = Path(__file__).with_name("programs")
 LIMIT = 300.0
-"""Seconds for a program; to import IQM's packages alone may take twenty."""
+"""Seconds for a program; just importing IQM's packages may take twenty."""
 REFUSED_TOKEN = {
     "33.0.5": "UnauthorizedError",
     "35.0.3": "AuthenticationError",

@@ -27,7 +27,7 @@ retries = 100
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """With IQM's client and this project; compiled once, as a device has a minute to start."""
+    """With IQM's client and this project; compiled once, since a device has a minute to start."""
     found = python_with("iqm-client[qiskit]==36.0.0", "--editable", str(PROJECT))
     subprocess.run([found, "-c", "import iqm.iqm_client"], env={}, check=True, timeout=LIMIT)
     return found

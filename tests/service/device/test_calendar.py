@@ -1,4 +1,4 @@
-"""When nothing is begun: pure functions of time."""
+"""When nothing is started: pure functions of time."""
 
 from __future__ import annotations
 

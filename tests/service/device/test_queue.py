@@ -1,4 +1,4 @@
-"""What holds for every policy, on a clock of the test's own."""
+"""What holds for every policy, on the test's own clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def task(
 
 @dataclass
 class Device:
-    """Runs the tasks of a queue one after the other, and notes when."""
+    """Runs the tasks of a queue one after the other, and records when."""
 
     queue: DeviceQueue
     now: float = 0.0
@@ -123,7 +123,7 @@ def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[T
     order = []
     while queue.waiting:
         order.append(device.run_one())
-    if policy != "fair":  # there, what was waited for since counts as well
+    if policy != "fair":  # with fair share, waiting since the last service counts, too
         for place, name in enumerate(order):
             assert expected[name].position == place
             assert expected[name].start == pytest.approx(device.started[name])

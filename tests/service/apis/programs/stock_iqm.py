@@ -1,6 +1,6 @@
-"""What users of IQM's own client do, as one program: its import takes longer than all the rest.
+"""What users of IQM's own client do, as one program, since its import takes longest.
 
-The service is named by the environment. Prints what came of each step, as JSON.
+The environment names the service. Prints the outcome of each step, as JSON.
 """
 
 import json
@@ -18,11 +18,11 @@ from qiskit import QuantumCircuit, transpile
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 LONG, TOO_LONG, TOO_MANY = 50_000, 5_000, 200_000
-"""Shots: ten seconds of the device, more than the device takes, more than anybody does."""
+"""Shots: ten seconds of the device, more than the device takes, more than any device does."""
 
 
 def backend(computer: str | None = None, **words: Any) -> Any:
-    """The machine that the environment names, or another; older clients are told by hand."""
+    """The computer that the environment names, or another; older clients need it as an argument."""
     if computer is None and int(version("iqm-client").partition(".")[0]) >= 35:
         return IQMProvider().get_backend(**words)
     url, computer = os.environ["IQM_SERVER_URL"], computer or os.environ["IQM_QUANTUM_COMPUTER"]
@@ -58,7 +58,7 @@ def submit() -> str:
 
 
 def in_another_process(function: Callable[[], str]) -> str:
-    """A fork, made before any thread: it need not import everything again."""
+    """A fork, started before any thread: it need not import everything again."""
     with get_context("fork").Pool(1) as pool:
         return pool.apply_async(function).get(timeout=120)
 
