@@ -19,7 +19,7 @@ def create(here: Path, *names: str) -> None:
         RunFolder.create(path.parent, path.name, Spec("synthetic"))
 
 
-def test_a_unique_beginning_is_enough(here: Path) -> None:
+def test_a_unique_prefix_is_enough(here: Path) -> None:
     create(here, "synthetic-1", "synthetic-2", "other")
     assert json.loads(printed("show", "o", "--json"))["run"] == "other"
     assert json.loads(printed("show", "synthetic-2", "--json"))["run"] == "synthetic-2"
@@ -28,12 +28,12 @@ def test_a_unique_beginning_is_enough(here: Path) -> None:
     assert "there is no run 'x' in qtide-runs" in refused("show", "x")
 
 
-def test_a_whole_name_is_no_beginning(here: Path) -> None:
+def test_a_whole_name_is_not_taken_for_a_prefix(here: Path) -> None:
     create(here, "night", "night-2")
     assert json.loads(printed("show", "night", "--json"))["run"] == "night"
 
 
-def test_a_comparison_is_reported_by_its_beginning(here: Path) -> None:
+def test_a_comparison_is_reported_by_its_prefix(here: Path) -> None:
     words = ("compare", "synthetic", "--iterations", 1, "--quantum-s", 1, "--cluster", "simulated")
     printed(*words, "--strategy", "static", "--strategy", "workflow", "--name", "both")
     made = json.loads(printed("report", "bo", "--json"))
@@ -49,7 +49,7 @@ def test_many_candidates_are_not_all_listed() -> None:
         unique("a", [f"a{n}" for n in range(9)], "run", "here")
 
 
-def test_a_broken_folder_hides_no_other(here: Path) -> None:
+def test_a_broken_folder_does_not_hide_others(here: Path) -> None:
     create(here, "good", "bad", "worse")
     (here / "qtide-runs/bad/run.json").write_text("{")
     (here / "qtide-runs/worse/end.json").write_text('{"val')

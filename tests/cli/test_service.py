@@ -59,7 +59,7 @@ def said(done: Done) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_token_is_made_used_listed_and_revoked(service: LocalService) -> None:
+def test_a_token_is_created_used_listed_and_revoked(service: LocalService) -> None:
     state = ("--state", str(service.state))
     made = qtide("token", "new", "ada", "--account", "physics", "--name", "laptop", *state)
     env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": made.stdout.strip()}
@@ -126,7 +126,7 @@ def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:
     assert (gone.returncode, "does not answer" in gone.stderr) == (1, True)
 
 
-def test_serve_wants_a_configuration_or_a_demonstration(tmp_path: Path) -> None:
+def test_serve_needs_a_configuration_or_demo(tmp_path: Path) -> None:
     for words in ((), ("--demo", "serve.toml")):
         done = qtide("serve", *words)
         assert (done.returncode, "either a configuration or --demo" in done.stderr) == (2, True)
@@ -134,7 +134,7 @@ def test_serve_wants_a_configuration_or_a_demonstration(tmp_path: Path) -> None:
     assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
 
 
-def test_whoever_started_the_service_needs_no_variables(service: LocalService) -> None:
+def test_the_user_who_started_the_service_needs_no_variables(service: LocalService) -> None:
     home = service.folder / "home"
     place = home / "qtide" / "service"
     place.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ def submit(folder: Path, rounds: int) -> int:
     return int(described["driver"].removeprefix("process "))
 
 
-def test_a_submitted_run_goes_on_by_itself(tmp_path: Path) -> None:
+def test_a_submitted_run_continues_by_itself(tmp_path: Path) -> None:
     submit(tmp_path, rounds=2)
     assert await_state(tmp_path, "done")
     assert as_json(tmp_path, "show", "it")["end"]["value"] == [0, 0, 1, 0, 4, 9, 1]
@@ -85,13 +85,15 @@ def test_a_driver_may_be_a_job_of_slurm(here: Path, commands: Path) -> None:
     assert "resume it --runs" in (here / "script").read_text()
 
 
-def test_a_driver_that_slurm_refuses_is_told_in_its_words(here: Path, commands: Path) -> None:
+def test_a_driver_that_slurm_refuses_is_reported_in_slurms_words(
+    here: Path, commands: Path
+) -> None:
     command(commands, "sbatch", "echo 'sbatch: error: no such partition' >&2; exit 1")
     said = refused("submit", "synthetic", "--name", "it", "--driver", "slurm", code=1)
     assert said == "sbatch refused the driver of it: sbatch: error: no such partition"
 
 
-def test_a_driver_that_is_gone_is_shown_as_slurm_has_it(here: Path, commands: Path) -> None:
+def test_a_driver_that_is_gone_is_shown_with_slurms_state(here: Path, commands: Path) -> None:
     fields = ("7", "7", "NODE_FAIL", "0", "1", "N/A", "N/A", "None", "c1", "N/A", "N/A", "x", "")
     mark = "mark=$(echo \"$*\" | sed 's/.*--format=\\([0-9a-f]*\\)%A.*/\\1/')"
     command(commands, "squeue", f'{mark}; printf "%s" {" ".join(f"${{mark}}{f}" for f in fields)}')

@@ -37,7 +37,7 @@ def busy(run: RunFolder) -> list[Any]:
     return [span for span in run.intervals() if span.what in ("busy", "phase")]
 
 
-def test_an_old_run_gives_its_old_result_and_runs_nothing_again(old: RunFolder) -> None:
+def test_an_old_run_gives_its_old_result_and_repeats_nothing(old: RunFolder) -> None:
     assert old.end is not None
     value, journal, worked = old.end["value"], old.journal.read_bytes(), busy(old)
     old.unfinish()
@@ -49,7 +49,7 @@ def test_an_old_run_gives_its_old_result_and_runs_nothing_again(old: RunFolder) 
     assert busy(old) == worked
 
 
-def test_an_old_run_that_was_cut_short_goes_on(old: RunFolder) -> None:
+def test_an_old_run_that_was_cut_short_can_be_resumed(old: RunFolder) -> None:
     """The last record but one is replayed, the last phase runs."""
     whole = old.journal.read_bytes().splitlines(keepends=True)
     old.journal.write_bytes(b"".join(whole[:-1]))

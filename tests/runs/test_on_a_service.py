@@ -67,7 +67,7 @@ def test_every_strategy_gives_the_same_result(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
+def test_a_run_that_is_killed_and_resumed_submits_no_task_twice(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
@@ -81,7 +81,7 @@ def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_a_run_goes_on_when_the_service_is_killed_under_it(
+def test_a_run_continues_when_the_service_is_killed(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
@@ -96,7 +96,7 @@ def test_a_run_goes_on_when_the_service_is_killed_under_it(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_what_the_service_has_not_is_said_before_the_run_begins(
+def test_a_missing_device_is_reported_before_the_run_begins(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     for url, sentence in (

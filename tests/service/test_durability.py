@@ -125,7 +125,7 @@ def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving: Serve) -
     assert waiting.result(10) == "kept"
 
 
-def test_a_held_answer_is_given_when_the_service_stops(serving: Serve) -> None:
+def test_a_delayed_response_is_sent_when_the_service_stops(serving: Serve) -> None:
     service = serving(BURSTS)
     service.operator().call("POST", "/v1/devices/dev/drain", form={})
     impatient = Client(service.url, service.token(), patience=0.0)
@@ -140,7 +140,7 @@ def test_a_held_answer_is_given_when_the_service_stops(serving: Serve) -> None:
     assert told == ["queued"], "the service stopped without an answer to the waiting client"
 
 
-def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving: Serve) -> None:
+def test_a_device_that_cannot_start_says_why_and_does_not_affect_others(serving: Serve) -> None:
     broken = '[devices.broken]\nkind = "burst"\npython = "/nowhere/python"\n'
     service = serving(BURSTS + broken)
     client = service.client()

@@ -42,7 +42,9 @@ def service() -> Service:
     return Service(configuration, world, store, SimulatedDevice(world).start)
 
 
-def test_the_beginning_of_an_id_is_enough_if_it_is_unique_among_ones_own(service: Service) -> None:
+def test_a_prefix_of_an_id_is_enough_if_it_is_unique_among_the_users_tasks(
+    service: Service,
+) -> None:
     assert service.task(ADA, "abcd0").id == FIRST
     assert service.task(ADA, SECOND).id == SECOND
     with pytest.raises(Conflict, match="several of your tasks begin with 'abcd'; give more"):
@@ -84,7 +86,7 @@ def fax_api(service: Service, access: Access) -> Api:
     return Api("/fax", router, refusal)
 
 
-def test_an_api_that_is_registered_is_served_with_its_own_words(
+def test_a_registered_api_is_served_with_its_own_format_of_errors(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, load = Plugins.names, Plugins.load

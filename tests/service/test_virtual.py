@@ -162,7 +162,7 @@ def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_t
     st.sampled_from(POLICIES.names()),
     st.lists(st.tuples(delays, harmless), min_size=1, max_size=40),
 )
-def test_without_faults_every_task_is_answered_and_everybody_hears_of_it(
+def test_without_faults_every_task_is_answered_and_every_waiter_is_told(
     seed: int, policy: str, steps: list[tuple[float, Step]]
 ) -> None:
     site = play(Site(VirtualWorld(seed), {"policy": policy}, seed=seed), steps)
@@ -203,7 +203,7 @@ def test_on_a_device_that_is_up_the_outlook_comes_true(
     site.check()
 
 
-def test_a_daily_quota_lets_tasks_go_on_the_next_day() -> None:
+def test_a_daily_quota_releases_tasks_the_next_day() -> None:
     quotas = {"user": {"qpu_seconds": 10.0}}
     site = Site(VirtualWorld(), {}, quotas=quotas)
     steps: list[tuple[float, Step]] = [(0.0, submits(Caller("ada"), 6.0)) for _ in range(3)]
@@ -212,7 +212,7 @@ def test_a_daily_quota_lets_tasks_go_on_the_next_day() -> None:
     assert days == [0, 1, 2]
 
 
-def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
+def test_a_cancellation_during_a_hand_over_is_not_forgotten() -> None:
     site = Site(VirtualWorld(), {}, commit_s=0.5)
     steps: list[tuple[float, Step]] = [
         (0.0, submits(Caller("ada"), 30.0)),
@@ -223,7 +223,7 @@ def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
     assert [(row["state"], row["attempts"]) for row in site.rows()] == [("cancelled", 1)]
 
 
-def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> None:
+def test_a_task_ends_even_if_its_hand_over_could_not_be_written() -> None:
     steps: list[tuple[float, Step]] = [
         (0.0, submits(Caller("ada"), 5.0)),
         (0.5, submits(Caller("ada"), 5.0)),
@@ -236,7 +236,7 @@ def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> N
     assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
 
 
-def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -> None:
+def test_a_service_that_stops_lets_the_device_finish_and_starts_nothing_more() -> None:
     site = Site(VirtualWorld(), {"policy": "fifo"})
 
     async def main() -> None:
@@ -254,7 +254,7 @@ def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -
     site.check()
 
 
-def test_a_task_of_a_device_that_is_gone_can_be_seen_and_cancelled() -> None:
+def test_a_task_of_a_removed_device_can_be_seen_and_cancelled() -> None:
     site, ada = Site(VirtualWorld(), {}), Caller("ada")
 
     async def main() -> None:

@@ -48,7 +48,7 @@ def run_in_a_job(site: Site, program: Path, out: Path, *options: str) -> int:
     return site.submit(User.own(), *options, command=command)
 
 
-def test_a_job_with_a_slot_uses_the_qpu_without_a_word_and_is_accounted_by_its_number(
+def test_a_job_with_a_slot_uses_the_qpu_without_configuration_and_is_accounted_by_its_number(
     site: Site, service: LocalService, program: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -77,7 +77,7 @@ def test_a_job_without_a_slot_gets_no_token_and_is_told_why(
     assert "qtide_" not in out.read_text()
 
 
-def test_while_a_device_drains_jobs_wait_in_slurm_and_go_on_with_it(
+def test_while_a_device_is_drained_jobs_wait_in_slurm_until_it_is_resumed(
     site: Site, service: LocalService
 ) -> None:
     operator = service.operator()

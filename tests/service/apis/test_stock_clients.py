@@ -37,7 +37,7 @@ def said_by(python: Path, program: str, environment: dict[str, str]) -> dict[str
 
 
 @pytest.mark.parametrize("version", IQM_CLIENTS)
-def test_programs_for_an_iqm_machine_run_unchanged(service: LocalService, version: str) -> None:
+def test_programs_for_an_iqm_computer_run_unchanged(service: LocalService, version: str) -> None:
     said = said_by(
         python_with(f"iqm-client[qiskit]=={version}"),
         "stock_iqm.py",

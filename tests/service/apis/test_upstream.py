@@ -69,7 +69,7 @@ def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalS
     assert "cz" in said["message"]
 
 
-def test_a_computer_that_is_away_is_waited_for(python: Path, tmp_path: Path) -> None:
+def test_a_computer_that_is_unreachable_is_waited_for(python: Path, tmp_path: Path) -> None:
     for name in ("farther", "nearer"):
         (tmp_path / name).mkdir()
     farther = LocalService(tmp_path / "farther", '[devices.star]\nkind = "star"\n').start()
