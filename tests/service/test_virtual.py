@@ -110,7 +110,7 @@ delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
 
 
 @pytest.fixture(autouse=True)
-def no_errand_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_background_task_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.ERROR)
     yield
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

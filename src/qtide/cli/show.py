@@ -82,7 +82,7 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
         return {}
     return {
         "interruption": f"its driver ({_where(driver)}) is gone: interrupted, killed, or lost with "
-        f"its host{_word_of_cluster(driver['slurm_job'])}; finished phases are kept; resume with: "
+        f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
         f"qtide resume {run.name}"
     }
 
@@ -92,7 +92,7 @@ def _where(driver: dict[str, Any]) -> str:
     return f"process {driver['pid']} on {driver['host']}{job}"
 
 
-def _word_of_cluster(job: str | None) -> str:
+def _slurm_state(job: str | None) -> str:
     """Slurm's state of a driver that is a Slurm job; empty if Slurm does not answer."""
     state = CLUSTERS.load("slurm").driver_state(job) if job else None
     return f" (Slurm's state of its job: {state})" if state else ""

@@ -107,9 +107,11 @@ def notes(cases: Sequence[Case]) -> list[str]:
     """What a reader needs to know about the figures."""
     spec = cases[0].runs[0].spec
     shares = " or ".join(str(n) for n in sorted({case.runs[0].spec.vqpus for case in cases}))
-    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu} shared as {shares}, seed {spec.seed}."]
+    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu}, vQPUs {shares}, seed {spec.seed}."]
     if spec.cluster.startswith("simulated"):
-        lines.append("Virtual time: nothing was waited for; the strategies' own code decided.")
+        lines.append(
+            "Virtual time, without real waits; the strategies' own code made the decisions."
+        )
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     return lines

@@ -48,9 +48,9 @@ async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
         try:
             run.unfinish()
             run.presence.arrive()
-            performer = _performer(run.spec, program, site, job)
+            performer = _strategy(run.spec, program, site, job)
             replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
-            work = _play(performer, replay, playing, ledger, run.spec.strategy)
+            work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
@@ -67,13 +67,13 @@ def prepare(program: Program, run: RunFolder) -> Playing:
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
 
 
-def _performer(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
+def _strategy(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
     size = site.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
     return strategy(spec.strategy, Assignment(site, job, nodes), spec.options)
 
 
-async def _play(
+async def _execute(
     performer: Strategy, replay: Replay, playing: Playing, ledger: Ledger, label: str
 ) -> Any:
     with ledger.span("run", "driver", label):

@@ -1,4 +1,4 @@
-"""Background tasks: they go on by themselves, and none of them fails silently."""
+"""Background tasks: they run by themselves, and none fails silently."""
 
 from __future__ import annotations
 

@@ -87,13 +87,13 @@ class Intake:
 
     async def _keep_or_refuse(self, device: ServedDevice, task: Task, draft: Draft) -> None:
         if task.max_wait is None:
-            await self._keep(task, draft)
+            await self._write(task, draft)
             return
         async with self._promising:  # two promises at once could break each other
             self._refuse_if_late(device, task)
-            await self._keep(task, draft)
+            await self._write(task, draft)
 
-    async def _keep(self, task: Task, draft: Draft) -> None:
+    async def _write(self, task: Task, draft: Draft) -> None:
         fits = self._meter.fits(task.caller, task.seconds, task.submitted)
         if fits:
             self._meter.hold(task, task.submitted)

@@ -65,7 +65,7 @@ def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
     _allow_many_connections()
-    locked = _alone(configuration.folder)
+    locked = _lock_state(configuration.folder)
     service = Service.on_this_host(configuration)
     listener = _listen(configuration)
     scheme = "https" if configuration.certificate else "http"
@@ -98,7 +98,7 @@ def _allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _alone(folder: Path) -> IO[bytes]:
+def _lock_state(folder: Path) -> IO[bytes]:
     """Let no other service use the same state; the lock ends with the process."""
     folder.mkdir(parents=True, exist_ok=True)
     opened = (folder / "lock").open("wb")

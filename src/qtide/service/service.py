@@ -94,7 +94,7 @@ class Service:
         await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
             self._background.start(device.run())
-        self._background.start(self._keep_house())
+        self._background.start(self._housekeeping())
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
@@ -120,7 +120,7 @@ class Service:
 
     def device(self, name: str) -> ServedDevice:
         """The device of that name."""
-        return self._among(self.devices.values(), name)
+        return self._find_device(self.devices.values(), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
@@ -257,9 +257,9 @@ class Service:
         return None if task.over else self._backlog.standing(task)
 
     def _offered(self, name: str, api: str) -> ServedDevice:
-        return self._among(self.offered(api), name)
+        return self._find_device(self.offered(api), name)
 
-    def _among(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
+    def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
@@ -308,7 +308,7 @@ class Service:
             if row["ended"] >= today:
                 self._meter.note(caller, row["used"], now)
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         while True:
             self._backlog.admit()
             now = self._world.now()

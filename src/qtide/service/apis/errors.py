@@ -42,7 +42,7 @@ def refuser(apis: Iterable[Api]) -> Callable[[Request, Exception], Awaitable[JSO
     longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
-        status, said = _told(error)
+        status, said = _status_and_body(error)
         for api in longest_first:
             if request.url.path.startswith(f"{api.prefix}/"):
                 said = api.refusal(said)
@@ -75,7 +75,7 @@ def _mistake(error: RequestValidationError) -> str:
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 
-def _told(error: Exception) -> tuple[int, Said]:
+def _status_and_body(error: Exception) -> tuple[int, Said]:
     if isinstance(error, QtideError | PhaseError):
         status, name = _status_of(error)
         said: Said = {"error": name, "message": str(error)}

@@ -146,7 +146,7 @@ class ServedDevice:
         while True:
             began = self._world.now()
             try:
-                await self._employ()
+                await self._run_worker()
             except WorkerLost as error:
                 self._state.trouble = str(error)
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
@@ -164,7 +164,7 @@ class ServedDevice:
         await self.dispatcher.run_dry(grace)
         await self.validator.close()
 
-    async def _employ(self) -> None:
+    async def _run_worker(self) -> None:
         """One worker, from its start to its end."""
         worker = await self._start_worker(self.name, self.setup)
         try:

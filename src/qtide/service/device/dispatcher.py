@@ -86,10 +86,10 @@ class Dispatcher:
     async def serve(self, worker: WorkerLink) -> None:
         """Keep a worker busy, until it ends."""
         self._worker = worker
-        self._handing.start(self._hand_on())
+        self._handing.start(self._keep_handing_over())
         try:
             async for header, body in worker.messages():
-                self._hear(header, body)
+                self._receive(header, body)
         finally:
             self._worker = None
             await self._handing.cancel()
@@ -106,7 +106,7 @@ class Dispatcher:
 
     async def recover(self, tasks: list[Task]) -> None:
         """Tasks were on the device when it, or the service, died."""
-        again = [task for task in tasks if not self._given_up(task)]
+        again = [task for task in tasks if not self._out_of_retries(task)]
         for task in tasks:
             if task not in again:
                 await self._give_up(task)
@@ -125,13 +125,13 @@ class Dispatcher:
         while (self._queue.handed or self._background) and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
-    async def _hand_on(self) -> None:
+    async def _keep_handing_over(self) -> None:
         """Hand over what there is room for, then wait until there may be more to do."""
         while True:
             self._changed.clear()
             while tasks := self._batch():
                 await self._hand_over(tasks)
-            await self._changed.wait(self._rest())
+            await self._changed.wait(self._idle_time())
 
     def _batch(self) -> list[Task]:
         """The next tasks, as long as the worker should run out of them soon."""
@@ -144,7 +144,7 @@ class Dispatcher:
     def _room(self, now: float) -> bool:
         return len(self._queue.handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
-    def _rest(self) -> float | None:
+    def _idle_time(self) -> float | None:
         """How long nothing can be handed over, unless something changes."""
         full = len(self._queue.handed) >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full:
@@ -174,7 +174,7 @@ class Dispatcher:
         if self._worker is not None:
             self._worker.send({"cancel": _ticket(task)})
 
-    def _hear(self, header: Header, body: bytes) -> None:
+    def _receive(self, header: Header, body: bytes) -> None:
         """A task has started, or is over. Answers of earlier attempts are ignored."""
         begun = "ticket" not in header
         ticket: str = header["began"] if begun else header["ticket"]
@@ -182,11 +182,11 @@ class Dispatcher:
         if task is None or _ticket(task) != ticket or task.state is not State.RUNNING:
             return
         if begun:
-            self._begin(task, header["at"])
+            self._started(task, header["at"])
         else:
             self._end(task, header, body)
 
-    def _begin(self, task: Task, at: float) -> None:
+    def _started(self, task: Task, at: float) -> None:
         # whatever the worker's clock says, it is between the hand-over and now
         at = min(max(at, task.started or 0.0), self._world.now())
         self._queue.begin(task, at)
@@ -202,7 +202,7 @@ class Dispatcher:
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
         if fault:
-            self._background.start(self._rest_after_fault(task, fault))
+            self._background.start(self._pause_after_fault(task, fault))
             return
         self._state.calendar.sound()
         self._state.trouble = None
@@ -212,7 +212,7 @@ class Dispatcher:
         error = header.get("refused") or header.get("error")
         self._background.start(self._endings.finish(task, state, used, error, answer))
 
-    async def _rest_after_fault(self, task: Task, why: str) -> None:
+    async def _pause_after_fault(self, task: Task, why: str) -> None:
         """The device itself failed on a task: pause the device, then run the task again."""
         rest = self._state.calendar.fault(self._world.now())
         self._state.trouble = why
@@ -228,7 +228,7 @@ class Dispatcher:
             task.used = self._setup.limit
             self._background.start(self._worker.end())
 
-    def _given_up(self, task: Task) -> bool:
+    def _out_of_retries(self, task: Task) -> bool:
         tired = task.attempts > self._setup.retries
         return bool(tired or task.error or task.id in self._cancelling)
 

@@ -52,9 +52,9 @@ class Validator:
             burst: Burst = decode(encoded)
             return Checked(encoded, seconds=burst.seconds)
         async with self._one_at_a_time:
-            worker = await self._employed()
+            worker = await self._running_worker()
             try:
-                return await self._world.timeout(LIMIT, self._look_at(worker, encoded))
+                return await self._world.timeout(LIMIT, self._checked(worker, encoded))
             except TimeoutError:
                 await self.close()
                 raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
@@ -63,7 +63,7 @@ class Validator:
         """Start before the first payload comes."""
         async with self._one_at_a_time:
             with suppress(WorkerLost):
-                await self._employed()
+                await self._running_worker()
 
     async def close(self) -> None:
         """End the worker."""
@@ -71,12 +71,12 @@ class Validator:
             worker, self._worker = self._worker, None
             await worker.end()
 
-    async def _employed(self) -> WorkerLink:
+    async def _running_worker(self) -> WorkerLink:
         if self._worker is None:
             self._worker = await self._start_worker(self._name, self._setup)
         return self._worker
 
-    async def _look_at(self, worker: WorkerLink, encoded: Encoded) -> Checked:
+    async def _checked(self, worker: WorkerLink, encoded: Encoded) -> Checked:
         ticket = f"check {next(self._numbers)}"
         worker.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
         async for header, body in worker.messages():

@@ -83,7 +83,7 @@ class SimulatedWorker:
         self._orders: deque[tuple[Header, bytes]] = deque()
         self._outgoing: deque[tuple[Header, bytes]] = deque()
         self._cancelled: set[str] = set()
-        self._told = Signal(device.world)
+        self._changed = Signal(device.world)
         self._spoke = Signal(device.world)
         self._occupation: Occupation | None = None
         self._dead = False
@@ -95,7 +95,7 @@ class SimulatedWorker:
             self._cancelled.add(header["cancel"])
         else:
             self._orders.append((header, body))
-        self._told.set()
+        self._changed.set()
 
     async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
         """Its messages; those sent before its end are still received after it."""
@@ -115,7 +115,7 @@ class SimulatedWorker:
         """Send no more messages."""
         self._dead = True
         self._spoke.set()
-        self._told.set()
+        self._changed.set()
         if self._occupation is not None:
             self._occupation.ended, self._occupation = self._world.now(), None
 
@@ -135,7 +135,7 @@ class SimulatedWorker:
         began = self._world.now()
         occupation = self._occupation = self._device.occupy(ticket)
         self.say({"began": ticket, "at": began})
-        await self._let_pass(ticket, fate, header["seconds"])
+        await self._wait_out(ticket, fate, header["seconds"])
         if fate.kind == "death":
             self.die()
         if self._dead:
@@ -153,18 +153,18 @@ class SimulatedWorker:
             if self._orders:
                 await self.perform(*self._orders.popleft())
             else:
-                self._told.clear()
-                await self._told.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
-    async def _let_pass(self, ticket: str, fate: Fate, seconds: float) -> None:
+    async def _wait_out(self, ticket: str, fate: Fate, seconds: float) -> None:
         """Wait until the task's time, or its share, is over; a hanging task cannot be cancelled."""
         end = self._world.now() + seconds * fate.share
         while not self._dead:
             left = None if fate.kind == "hang" else end - self._world.now()
             if left is not None and (left <= 0 or ticket in self._cancelled):
                 return
-            self._told.clear()
-            await self._told.wait(left)
+            self._changed.clear()
+            await self._changed.wait(left)
 
     def _answer(self, ticket: str, fate: Fate, body: bytes) -> tuple[Header, bytes]:
         if ticket in self._cancelled:

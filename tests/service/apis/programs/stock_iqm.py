@@ -52,8 +52,8 @@ def unmeasured() -> QuantumCircuit:
 
 
 def submit() -> str:
-    machine = backend()
-    job: str = machine.run(transpile(bell(), machine), shots=300).job_id()
+    computer = backend()
+    job: str = computer.run(transpile(bell(), computer), shots=300).job_id()
     return job
 
 
@@ -81,26 +81,26 @@ def without_a_right_token() -> None:
 
 
 def steps(theirs: str) -> dict[str, Any]:
-    machine = backend()
-    circuit = transpile(bell(), machine)
+    computer = backend()
+    circuit = transpile(bell(), computer)
     metrics = backend(use_metrics=True)
-    batch = transpile([flipped(qubit) for qubit in range(3)], machine, optimization_level=0)
-    long = machine.run(circuit, shots=LONG)
+    batch = transpile([flipped(qubit) for qubit in range(3)], computer, optimization_level=0)
+    long = computer.run(circuit, shots=LONG)
     cancelled = long.cancel()
     long.result()
     failed = backend("quick").run(circuit, shots=TOO_LONG)
     failed_result = failed.result()
     return {
-        "bell": machine.run(circuit, shots=1000).result().get_counts(),
-        "batch": machine.run(batch, shots=10).result().get_counts(),
+        "bell": computer.run(circuit, shots=1000).result().get_counts(),
+        "batch": computer.run(batch, shots=10).result().get_counts(),
         "metrics": metrics.run(transpile(bell(), metrics), shots=10).result().success,
-        "retrieved": machine.retrieve_job(theirs).result().get_counts(),
+        "retrieved": computer.retrieve_job(theirs).result().get_counts(),
         "cancelled": [cancelled, long.status().name],
         "failed": [failed_result.success, failed.status().name, str(failed.error_message())],
-        "too many": failure(lambda: machine.run(circuit, shots=TOO_MANY)),
-        "unmeasured": failure(lambda: machine.run(transpile(unmeasured(), machine))),
+        "too many": failure(lambda: computer.run(circuit, shots=TOO_MANY)),
+        "unmeasured": failure(lambda: computer.run(transpile(unmeasured(), computer))),
         "wrong token": failure(without_a_right_token),
-        "unknown job": failure(lambda: machine.retrieve_job(NOBODYS).result()),
+        "unknown job": failure(lambda: computer.retrieve_job(NOBODYS).result()),
     }
 
 
