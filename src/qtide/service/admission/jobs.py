@@ -48,7 +48,7 @@ class SlurmJob:
 
     @property
     def holds(self) -> bool:
-        """Whether it has begun, has not ended, and has a slot."""
+        """Whether it has started, has not ended, and has a slot."""
         return self.entry.state in ALIVE and self.slots > 0
 
 
