@@ -1,4 +1,4 @@
-"""Failures that a user can act on: each is one sentence of what was wrong, where, what to do."""
+"""Failures that a user can act on: each is one sentence: what was wrong, where, what to do."""
 
 
 class QtideError(Exception):
@@ -8,20 +8,20 @@ class QtideError(Exception):
 
 
 class UsageError(QtideError):
-    """What was asked for cannot be; the command ends with exit code 2."""
+    """The request is wrong or impossible; the command ends with exit code 2."""
 
     exit_code = 2
 
 
 class NotEnoughNodes(UsageError):  # noqa: N818 - says what is wrong
-    """More nodes were asked for than can be had."""
+    """More nodes were requested than can be granted."""
 
 
 class NodeUnusable(NotEnoughNodes):
-    """A node was granted, but no agent would start on it."""
+    """A node was granted, but no agent started on it."""
 
     exit_code = 1
 
 
 class PhaseError(Exception):
-    """A phase could not be run; the program may catch this and go on without."""
+    """A phase could not be run; the program may catch this and continue without it."""

@@ -1,7 +1,7 @@
 """Options: what a plug-in lets its user choose, declared once for command line, file and checks.
 
-A plug-in has a frozen dataclass whose fields are `Annotated[type, Option("a sentence of help")]`
-with a default each. The names of the fields are the names of the options.
+A plug-in has a frozen dataclass whose fields are `Annotated[type, Option("a sentence of help")]`,
+each with a default. The names of the fields are the names of the options.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """How one option is shown, and how the word that a user gives becomes its value."""
+    """How one option is shown, and how the user's word is converted to its value."""
 
     help: str
     parse: Callable[[str], Any] | None = None
-    """None leaves it to the type."""
+    """None converts it by its type."""
     metavar: str | None = None
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """For a plug-in that has none."""
+    """For a plug-in without options."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def declared(options: type) -> list[Declared]:
 
 
 def chosen(options: type[T], given: Mapping[str, Any]) -> T:
-    """The options of a class out of all that were given; the rest are for others."""
-    names = {each.name for each in fields(options)}  # type: ignore[arg-type]  # dataclasses all
+    """The options of a class out of all that were given; the rest is ignored."""
+    names = {each.name for each in fields(options)}  # type: ignore[arg-type]  # all are dataclasses
     return options(**{name: value for name, value in given.items() if name in names})
 
 

@@ -1,7 +1,7 @@
-"""Plug-ins: what qtide is made of and what others add to it, found by entry points.
+"""Plug-ins: qtide's own parts and those of other packages, found by entry points.
 
 A package registers a name in a group, as `[project.entry-points."qtide.clusters"]` does; qtide's
-own are registered in the same way. Nothing is imported before it is asked for.
+own are registered in the same way. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Plugins(Generic[T]):
         return sorted(_found(self.group))
 
     def load(self, name: str) -> T:
-        """What is registered under a name; UsageError says which names there are."""
+        """What is registered under a name; UsageError lists the names there are."""
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
@@ -43,7 +43,7 @@ class Plugins(Generic[T]):
         except ImportError as error:
             raise UsageError(
                 f"the {self.noun} {name!r} cannot be loaded ({error}); "
-                "install what it needs, or remove the package that brought it"
+                "install what it needs, or remove the package that provides it"
             ) from None
         return loaded
 

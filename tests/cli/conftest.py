@@ -1,4 +1,4 @@
-"""No test depends on what its user has configured, nor on how wide their terminal is."""
+"""Tests do not depend on the user's configuration, nor on the width of the terminal."""
 
 from pathlib import Path
 

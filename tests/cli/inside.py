@@ -12,7 +12,7 @@ from qtide.errors import QtideError
 
 
 def called(*words: object, env: Mapping[str, str | None] | None = None) -> Result:
-    """What a command does, its errors left in the result."""
+    """Call a command; its errors are left in the result."""
     texts = [str(word) for word in words]
     return CliRunner().invoke(application(), texts, prog_name="qtide", env=env)
 
@@ -25,7 +25,7 @@ def printed(*words: object) -> str:
 
 
 def refused(*words: object, code: int = 2) -> str:
-    """The sentence by which a command is refused."""
+    """The error by which a command is refused."""
     done = called(*words)
     if isinstance(done.exception, QtideError):
         assert done.exception.exit_code == code

@@ -158,7 +158,7 @@ def test_a_journal_of_another_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", ["simulated", "local:1"])
 def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, cluster: str) -> None:
-    """The limit of a file's size stands for the disk's."""
+    """A limit on the file size stands for a full disk."""
     (tmp_path / "fills.py").write_text(
         "from qtide import program, task\n"
         "import numpy as np\n"

@@ -1,4 +1,4 @@
-"""What a shell is told when its user presses Tab."""
+"""What a shell offers when the user presses Tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help as a person meets it, at 80 columns."""
+"""Help as a user sees it, at 80 columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def every_command() -> Iterator[tuple[str, ...]]:
             yield path
 
 
-def test_all_commands_stand_under_their_headings() -> None:
+def test_all_commands_are_under_their_headings() -> None:
     text = printed("--help")
     blocks = {block.partition(":\n")[0]: block for block in text.split("\n\n")}
     for name, entry in COMMANDS.items():
@@ -87,7 +87,7 @@ def test_compare_shows_the_options_of_all_strategies_it_compares() -> None:
     assert "--favour" not in printed("compare", "--strategy", "static", "--help")
 
 
-def test_the_help_of_a_program_is_beside_qtides(here: Path) -> None:
+def test_the_help_of_a_program_follows_qtides(here: Path) -> None:
     (here / "helped.py").write_text(
         "from qtide import program\n"
         "@program\n"
@@ -104,7 +104,7 @@ def test_the_help_of_a_program_is_beside_qtides(here: Path) -> None:
     ]
 
 
-def test_a_command_that_is_not_there_has_a_neighbour() -> None:
+def test_an_unknown_command_gets_a_suggestion() -> None:
     done = called("rnu")
     assert done.exit_code == 2
     assert "Did you mean 'run'?" in done.output

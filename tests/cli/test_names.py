@@ -1,4 +1,4 @@
-"""Runs by any unique beginning of their names; one that is broken hides no other."""
+"""Runs are named by any unique prefix; a broken one does not hide the others."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def create(here: Path, *names: str) -> None:
         RunFolder.create(path.parent, path.name, Spec("synthetic"))
 
 
-def test_a_unique_beginning_is_enough(here: Path) -> None:
+def test_a_unique_prefix_is_enough(here: Path) -> None:
     create(here, "synthetic-1", "synthetic-2", "other")
     assert json.loads(printed("show", "o", "--json"))["run"] == "other"
     assert json.loads(printed("show", "synthetic-2", "--json"))["run"] == "synthetic-2"
     said = refused("show", "syn")
-    assert "'syn' begins the names of 2 runs in qtide-runs: synthetic-1, synthetic-2" in said
+    assert "'syn' matches 2 runs in qtide-runs: synthetic-1, synthetic-2" in said
     assert "there is no run 'x' in qtide-runs" in refused("show", "x")
 
 
-def test_a_whole_name_is_no_beginning(here: Path) -> None:
+def test_a_whole_name_is_not_taken_for_a_prefix(here: Path) -> None:
     create(here, "night", "night-2")
     assert json.loads(printed("show", "night", "--json"))["run"] == "night"
 
 
-def test_a_comparison_is_reported_by_its_beginning(here: Path) -> None:
+def test_a_comparison_is_reported_by_its_prefix(here: Path) -> None:
     words = ("compare", "synthetic", "--iterations", 1, "--quantum-s", 1, "--cluster", "simulated")
     printed(*words, "--strategy", "static", "--strategy", "workflow", "--name", "both")
     made = json.loads(printed("report", "bo", "--json"))
@@ -43,11 +43,13 @@ def test_a_comparison_is_reported_by_its_beginning(here: Path) -> None:
 
 
 def test_many_candidates_are_not_all_listed() -> None:
-    with pytest.raises(UsageError, match=r"of 9 runs here: a0, a1, a2, a3, a4 and 4 more; give"):
+    with pytest.raises(
+        UsageError, match=r"matches 9 runs here: a0, a1, a2, a3, a4 and 4 more; give"
+    ):
         unique("a", [f"a{n}" for n in range(9)], "run", "here")
 
 
-def test_a_broken_folder_hides_no_other(here: Path) -> None:
+def test_a_broken_folder_does_not_hide_others(here: Path) -> None:
     create(here, "good", "bad", "worse")
     (here / "qtide-runs/bad/run.json").write_text("{")
     (here / "qtide-runs/worse/end.json").write_text('{"val')

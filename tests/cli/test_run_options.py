@@ -91,7 +91,7 @@ def test_an_option_of_qtide_and_of_the_program_is_refused(program: str, option: 
     assert f"`PROGRAM -- --{option} ...`" in said
 
 
-def test_what_stands_behind_two_dashes_is_the_programs(program: str, here: Path) -> None:
+def test_words_after_two_dashes_are_the_programs(program: str, here: Path) -> None:
     words = ("run", program, "--json", *SIMULATED, "--nodes", 1)
     found = json.loads(printed(*words, "--", "--nodes", 3, "--memory", 5))
     assert found["value"] == [3, 5, [], 0]

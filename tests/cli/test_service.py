@@ -59,7 +59,7 @@ def said(done: Done) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_token_is_made_used_listed_and_revoked(service: LocalService) -> None:
+def test_a_token_is_created_used_listed_and_revoked(service: LocalService) -> None:
     state = ("--state", str(service.state))
     made = qtide("token", "new", "ada", "--account", "physics", "--name", "laptop", *state)
     env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": made.stdout.strip()}
@@ -100,12 +100,12 @@ def test_usage_as_a_table_as_json_and_as_csv(service: LocalService) -> None:
     assert float(table[0]["qpu_seconds"]) == pytest.approx(row["qpu_seconds"])
     assert "maths" in qtide(*words, **env).stdout
     wrong = qtide("usage", "--since", "yesterday", **env)
-    assert (wrong.returncode, "is no date as" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "is neither a date" in wrong.stderr) == (2, True)
 
 
 def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
     refused = qtide("drain", "dev", **as_user(service, "mallory"))
-    assert (refused.returncode, "no operator" in refused.stderr) == (1, True)
+    assert (refused.returncode, "not an operator" in refused.stderr) == (1, True)
     env = as_operator(service)
     assert (
         said(qtide("drain", "dev", "--reason", "cooling", "--json", **env))["reason"] == "cooling"
@@ -115,7 +115,7 @@ def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
     unknown = qtide("drain", "nowhere", **env)
     assert "there is no device 'nowhere'; there are: dev" in unknown.stderr
     licences = qtide("drain", "dev", "--licences", **env)
-    assert "not joined with Slurm" in licences.stderr
+    assert "not connected to Slurm" in licences.stderr
 
 
 def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:
     assert (gone.returncode, "does not answer" in gone.stderr) == (1, True)
 
 
-def test_serve_wants_a_configuration_or_a_demonstration(tmp_path: Path) -> None:
+def test_serve_needs_a_configuration_or_demo(tmp_path: Path) -> None:
     for words in ((), ("--demo", "serve.toml")):
         done = qtide("serve", *words)
-        assert (done.returncode, "one of the two" in done.stderr) == (2, True)
+        assert (done.returncode, "either a configuration or --demo" in done.stderr) == (2, True)
     missing = qtide("serve", str(tmp_path / "nowhere.toml"))
     assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
 
 
-def test_whoever_started_the_service_needs_no_variables(service: LocalService) -> None:
+def test_the_user_who_started_the_service_needs_no_variables(service: LocalService) -> None:
     home = service.folder / "home"
     place = home / "qtide" / "service"
     place.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ def holds(*words: str) -> dict[str, tuple[Any, str]]:
     return {row["option"]: (row["value"], row["source"]) for row in rows}
 
 
-def test_the_nearer_file_wins_entry_by_entry(here: Path) -> None:
+def test_the_present_folders_file_takes_precedence_entry_by_entry(here: Path) -> None:
     user_file(
         here, 'cluster = "simulated"\nfavour = "time"\n[run]\nstrategy = "static"\nseed = 4\n'
     )
@@ -47,7 +47,7 @@ def test_a_named_file_replaces_both(here: Path) -> None:
     assert found["vqpus"] == (1, "default")
 
 
-def test_the_environment_stands_above_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_overrides_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "qtide.toml").write_text('runs = "mine"\n')
     assert holds("config", "list")["runs"] == ("mine", "folder file")
     monkeypatch.setenv("QTIDE_RUNS", "elsewhere")
@@ -82,7 +82,7 @@ def test_a_subcommand_has_a_table_of_its_own(here: Path) -> None:
         ("cluster = 'cloud'", ("run", "synthetic"), "there is no cluster 'cloud'"),
     ],
 )
-def test_what_nobody_knows_is_refused(
+def test_unknown_names_are_refused(
     here: Path, text: str, words: tuple[str, ...], sentence: str
 ) -> None:
     (here / "qtide.toml").write_text(text + "\n")
@@ -91,7 +91,7 @@ def test_what_nobody_knows_is_refused(
     assert "qtide.toml" in said or "cluster" in said or "cores" in said
 
 
-def test_options_of_other_clusters_may_stand_in_a_file(here: Path) -> None:
+def test_options_of_other_clusters_may_be_in_a_file(here: Path) -> None:
     (here / "qtide.toml").write_text('account = "me"\n[run]\nqos = "low"\nfavour = 1\n')
     assert called("list").exit_code == 0
     printed("run", "synthetic", "--iterations", 1, "--cluster", "simulated", "--strategy", "static")

@@ -1,4 +1,4 @@
-"""Runs that are left to a driver of their own."""
+"""Runs with a driver of their own."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def submit(folder: Path, rounds: int) -> int:
     return int(described["driver"].removeprefix("process "))
 
 
-def test_a_submitted_run_goes_on_by_itself(tmp_path: Path) -> None:
+def test_a_submitted_run_continues_by_itself(tmp_path: Path) -> None:
     submit(tmp_path, rounds=2)
     assert await_state(tmp_path, "done")
     assert as_json(tmp_path, "show", "it")["end"]["value"] == [0, 0, 1, 0, 4, 9, 1]
@@ -50,7 +50,7 @@ def test_a_run_is_cancelled_by_its_folder_and_resumed(tmp_path: Path) -> None:
 
 def test_a_run_that_does_not_run_cannot_be_cancelled(here: Path) -> None:
     printed("run", "synthetic", "--name", "it", "--cluster", "simulated")
-    assert "it does not run; it is done" in refused("cancel", "it")
+    assert "it is not running; it is done" in refused("cancel", "it")
 
 
 @pytest.mark.parametrize("driver", ["butler", "local"])
@@ -62,7 +62,7 @@ def test_an_unknown_driver_is_refused(here: Path, driver: str) -> None:
 
 @pytest.fixture
 def commands(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for commands of Slurm that say what they are told to."""
+    """A folder for fake Slurm commands with scripted output."""
     folder = here / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
@@ -85,13 +85,15 @@ def test_a_driver_may_be_a_job_of_slurm(here: Path, commands: Path) -> None:
     assert "resume it --runs" in (here / "script").read_text()
 
 
-def test_a_driver_that_slurm_refuses_is_told_in_its_words(here: Path, commands: Path) -> None:
+def test_a_driver_that_slurm_refuses_is_reported_in_slurms_words(
+    here: Path, commands: Path
+) -> None:
     command(commands, "sbatch", "echo 'sbatch: error: no such partition' >&2; exit 1")
     said = refused("submit", "synthetic", "--name", "it", "--driver", "slurm", code=1)
     assert said == "sbatch refused the driver of it: sbatch: error: no such partition"
 
 
-def test_a_driver_that_is_gone_is_shown_as_slurm_has_it(here: Path, commands: Path) -> None:
+def test_a_driver_that_is_gone_is_shown_with_slurms_state(here: Path, commands: Path) -> None:
     fields = ("7", "7", "NODE_FAIL", "0", "1", "N/A", "N/A", "None", "c1", "N/A", "N/A", "x", "")
     mark = "mark=$(echo \"$*\" | sed 's/.*--format=\\([0-9a-f]*\\)%A.*/\\1/')"
     command(commands, "squeue", f'{mark}; printf "%s" {" ".join(f"${{mark}}{f}" for f in fields)}')
@@ -101,7 +103,7 @@ def test_a_driver_that_is_gone_is_shown_as_slurm_has_it(here: Path, commands: Pa
     (run.path / "driver.json").write_text(json.dumps(driver))
     shown = json.loads(printed("show", "it", "--json"))
     assert "process 3 on c1, job 7" in shown["interruption"]
-    assert "(Slurm has its job as NODE_FAIL)" in shown["interruption"]
+    assert "(Slurm's state of its job: NODE_FAIL)" in shown["interruption"]
     assert "slurm" not in shown and "local" not in shown
 
 

@@ -93,7 +93,7 @@ def test_a_lease_that_was_given_back_is_of_no_use(tmp_path: Path) -> None:
         lease.release()
         await lease.run(Burst(1), None, 0)
 
-    with pytest.raises(QpuFailed, match="given back already"):
+    with pytest.raises(QpuFailed, match="already been given back"):
         bench.run(main())
 
 

@@ -40,7 +40,7 @@ def test_words_become_values(words: list[str], args: list[Any], kwargs: dict[str
     ("words", "sentence"),
     [
         (["a", "x"], "threshold cannot be 'x': it should be a valid number"),
-        (["a", "--most"], "--most lacks its value"),
+        (["a", "--most"], "--most needs a value"),
         (["a", "--colour", "red"], "neither qtide nor the program has an option --colour"),
         (["a", "1", "2", "yes", "m", "one more"], "'one more' is one too many"),
         (["a", "--points", "b"], "--points is given twice"),

@@ -43,7 +43,7 @@ def test_an_application_and_a_module() -> None:
     ("reference", "sentence"),
     [
         ("nowhere.py", "there is no file nowhere.py"),
-        ("nonsense", "'nonsense' is no program.* applications clustering, synthetic"),
+        ("nonsense", "'nonsense' is not a program.* applications clustering, synthetic"),
         ("no.such.module:x", "cannot be imported"),
     ],
 )
@@ -73,5 +73,7 @@ def test_a_file_is_located_from_anywhere() -> None:
 
 def test_an_application_that_is_no_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(APPS, "load", lambda _: "words")
-    with pytest.raises(UsageError, match="the application 'synthetic' is no program, but 'words'"):
+    with pytest.raises(
+        UsageError, match="the application 'synthetic' is not a program, but 'words'"
+    ):
         load("synthetic")

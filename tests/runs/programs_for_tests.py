@@ -11,7 +11,7 @@ from qtide.payloads.payload import Burst
 
 
 def count(folder: str, number: int) -> int:
-    """Leave a mark for each time that it really ran."""
+    """Leave a mark for each time it really runs."""
     time.sleep(0.05)
     with (Path(folder) / "marks").open("a") as marks:
         marks.write(f"{number} ")
@@ -20,7 +20,7 @@ def count(folder: str, number: int) -> int:
 
 @program
 async def squares(folder: str, rounds: int = 6, seed: int = 0) -> list[Any]:
-    """Pairs of tasks, then a burst, again and again."""
+    """Pairs of tasks, then a burst, several times."""
     results: list[Any] = [seed]
     for number in range(rounds):
         pair = (task(count, folder, 2 * number), task(count, folder, 2 * number + 1))
@@ -35,7 +35,7 @@ def divide(number: int, by: int) -> float:
 
 @program
 async def breaks(folder: str) -> float:
-    """Fails until a file called `mended` is there."""
+    """Fails until there is a file called `mended`."""
     await task(count, folder, 1)
     return float(await task(divide, 6, int((Path(folder) / "mended").exists()) * 3))
 

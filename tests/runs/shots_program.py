@@ -13,7 +13,7 @@ c[0] = measure q[0];
 
 @program
 async def rows() -> list[int]:
-    """How many rows each circuit gave: with one shot, with 300 for each of two, with the usual."""
+    """The rows of each circuit: with one shot, with 300 for each of two, with the default."""
     answers = [await quantum(FLIP, shots=1), await quantum([FLIP, FLIP], shots=300)]
     answers.append(await quantum(FLIP))
     return [len(shots.rows("c")) for answer in answers for shots in answer]

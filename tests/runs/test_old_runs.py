@@ -1,4 +1,4 @@
-"""A run that was made before packages were renamed goes on with today's code."""
+"""A run that was made before packages were renamed can be resumed with today's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PHASES = 8
 
 @pytest.fixture
 def old(tmp_path: Path) -> RunFolder:
-    """The old run, whose program lies elsewhere now and whose service is long gone."""
+    """The old run, whose program is elsewhere now and whose service no longer exists."""
     run = RunFolder(shutil.copytree(DATA / "before-renaming", tmp_path / "old"))
     description = json.loads((run.path / "run.json").read_text())
     description |= {"program": f"{DATA / 'everything.py'}", "qpu": "superconducting"}
@@ -37,19 +37,19 @@ def busy(run: RunFolder) -> list[Any]:
     return [span for span in run.intervals() if span.what in ("busy", "phase")]
 
 
-def test_an_old_run_gives_its_old_result_and_runs_nothing_again(old: RunFolder) -> None:
+def test_an_old_run_gives_its_old_result_and_repeats_nothing(old: RunFolder) -> None:
     assert old.end is not None
     value, journal, worked = old.end["value"], old.journal.read_bytes(), busy(old)
     old.unfinish()
     done = resume(old)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["value"] == value
-    assert journal.count(b"\n") == 1 + PHASES  # a line for the program, and one for each phase
+    assert journal.count(b"\n") == 1 + PHASES  # one line for the program, and one per phase
     assert old.journal.read_bytes() == journal
     assert busy(old) == worked
 
 
-def test_an_old_run_that_was_cut_short_goes_on(old: RunFolder) -> None:
+def test_an_old_run_that_was_cut_short_can_be_resumed(old: RunFolder) -> None:
     """The last record but one is replayed, the last phase runs."""
     whole = old.journal.read_bytes().splitlines(keepends=True)
     old.journal.write_bytes(b"".join(whole[:-1]))

@@ -28,7 +28,7 @@ EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
-    """One for all: each run has a name of its own."""
+    """One service for all tests: each run has its own name."""
     head = 'anonymous = true\noperators = ["anonymous"]'
     with LocalService(tmp_path_factory.mktemp("service"), DEVICES, head) as served:
         yield served
@@ -36,7 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A run's name that no other test has."""
+    """A run's name that no other test uses."""
     return re.sub(r"\W+", "-", request.node.name).strip("-")
 
 
@@ -67,7 +67,7 @@ def test_every_strategy_gives_the_same_result(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
+def test_a_run_that_is_killed_and_resumed_submits_no_task_twice(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
@@ -81,7 +81,7 @@ def test_a_run_that_is_killed_and_resumed_hands_in_no_task_twice(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_a_run_goes_on_when_the_service_is_killed_under_it(
+def test_a_run_continues_when_the_service_is_killed(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     driver = subprocess.Popen(
@@ -96,7 +96,7 @@ def test_a_run_goes_on_when_the_service_is_killed_under_it(
     assert states(service, name) == ["done"] * ROUNDS
 
 
-def test_what_the_service_has_not_is_said_before_the_run_begins(
+def test_a_missing_device_is_reported_before_the_run_begins(
     tmp_path: Path, service: LocalService, name: str
 ) -> None:
     for url, sentence in (

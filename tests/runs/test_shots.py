@@ -27,7 +27,7 @@ USUAL = Profile("usual", payload_s=3.0, shot_s=0.5, shots=20)
 
 
 async def reads(*shots: int | None) -> list[int]:
-    """How often the device has read out, for each number of shots."""
+    """How often the device was read out, for each number of shots."""
     return [int((await quantum(MODEL, shots=n)).record.num_occurrences.sum()) for n in shots]
 
 

@@ -1,4 +1,4 @@
-"""A service that many tests share, and services of a test's own."""
+"""A service that many tests share, and services for a single test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ tasks = 3
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
-    """One service for all tests that harm no other; each has users of its own."""
+    """One service for all tests that do not disturb others; each has its own users."""
     folder = tmp_path_factory.mktemp("service")
     with LocalService(folder, SHARED, 'operators = ["root"]') as served:
         yield served

@@ -22,11 +22,11 @@ Serve = Callable[..., LocalService]
 
 
 def wait_until(holds: Any, limit: float = 60.0) -> None:
-    """Return as soon as something holds."""
+    """Return as soon as a condition holds."""
     end = time.monotonic() + limit
     while not holds():
         if time.monotonic() > end:
-            raise TimeoutError(f"it did not come to hold within {limit:g} s")
+            raise TimeoutError(f"the condition did not hold within {limit:g} s")
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""A whole service in virtual time, with whatever may happen to it, and what must hold then."""
+"""A whole service in virtual time, with everything that may happen to it, and the invariants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEGIN INSERT INTO endings VALUES (new.id); END;
 
 
 class StaleWorker(SimulatedWorker):
-    """Answers every earlier attempt once more, wrongly, before it begins with a new one."""
+    """Answers every earlier attempt once more, wrongly, before it starts a new one."""
 
     async def perform(self, header: Header, body: bytes) -> None:
         task, _, attempt = header["ticket"].partition(":")
@@ -41,7 +41,7 @@ class StaleWorker(SimulatedWorker):
 
 
 class WatchedDevice(SimulatedDevice):
-    """Looks into the store whenever a task is begun."""
+    """Checks the store whenever a task starts."""
 
     store: SimulatedStore
 
@@ -52,13 +52,13 @@ class WatchedDevice(SimulatedDevice):
         task, _, attempt = ticket.partition(":")
         words = "SELECT state, attempts FROM tasks WHERE id = ?"
         row = self.store.read(lambda db: db.execute(words, (task,)).fetchone())
-        assert tuple(row) == ("running", int(attempt)), "begun before that was on disk"
+        assert tuple(row) == ("running", int(attempt)), "started before that was on disk"
         return super().occupy(ticket)
 
 
 @dataclass
 class Site:
-    """A service, its store and its device; the service may die, the others stay."""
+    """A service, its store and its device; the service may die, the others remain."""
 
     world: VirtualWorld
     setup: dict[str, Any]
@@ -88,7 +88,7 @@ class Site:
             {
                 "devices": {"dev": {"kind": "burst"} | self.setup},
                 "quotas": self.quotas,
-                "fair": {"half_life": 1e12},  # so that what was used can be added up
+                "fair": {"half_life": 1e12},  # so that usage can be added up
             }
         )
         self.service = Service(
@@ -114,7 +114,7 @@ class Site:
         await self.open()
 
     async def submit(self, caller: Caller, seconds: float, **more: Any) -> None:
-        """Hand in a burst with an answer of its own, and wait for it."""
+        """Submit a burst with its own answer, and wait for it."""
         service = self.service
         self._number += 1
         payload = encode(Burst(seconds, self._number))
@@ -131,13 +131,13 @@ class Site:
             self.heard.append(task)
 
     async def cancel(self, number: int) -> None:
-        """End some task of those that were accepted."""
+        """Cancel one of the accepted tasks."""
         if self.accepted:
             task = self.accepted[number % len(self.accepted)]
             await self.service.cancel(task.caller, task.id)
 
     def look(self) -> None:
-        """Whoever asks at the same moment is told the same story."""
+        """All callers at the same moment get the same information."""
         rows = [task for task in self.tasks() if not task.over]
         standings = [self.service.standing(task) for task in rows]
         outlooks = sorted(each.outlook for each in standings if each and each.outlook)
@@ -168,7 +168,7 @@ class Site:
         return rows
 
     def check(self) -> None:
-        """What must always hold, once everything is over."""
+        """The invariants, once everything is over."""
         rows = self.rows()
         known = {row["id"] for row in rows}
         assert {task.id for task in self.accepted} <= known, "an accepted task was lost"
@@ -195,7 +195,7 @@ class Site:
             assert attempts[-1].ended is not None
             assert attempts[-1].ticket == last
             spent = attempts[-1].ended - attempts[-1].began
-            assert abs(row["used"] - spent) < 1e-6, "charged for another time than it took"
+            assert abs(row["used"] - spent) < 1e-6, "charged for a time other than it took"
         elif said in ("format", "error") and row["state"] in ("done", "failed"):
             assert attempts[-1].ended == attempts[-1].began, "it was charged nothing"
 
@@ -203,7 +203,7 @@ class Site:
         service = self.service
         assert not service._backlog._tasks
         assert not service._backlog._over_quota
-        assert not any(service._meter._tasks.values()), "somebody still counts as having a task"
+        assert not any(service._meter._tasks.values()), "a user still counts as having a task"
         assert not service._meter._held
         dispatcher = service.devices["dev"].dispatcher
         assert not dispatcher._queue.waiting and not dispatcher._queue.handed

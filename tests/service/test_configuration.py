@@ -1,4 +1,4 @@
-"""One file says it all; what is wrong with it is said in a sentence before anything starts."""
+"""One file configures everything; a mistake in it is one sentence, before anything starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRONG = {
     "listen = 17\n" + BURSTS: "listen",
     'listen = "127.0.0.1"\n' + BURSTS: "give address and port",
     'listen = "0.0.0.0:8037"\n' + BURSTS: "needs TLS",
-    'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback alone",
+    'listen = "0.0.0.0:8037"\nanonymous = true\n' + BURSTS: "loopback only",
     "colour = 1\n" + BURSTS: "colour",
     "": "devices",
     '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy: there is no policy "
@@ -39,7 +39,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
+def test_a_mistake_is_reported_in_one_sentence(tmp_path: Path, text: str) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(text)
     with pytest.raises(UsageError) as refused:
@@ -61,7 +61,7 @@ def test_another_python_knows_devices_that_this_one_does_not(tmp_path: Path) -> 
     assert read_configuration(file).devices["dev"].kind == "lamp"
 
 
-def test_the_state_lies_where_clients_look_for_it(
+def test_the_state_is_where_clients_look_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -69,11 +69,11 @@ def test_the_state_lies_where_clients_look_for_it(
     assert access_files() == [each.folder / "access.json" for each in (served, demonstration())]
 
 
-def test_a_demonstration_is_for_the_loopback_alone() -> None:
+def test_a_demonstration_is_for_the_loopback_only() -> None:
     demo = demonstration()
     assert demo.anonymous
     assert demo.host == "127.0.0.1"
-    with pytest.raises(UsageError, match="loopback alone"):
+    with pytest.raises(UsageError, match="loopback only"):
         demo.listening("0.0.0.0:8037")
 
 
@@ -106,7 +106,7 @@ def test_two_services_cannot_share_a_state(tmp_path: Path) -> None:
     assert "another service" in done.stderr
 
 
-def test_with_a_certificate_it_speaks_tls_and_nothing_else(
+def test_with_a_certificate_it_uses_tls_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = trustme.CA()

@@ -1,4 +1,4 @@
-"""Accepted is never lost, answered is never answered differently: proved by killing."""
+"""No accepted task is lost, and none is answered differently: tested by kills."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_task_is_lost_or_answered_twice_however_often_the_service_is_killed(
         thread.start()
     chance = random.Random(3)
     for _ in range(5):
-        enough = len(answers) + chance.randint(0, 15)  # none more: it dies while it starts
+        enough = len(answers) + chance.randint(0, 15)  # no more kills: it dies while it starts
         wait_until(lambda enough=enough: len(answers) >= enough)
         service.kill()
         service.start(ready=False)
@@ -125,7 +125,7 @@ def test_a_service_that_is_told_to_stop_lets_the_device_finish(serving: Serve) -
     assert waiting.result(10) == "kept"
 
 
-def test_a_held_answer_is_given_when_the_service_stops(serving: Serve) -> None:
+def test_a_delayed_response_is_sent_when_the_service_stops(serving: Serve) -> None:
     service = serving(BURSTS)
     service.operator().call("POST", "/v1/devices/dev/drain", form={})
     impatient = Client(service.url, service.token(), patience=0.0)
@@ -137,10 +137,10 @@ def test_a_held_answer_is_given_when_the_service_stops(serving: Serve) -> None:
     wait_until(lambda: _rows(service))
     assert service.stop() == 0
     held.join(30.0)
-    assert told == ["queued"], "the service stopped without a word to whoever waited"
+    assert told == ["queued"], "the service stopped without an answer to the waiting client"
 
 
-def test_a_device_that_cannot_start_says_why_and_harms_no_other(serving: Serve) -> None:
+def test_a_device_that_cannot_start_says_why_and_does_not_affect_others(serving: Serve) -> None:
     broken = '[devices.broken]\nkind = "burst"\npython = "/nowhere/python"\n'
     service = serving(BURSTS + broken)
     client = service.client()

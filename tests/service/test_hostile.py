@@ -1,4 +1,4 @@
-"""What strangers may send: each gets an answer below 500, and nobody else notices."""
+"""Untrusted requests: each gets a status below 500, and other users are not affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = {
     "an unknown gate": ("iqm", circuit(GATE | {"name": "warp"})),
     "an unknown qubit": ("iqm", circuit(GATE | {"locus": ["QB99"]})),
     "no circuit": ("iqm", {"circuits": []}),
-    "qubits that are not joined": ("iqm", circuit({"name": "cz", "locus": ["QB1", "QB2"]})),
+    "qubits that are not connected": ("iqm", circuit({"name": "cz", "locus": ["QB1", "QB2"]})),
     "no OpenQASM": ("qasm3", ["hello"]),
     "a file of the server": ("qasm3", ['include "/etc/passwd";']),
     "endless loops": ("qasm3", ["OPENQASM 3.0; qubit q; while (true) { x q; }"]),
@@ -79,7 +79,7 @@ def test_deep_or_broken_json_is_refused(service: LocalService, body: bytes) -> N
     assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"
 
 
-def test_a_huge_body_is_turned_away_before_it_is_there(service: LocalService) -> None:
+def test_a_huge_body_is_refused_before_it_is_received(service: LocalService) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     connection.putrequest("POST", "/v1/tasks")
     connection.putheader("Authorization", f"Bearer {service.token('mallory')}")
@@ -104,7 +104,7 @@ def test_a_huge_body_without_a_length_is_cut_off(service: LocalService) -> None:
     assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"
 
 
-def test_a_half_request_holds_up_nobody(service: LocalService) -> None:
+def test_an_incomplete_request_delays_no_other(service: LocalService) -> None:
     with socket.create_connection(("127.0.0.1", service.port)) as half:
         half.sendall(b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert service.client("witness").run(Burst(0.0, "fine"), "star") == "fine"

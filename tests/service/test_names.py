@@ -1,4 +1,4 @@
-"""Names of tasks and of APIs: looked up, never searched for."""
+"""Names of tasks and of APIs: looked up by index, never by a scan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST, SECOND = "abcd0000-0000-4000-8000-000000000000", "abcd1111-0000-4000-8000
 
 @pytest.fixture
 def service() -> Service:
-    """One that has two tasks of ada's, and bob's in between; it is not started."""
+    """A service with two tasks of ada, and one of bob in between; it is not started."""
     world, rows = VirtualWorld(), in_memory()
     for number, (name, user) in enumerate(((FIRST, "ada"), ("abcd05", "bob"), (SECOND, "ada"))):
         draft = Draft(Encoded("burst", b"{}"), "", str(number))
@@ -42,7 +42,9 @@ def service() -> Service:
     return Service(configuration, world, store, SimulatedDevice(world).start)
 
 
-def test_the_beginning_of_an_id_is_enough_if_it_is_unique_among_ones_own(service: Service) -> None:
+def test_a_prefix_of_an_id_is_enough_if_it_is_unique_among_the_users_tasks(
+    service: Service,
+) -> None:
     assert service.task(ADA, "abcd0").id == FIRST
     assert service.task(ADA, SECOND).id == SECOND
     with pytest.raises(Conflict, match="several of your tasks begin with 'abcd'; give more"):
@@ -67,7 +69,7 @@ def test_an_id_is_looked_up_by_its_index() -> None:
 
 
 def fax_api(service: Service, access: Access) -> Api:
-    """An API of somebody else's."""
+    """An API of another package."""
     router = APIRouter(prefix="/fax")
 
     @router.get("/devices")
@@ -84,7 +86,7 @@ def fax_api(service: Service, access: Access) -> Api:
     return Api("/fax", router, refusal)
 
 
-def test_an_api_that_is_registered_is_served_with_its_own_words(
+def test_a_registered_api_is_served_with_its_own_format_of_errors(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names, load = Plugins.names, Plugins.load
@@ -101,7 +103,7 @@ def test_an_api_that_is_registered_is_served_with_its_own_words(
 
 
 def get(app: FastAPI, path: str) -> tuple[int, Any]:
-    """What an application answers, without a server."""
+    """An application's response, without a server."""
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:

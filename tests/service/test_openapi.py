@@ -1,4 +1,4 @@
-"""Requests made up from the service's own description: none may end in a fault of the service."""
+"""Requests generated from the service's own description: none may cause a server error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 
 @pytest.fixture(scope="module")
 def things(served: LocalService) -> dict[str, Any]:
-    """What the made-up requests shall find: a user with a task that is done."""
+    """What the generated requests should find: a user with a finished task."""
     client = served.client("fuzz")
     done = client.submit(Burst(0.0, 1), "dev", wait=10)
     return {"token": client.access.token, "id": done.id}
@@ -73,7 +73,7 @@ def _send_all(cases: SearchStrategy[Case[Any]], things: dict[str, Any]) -> None:
 
 
 def _lead_somewhere(case: Case[Any], known: dict[str, Any]) -> None:
-    """Put in the names of what there is, so that more than the front of the house is tried."""
+    """Insert existing names, so that requests get beyond the first checks."""
     for name, value in (case.path_parameters or {}).items():
         case.path_parameters[name] = known.get(name, value)
     if isinstance(case.body, dict) and "device" in case.body:

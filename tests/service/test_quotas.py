@@ -1,4 +1,4 @@
-"""What is held, settled and given back adds up."""
+"""Seconds reserved, settled and released add up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_account_is_limited_whoever_uses_it() -> None:
     meter.accept(Caller("bob", "maths"))
 
 
-def test_seconds_are_held_and_what_was_not_used_is_given_back() -> None:
+def test_seconds_are_reserved_and_unused_ones_are_released() -> None:
     meter = Meter(Quotas(users={"ada": Quota(qpu_seconds=10.0)}))
     long = task("long", seconds=8.0)
     meter.hold(long, 0.0)
@@ -44,14 +44,14 @@ def test_seconds_are_held_and_what_was_not_used_is_given_back() -> None:
     assert not meter.fits(Caller("ada"), 9.5, 0.0)
 
 
-def test_a_task_longer_than_a_day_allows_runs_on_a_day_of_its_own() -> None:
+def test_a_task_longer_than_the_daily_limit_runs_alone_on_a_day() -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
     assert meter.fits(ADA, 100.0, 0.0)
     meter.note(ADA, 1.0, 0.0)
     assert not meter.fits(ADA, 100.0, 0.0)
 
 
-def test_a_new_day_begins_with_what_is_still_held() -> None:
+def test_a_new_day_begins_with_what_is_still_reserved() -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
     meter.note(ADA, 9.0, 10.0)
     meter.hold(task("one", seconds=4.0), 10.0)

@@ -1,4 +1,4 @@
-"""Writes are on disk when they return, and one that fails harms no other."""
+"""Writes are on disk when they return, and a failing one does not affect others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_was_written_is_there_for_another_process(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_write_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_a_write_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store.sqlite")
 
     async def write() -> list[object]:
@@ -71,7 +71,7 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     assert names(tmp_path / "store.sqlite") == ["a"]
 
 
-def test_a_simulated_store_keeps_what_was_committed_when_the_power_went() -> None:
+def test_a_simulated_store_keeps_what_was_committed_before_a_power_cut() -> None:
     world = VirtualWorld()
     store = SimulatedStore(world, commit_s=1.0)
 
@@ -91,7 +91,7 @@ def test_a_simulated_store_keeps_what_was_committed_when_the_power_went() -> Non
     assert sorted(kept) == ["committed, not told", "later"]
 
 
-def test_a_simulated_store_that_is_full_refuses_and_goes_on_later() -> None:
+def test_a_simulated_store_that_is_full_refuses_and_works_again_later() -> None:
     world = VirtualWorld()
     store = SimulatedStore(world)
 
@@ -121,8 +121,8 @@ def test_only_its_owner_may_read_the_store(tmp_path: Path) -> None:
     assert (tmp_path / "store.sqlite").stat().st_mode & 0o077 == 0
 
 
-def test_something_else_than_a_store_is_refused(tmp_path: Path) -> None:
-    letter = "a letter to a friend, quite long enough for a page\n" * 99
+def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
+    letter = "a file that is not a store, but long enough for a page\n" * 99
     (tmp_path / "store.sqlite").write_text(letter)
     with pytest.raises(StoreFailed, match="cannot be opened"):
         connect(tmp_path / "store.sqlite")

@@ -1,4 +1,4 @@
-"""The whole service in virtual time: what holds whatever comes, whoever dies, in whatever order."""
+"""The whole service in virtual time: what holds whatever happens, in whatever order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qtide.world.virtual import VirtualWorld
 from tests.service.simulation import OPERATOR, Site
 
 LONGEST = 4e5
-"""Virtual seconds in which everything has to be over."""
+"""Virtual seconds within which everything has to be over."""
 
 callers = st.builds(
     Caller, st.sampled_from(("ada", "bob", "cyd")), st.sampled_from(("", "physics", "maths"))
@@ -110,14 +110,14 @@ delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
 
 
 @pytest.fixture(autouse=True)
-def no_errand_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_background_task_failed(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.ERROR)
     yield
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
-    """Let everything happen in its time, wait until all is over, and look at what is left."""
+    """Let everything happen in its time, wait until all is over, and check the outcome."""
 
     async def main() -> None:
         await site.open()
@@ -127,7 +127,7 @@ def play(site: Site, steps: list[tuple[float, Step]]) -> Site:
             if step in (Site.kill, Site.restart):
                 await begun  # there is one service at a time
             watched.append(begun)
-        await site.world.sleep(1e-6)  # so that the last step has begun
+        await site.world.sleep(1e-6)  # so that the last step has started
         await site.settle()
 
     watched: list[Any] = []
@@ -162,7 +162,7 @@ def test_whatever_happens_every_accepted_task_ends_once_and_is_charged_what_it_t
     st.sampled_from(POLICIES.names()),
     st.lists(st.tuples(delays, harmless), min_size=1, max_size=40),
 )
-def test_without_faults_every_task_is_answered_and_everybody_hears_of_it(
+def test_without_faults_every_task_is_answered_and_every_waiter_is_told(
     seed: int, policy: str, steps: list[tuple[float, Step]]
 ) -> None:
     site = play(Site(VirtualWorld(seed), {"policy": policy}, seed=seed), steps)
@@ -195,7 +195,7 @@ def test_on_a_device_that_is_up_the_outlook_comes_true(
             expected[task.id] = standing.start - begin
         await site.settle()
         for row in site.rows():
-            # a commit for each hand-over, and a begin that is heard in the same moment
+            # one commit per hand-over, and a start that is reported at the same moment
             late = row["started"] - begin - expected[row["id"]]
             assert -1e-6 <= late <= 0.001 * (len(tasks) + 1)
 
@@ -203,7 +203,7 @@ def test_on_a_device_that_is_up_the_outlook_comes_true(
     site.check()
 
 
-def test_a_daily_quota_lets_tasks_go_on_the_next_day() -> None:
+def test_a_daily_quota_releases_tasks_the_next_day() -> None:
     quotas = {"user": {"qpu_seconds": 10.0}}
     site = Site(VirtualWorld(), {}, quotas=quotas)
     steps: list[tuple[float, Step]] = [(0.0, submits(Caller("ada"), 6.0)) for _ in range(3)]
@@ -212,7 +212,7 @@ def test_a_daily_quota_lets_tasks_go_on_the_next_day() -> None:
     assert days == [0, 1, 2]
 
 
-def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
+def test_a_cancellation_during_a_hand_over_is_not_forgotten() -> None:
     site = Site(VirtualWorld(), {}, commit_s=0.5)
     steps: list[tuple[float, Step]] = [
         (0.0, submits(Caller("ada"), 30.0)),
@@ -223,7 +223,7 @@ def test_a_cancellation_while_a_task_changes_hands_is_not_forgotten() -> None:
     assert [(row["state"], row["attempts"]) for row in site.rows()] == [("cancelled", 1)]
 
 
-def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> None:
+def test_a_task_ends_even_if_its_hand_over_could_not_be_written() -> None:
     steps: list[tuple[float, Step]] = [
         (0.0, submits(Caller("ada"), 5.0)),
         (0.5, submits(Caller("ada"), 5.0)),
@@ -236,7 +236,7 @@ def test_a_hand_over_that_could_not_be_written_keeps_no_task_from_its_end() -> N
     assert [row["state"] for row in site.rows()] == ["done", "cancelled"]
 
 
-def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -> None:
+def test_a_service_that_stops_lets_the_device_finish_and_starts_nothing_more() -> None:
     site = Site(VirtualWorld(), {"policy": "fifo"})
 
     async def main() -> None:
@@ -254,7 +254,7 @@ def test_a_service_that_stops_lets_the_device_finish_and_begins_nothing_more() -
     site.check()
 
 
-def test_a_task_of_a_device_that_is_gone_can_be_seen_and_cancelled() -> None:
+def test_a_task_of_a_removed_device_can_be_seen_and_cancelled() -> None:
     site, ada = Site(VirtualWorld(), {}), Caller("ada")
 
     async def main() -> None:

@@ -60,7 +60,7 @@ def test_a_run_is_shown_while_slurm_is_away(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone.conf"))
-    assert "Slurm's own account cannot be had: SLURM_CONF names" in shown(run)
+    assert "Slurm's accounting is not available: SLURM_CONF names" in shown(run)
     assert "does not exist" in json.loads(shown(run, "--json"))["slurm"]["error"]
 
 

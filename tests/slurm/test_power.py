@@ -54,7 +54,7 @@ def test_a_run_whose_drivers_node_is_lost_is_resumed_elsewhere(
     )  # the driver's job, whose loss Slurm has not noticed, and those of its nodes
     shown = as_json(tmp_path, "show", "it")
     assert shown["state"] == "interrupted"
-    for part in ("is gone", job, "(Slurm has its job as RUNNING)", "qtide resume it"):
+    for part in ("is gone", job, "(Slurm's state of its job: RUNNING)", "qtide resume it"):
         assert part in shown["interruption"]
     kept, before = journaled(tmp_path), marks(tmp_path)
     assert as_json(tmp_path, "resume", "it")["value"] == EXPECTED

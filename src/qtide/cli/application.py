@@ -1,4 +1,4 @@
-"""The command line as typer has it."""
+"""The command line as a typer application."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPILOG = "Each command has --help with an example, and --json for scripts."
 def common(
     config: Annotated[
         Path | None,
-        typer.Option(help="Options from this file alone.  [default: qtide.toml, here and yours]"),
+        typer.Option(help="Options from this file only.  [default: qtide.toml, here and yours]"),
     ] = None,
     traceback: Annotated[
         bool, typer.Option("--traceback", help="Show where an error came from.")

@@ -1,4 +1,4 @@
-"""qtide box: a real Slurm cluster on this machine."""
+"""qtide box: a real Slurm cluster on this computer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ box = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="A real Slurm cluster on this machine: compute nodes, a quantum node, nothing shared.",
+    help="A real Slurm cluster on this computer: compute nodes, a quantum node, nothing shared.",
 )
 
-Name = Annotated[str, typer.Option(help="The box's name; boxes of different names live together.")]
+Name = Annotated[str, typer.Option(help="The box's name; boxes with different names can coexist.")]
 Folder = Annotated[
     Path | None,
-    typer.Option(help="Where it lives. [default: ~/.local/state/qtide/box/NAME]"),
+    typer.Option(help="Its folder. [default: ~/.local/state/qtide/box/NAME]"),
 ]
 DEFAULT = "default"
 
@@ -46,12 +46,12 @@ def up(
         str | None,
         typer.Option(
             metavar="URL",
-            help="The vQPU service that lets its jobs in; a box that is up can be told so later.",
+            help="The vQPU service for its jobs; it can also be set later, while the box is up.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Put up a box, and wait until its nodes take work.
+    """Start a box, and wait until its nodes accept jobs.
 
     Example: qtide box up --nodes 4 --qpus 2 && eval "$(qtide box env)" && sinfo
     """
@@ -62,7 +62,7 @@ def up(
 
 @box.command("down", cls=PlainCommand)
 def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
-    """End a box with everything that runs on it, and remove its folder.
+    """Stop a box and everything that runs on it, and remove its folder.
 
     Example: qtide box down
     """
@@ -83,12 +83,12 @@ def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = Fal
     there = boxes.status(_place(name, folder))
     _show(there, _words(name, folder), json_wanted=json)
     if not there.up:
-        raise QtideError(f"the box in {there.folder} is not up; put it up again: qtide box up")
+        raise QtideError(f"the box in {there.folder} is not up; start it again: qtide box up")
 
 
 @box.command("env", cls=PlainCommand)
 def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
-    """Print what a shell has to export so that Slurm's commands, and qtide, use the box.
+    """Print the exports that make Slurm's commands, and qtide, use the box.
 
     Example: eval "$(qtide box env)"
     """

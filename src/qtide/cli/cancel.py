@@ -10,7 +10,7 @@ from qtide.errors import QtideError, UsageError
 from qtide.runs.folder import RunFolder
 
 LIMIT = 60.0
-"""Seconds within which a driver should have given everything back."""
+"""Seconds within which a driver has to give everything back."""
 
 
 def cancel(
@@ -18,13 +18,13 @@ def cancel(
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
-    """Cancel a run from any machine that sees its folder; it can be resumed.
+    """Cancel a run from any host that sees its folder; it can be resumed.
 
     Example: qtide cancel last
     """
     folder = RunFolder.find(runs, run)
     if folder.state != "running":
-        raise UsageError(f"{folder.name} does not run; it is {folder.state}")
+        raise UsageError(f"{folder.name} is not running; it is {folder.state}")
     folder.presence.request_cancel()
     limit = time.monotonic() + LIMIT
     while folder.state == "running":
@@ -35,4 +35,4 @@ def cancel(
     if json:
         as_json({"run": folder.name, "state": folder.state})
     else:
-        out.print(f"{folder.name} is {folder.state}; go on with: qtide resume {folder.name}")
+        out.print(f"{folder.name} is {folder.state}; continue with: qtide resume {folder.name}")

@@ -1,4 +1,4 @@
-"""The commands there are: where each is, under which heading it stands, and what it does."""
+"""All commands: where each is, the heading it is listed under, and what it does."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Entry:
 
 COMMANDS = {
     "run": Entry(RUNS, "run:run", "Run a hybrid program."),
-    "submit": Entry(RUNS, "submit:submit", "Start a run with a driver of its own, and return."),
-    "resume": Entry(RUNS, "resume:resume", "Go on with a run that failed or was interrupted."),
-    "cancel": Entry(RUNS, "cancel:cancel", "End a run, from any machine that sees its folder."),
+    "submit": Entry(RUNS, "submit:submit", "Start a run in the background, with its own driver."),
+    "resume": Entry(RUNS, "resume:resume", "Continue a run that failed or was interrupted."),
+    "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, from any host that sees its folder."),
     "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
@@ -40,13 +40,13 @@ COMMANDS = {
     "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": Entry(SERVICE, "queue:queue", "Show your tasks at the service."),
     "devices": Entry(SERVICE, "devices:devices", "Show the devices of the service."),
-    "usage": Entry(SERVICE, "usage:usage", "Account for seconds of the QPUs."),
-    "drain": Entry(SERVICE, "drain:drain", "Let a device begin no new task."),
-    "token": Entry(SERVICE, "token:token", "Make, list and revoke tokens for the service."),
-    "box": Entry(SITE, "box:box", "Put up a real Slurm cluster on this machine."),
+    "usage": Entry(SERVICE, "usage:usage", "Show who used how many QPU seconds."),
+    "drain": Entry(SERVICE, "drain:drain", "Let a device start no new task."),
+    "token": Entry(SERVICE, "token:token", "Create, list and revoke tokens for the service."),
+    "box": Entry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
     "prolog": Entry(SITE, "prolog:prolog", "Write the prolog that gives Slurm jobs their tokens."),
     "reap": Entry(SITE, "reap:reap", "Cancel what dead drivers left in the cluster's queue."),
-    "config": Entry(SITE, "config:config", "Show which options hold, and where they come from."),
+    "config": Entry(SITE, "config:config", "Show which options apply, and where they come from."),
 }
 
 
@@ -60,7 +60,7 @@ class Commands(PlainGroup):
         }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that is meant, with the options that its words and the files ask for."""
+        """The command that is called, with the options that its words and the files choose."""
         name, command, words = super().resolve_command(ctx, args)
         if name is None:
             return name, command, words
@@ -74,7 +74,7 @@ class Commands(PlainGroup):
         return name, command, words
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command; a wrong value from a file is told with the file."""
+        """Run the command; an error about a value from a file names the file."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -91,7 +91,7 @@ class Commands(PlainGroup):
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
-    """A command, ready to be called with these words."""
+    """A command, with the options that these words choose."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     command = getattr(import_module(f"qtide.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
@@ -106,7 +106,7 @@ def load(name: str, words: list[str], settings: Settings, *, lenient: bool = Fal
 
 
 def _check(settings: Settings, name: str, command: Any) -> None:
-    """Refuse names in files that nobody knows."""
+    """Refuse unknown names in files."""
     if settings.files:
         from qtide.cli.known import check
 
@@ -119,5 +119,5 @@ def _source(ctx: Context, name: str) -> str | None:
 
 
 def _unless_complete(ctx: Context) -> Any:
-    """While a shell completes a line, what is wrong in it is nobody's business yet."""
+    """Ignore errors in a line while a shell completes it."""
     return suppress(UsageError) if ctx.resilient_parsing else nullcontext()

@@ -22,7 +22,7 @@ from qtide.runs.spec import Spec
 from qtide.strategies.strategy import STRATEGIES
 
 BASE = "static"
-"""The strategy that the others are compared with, if it is there."""
+"""The strategy that the others are compared with, if it is among them."""
 
 
 @takes_spec
@@ -46,14 +46,14 @@ def compare(
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
-    """Run a program under several strategies; the QPU is shared by as many as there are jobs.
+    """Run a program under several strategies; concurrent jobs share the QPU.
 
     Example: qtide compare synthetic --cluster simulated --jobs 1 --jobs 2
     """
     title = check(spec)
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
-        raise UsageError(f"{folder} is there already; choose another --name")
+        raise UsageError(f"{folder} exists already; choose another --name")
     cases = _run(folder, spec, strategy or _all(), jobs or [1], warm_up=warm_up)
     _show(folder, cases, json_wanted=json)
 

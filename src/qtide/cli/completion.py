@@ -1,6 +1,6 @@
-"""What a shell may complete: runs, strategies, clusters, QPUs, applications; by their registries.
+"""What a shell may complete: runs, strategies, clusters, QPUs, applications.
 
-Everything is imported when it is asked for: commands load this on every call.
+Everything is imported only when it is needed: commands load this module on every call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def clusters() -> list[str]:
 
 
 def driver_places() -> list[str]:
-    """Where a driver may be."""
+    """The values of --driver."""
     from qtide.cli.submit import BACKGROUND, drivers
 
     return [BACKGROUND, *drivers()]
@@ -53,7 +53,7 @@ def qpus() -> list[str]:
 
 
 def programs() -> list[str]:
-    """The applications; for files, the shell knows better."""
+    """The applications; the shell itself completes files."""
     from qtide.programs.load import APPS
 
     return APPS.names()

@@ -1,4 +1,4 @@
-"""qtide config: which options hold here, and where each of them comes from."""
+"""qtide config: which options apply here, and where each of them comes from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qtide.errors import UsageError
 from qtide.system.paths import config_folder
 
 UNCONFIGURED = ("json", "install_completion", "show_completion")
-"""Options that nobody sets once for all."""
+"""Options that are never set in a file."""
 
 
 def config(
@@ -35,7 +35,7 @@ def config(
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Show which options hold here: by default, by a file, or by the environment.
+    """Show which options apply here: by default, by a file, or by the environment.
 
     Example: qtide config run
     """
@@ -119,4 +119,4 @@ def _places(settings: Settings) -> Iterator[str]:
     for each in settings.files:
         yield f"{each.source}: {each.path.absolute()}"
     if not settings.files:
-        yield f"no file: neither ./{NAME} nor {config_folder() / NAME} is there"
+        yield f"no file: neither ./{NAME} nor {config_folder() / NAME} exists"

@@ -10,7 +10,7 @@ from qtide.cli.service import Url, client, show_rows
 
 
 def devices(url: Url = None, json: options.Json = False) -> None:
-    """Show the devices: state, policy, how many tasks wait.
+    """Show the devices: state, policy, number of waiting tasks.
 
     Example: qtide devices --json
     """

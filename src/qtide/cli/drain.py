@@ -1,4 +1,4 @@
-"""qtide drain: let a device of the vQPU service begin no new task."""
+"""qtide drain: let a device of the vQPU service start no new task."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def drain(
     device: Annotated[str, typer.Argument(help="The device's name.")],
     reason: Annotated[str, typer.Option(help="What users are told.")] = "maintenance",
     licences: Annotated[
-        bool, typer.Option("--licences", help="Let Slurm hand out fewer licences meanwhile.")
+        bool, typer.Option("--licences", help="Let Slurm grant fewer licences meanwhile.")
     ] = False,
     url: Url = None,
     json: options.Json = False,
 ) -> None:
-    """Begin no new task on a device: what runs ends, what comes is queued. For operators.
+    """Start no new task on a device: running tasks end, new ones are queued. For operators.
 
     Example: qtide drain star --reason "cooling, back at 14:00"
 
-    To go on with it: qtide resume --device star
+    To resume it: qtide resume --device star
     """
     path = f"/v1/devices/{quote(device, safe='')}/drain"
     said = client(url).call("POST", path, form={"reason": reason, "licences": licences})
@@ -36,7 +36,7 @@ def drain(
 
 
 def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
-    """Go on with a device that was drained."""
+    """Resume a drained device."""
     said = client(url).call("POST", f"/v1/devices/{quote(device, safe='')}/resume")
     if json_wanted:
         as_json(said)

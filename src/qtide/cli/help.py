@@ -1,4 +1,4 @@
-"""How help looks: plain text of at most 80 columns, options under the heading of whose they are."""
+"""The layout of help: plain text of at most 80 columns, options under a heading per owner."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 Context = Any
-"""Typer's own, which it does not export with all that it can do."""
+"""Typer's own class, which it exports only in part."""
 TYPE = re.compile(r"<([^<>]+)>")
 WORDS = {"str": "TEXT", "int": "N", "float": "NUMBER", "int range": "N", "float range": "NUMBER"}
-"""What stands for a value, by its type."""
+"""The placeholder of a value, by its type."""
 REQUIRED = "  [required]"
-"""Needless to say of arguments: those that may be left out stand in brackets."""
+"""Not shown for arguments: optional ones are in brackets."""
 
 
 class PlainCommand(TyperCommand):
-    """A command whose options stand under the heading that each names, or under `Options`."""
+    """A command whose options are listed under the heading that each names, or `Options`."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Arguments as manuals have them: a name, in brackets if it may be left out."""
+        """Arguments as in manuals: a name, in brackets if it is optional."""
         return [piece.strip("{}").upper() for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
@@ -65,12 +65,12 @@ def write_options(command: Any, ctx: Context, formatter: Any) -> None:
 
 
 def first_sentence(text: str | None) -> str:
-    """What a help begins with."""
+    """The first lines of a help text."""
     paragraph = " ".join((text or "").partition("\n\n")[0].split())
     return re.split(r"(?<=[.;])\s", paragraph)[0].rstrip(".;") + "."
 
 
 def _word(kind: re.Match[str]) -> str:
-    """What stands for a value of that type; several choices stand for themselves."""
+    """The placeholder of a value of that type; for several choices, the choices."""
     single = kind[1].removeprefix("list[").removesuffix("]")
     return WORDS.get(single, single if "|" in single else single.upper())

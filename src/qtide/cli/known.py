@@ -11,7 +11,7 @@ from qtide.cli.settings import Settings, option_name, options_of, unknown
 
 
 def check(settings: Settings, name: str, command: Any) -> None:
-    """Refuse tables of no command, and entries that this command, or none at all, has."""
+    """Refuse tables that name no command, and entries that are no option of it, or of any."""
     for file, key, value in settings.entries():
         if isinstance(value, dict) and key not in COMMANDS:
             raise unknown(file, key, f"there is no command for the table [{key}]", COMMANDS)
@@ -21,7 +21,7 @@ def check(settings: Settings, name: str, command: Any) -> None:
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """A command, or those that it is made of, each with its full name."""
+    """A command, or its subcommands, each with its full name."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield path, command
@@ -45,7 +45,7 @@ def _check_table(settings: Settings, path: tuple[str, ...], command: Any) -> Non
 
 
 def _known_somewhere(key: str, command: Any) -> bool:
-    """Whether any command has the option; the fewer are imported to know, the better."""
+    """Whether any command has the option; as few as possible are imported to find out."""
     from qtide.runs.spec import Spec
 
     near = key in _names(command) or key in Spec.__dataclass_fields__
@@ -53,18 +53,18 @@ def _known_somewhere(key: str, command: Any) -> bool:
 
 
 def _names(command: Any) -> set[str]:
-    """The options of a command, or of those that it is made of."""
+    """The options of a command, or of its subcommands."""
     return {option_name(each) for _, leaf in leaves(command) for each in options_of(leaf)}
 
 
 def _plugin_names(command: Any) -> set[str]:
-    """What a command would have if something else were chosen for its run."""
+    """The options that a command would have with another cluster or strategy."""
     return _every_plugin_name() if "cluster" in _names(command) else set()
 
 
 @cache
 def _every_name() -> set[str]:
-    """The options of all commands, which takes importing all of them."""
+    """The options of all commands; this imports all of them."""
     loaded = (load(name, [], Settings()) for name in COMMANDS)
     return _every_plugin_name().union(*map(_names, loaded))
 

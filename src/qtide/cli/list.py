@@ -1,4 +1,4 @@
-"""qtide list: the runs there are."""
+"""qtide list: all runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _row(run: RunFolder, root: Path) -> dict[str, Any]:
     created = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
     try:
         spec, state = run.spec, run.state
-    except (QtideError, OSError):  # one that is broken hides no other
+    except (QtideError, OSError):  # a broken run must not hide the others
         unknown = dict.fromkeys(("program", "strategy", "cluster"), "–")
         return name | {"state": "unreadable"} | unknown | {"created": created}
     return name | {

@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 def application() -> typer.Typer:
     """The command line."""
-    from qtide.cli.application import application as made  # the version needs none of it
+    from qtide.cli.application import application as made  # the version needs no other import
 
     return made()
 
@@ -41,7 +41,9 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror}; what was done is kept", 1)
     except CancelledError:
-        _end("interrupted; everything was given back: qtide resume last", INTERRUPTED)
+        _end(
+            "interrupted; everything was given back; continue with: qtide resume last", INTERRUPTED
+        )
 
 
 def _end(sentence: str, code: int) -> None:

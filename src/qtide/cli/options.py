@@ -21,7 +21,7 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run's name or its beginning, its folder, or `last`.",
+        help="A run's name or a prefix of it, its folder, or `last`.",
         autocompletion=completion.runs,
     ),
 ]

@@ -1,4 +1,4 @@
-"""How the results of runs reach the user: a text on stdout, or JSON for scripts."""
+"""The results of runs for the user: text on stdout, or JSON for scripts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from qtide.runs.session import play
 
 
 class RunFailed(QtideError):  # noqa: N818 - what happened
-    """The program's own failure, told with what to do next."""
+    """The program's own failure, with what to do next."""
 
 
 def show_table(cases: Sequence[Case]) -> None:
-    """The figures of cases; where there is room for it, beside static's."""
+    """The figures of cases; if there is room, relative to static's."""
     rows = [Row(case.strategy, case.jobs, case.panel().metrics) for case in cases]
     out.print(rich_table(rows, relative=len(rows) > 1 and out.width >= 100))
 
 
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
-    """Play a run with progress, then show its result."""
+    """Execute a run with progress, then show its result."""
     progress = Progress(err, lines=True)
     with progress.shown():
         outcome = play(run, progress.tell)
@@ -57,4 +57,4 @@ def _failure(outcome: Outcome) -> QtideError:
     if isinstance(outcome.error, QtideError):
         return outcome.error
     name = outcome.run.name
-    return RunFailed(f"{text}\nwhat was done is kept; mend it, then: qtide resume {name}")
+    return RunFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")

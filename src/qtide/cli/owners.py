@@ -1,4 +1,4 @@
-"""Whose an option is: each kind of cluster and each strategy brings its own."""
+"""The owner of an option: each kind of cluster and each strategy has its own options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qtide.plugins import Plugins
 from qtide.strategies.strategy import STRATEGIES
 
 REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
-"""What chooses among plug-ins, by the name of its option."""
+"""The plug-ins that an option chooses from, by the option's name."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Owner:
 
     @property
     def heading(self) -> str:
-        """What stands above its options: a title, and a line on what it is."""
+        """The heading of its options: a title, and a line on what it is."""
         about = (
             f"\n{self.summary[0].upper()}{self.summary[1:].rstrip('.')}." if self.summary else ""
         )
@@ -40,13 +40,13 @@ class Owner:
 
 
 def owner(choice: str, name: str) -> Owner:
-    """The plug-in of that name; UsageError says which there are."""
+    """The plug-in with that name; UsageError lists those there are."""
     plugin = REGISTRIES[choice].load(name)
     return Owner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
 
 
 def others(chosen: list[Owner]) -> Iterator[Owner]:
-    """All that were not chosen; one that cannot be loaded is no obstacle to those that were."""
+    """All that were not chosen; one that cannot be loaded is left out."""
     taken = {(each.choice, each.name) for each in chosen}
     for choice, registry in REGISTRIES.items():
         for name in registry.names():

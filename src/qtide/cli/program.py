@@ -1,4 +1,4 @@
-"""Commands that run a program: their options are those of a run, and of what was chosen for it."""
+"""Commands that run a program: their options are those of a run and of the chosen plug-ins."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from qtide.programs.program import Program
 from qtide.runs.spec import Spec
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""What qtide does not know is the program's."""
+"""Unknown options and arguments are passed to the program."""
 CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
-"""What every run has, by the names that `Spec` has for it."""
+"""The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
-"""Options that a program's parameter of the same name is given."""
+"""Options that are also passed to a program's parameter of the same name."""
 
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
     """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
-    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for whoever loads it
+    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for the loader
     return command
 
 
@@ -62,10 +62,10 @@ def program_command(
 
 
 class ProgramCommand(PlainCommand):
-    """Its help ends with the arguments of the program, if one is named."""
+    """A command whose help ends with the arguments of the program, if one is named."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Note which program is named before anything is done, as help is at once."""
+        """Find out which program is named first, since help is shown at once."""
         if "--help" in _own(args):
             known, _, _ = self.make_parser(ctx).parse_args(list(args))
             ctx.meta["program"] = known.get("program")
@@ -88,12 +88,12 @@ class ProgramCommand(PlainCommand):
 
 
 def _own(words: list[str]) -> list[str]:
-    """What stands before `--`: behind it, all is the program's."""
+    """The words before `--`: all after it are the program's."""
     return words[: words.index("--")] if "--" in words else words
 
 
 def _said(words: list[str], option: str) -> list[str]:
-    """What the words give an option, each time."""
+    """All values that the words give an option."""
     flag = f"--{option}"
     pairs = pairwise([*words, ""])
     found = (
@@ -107,11 +107,13 @@ def _said(words: list[str], option: str) -> list[str]:
 def _chosen(
     name: str, command: Callable[..., None], words: list[str], settings: Settings
 ) -> Iterator[Owner]:
-    """The cluster and the strategies that are meant."""
+    """The chosen cluster and strategies."""
     cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
     yield owner("cluster", cluster[0].partition(":")[0])
     given = _choice("strategy", name, words, settings)
-    if "strategy" in inspect.signature(command).parameters:  # several; all, if none is named
+    if (
+        "strategy" in inspect.signature(command).parameters
+    ):  # compare takes several; all if none is named
         for each in given or REGISTRIES["strategy"].names():
             yield owner("strategy", each)
     else:
@@ -127,7 +129,7 @@ def _choice(option: str, name: str, words: list[str], settings: Settings) -> lis
 
 
 def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]) -> bool:
-    """Whether there are options that may be another plug-in's: only then all are looked at."""
+    """Whether there are options that may be another plug-in's: only then are all loaded."""
     known = {*CORE, *inspect.signature(command).parameters, "help"}
     known |= {each.name for owned in chosen for each in owned.options}
     given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
@@ -135,7 +137,7 @@ def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]
 
 
 def _example(chosen: list[Owner]) -> str:
-    """Another choice, to show how it is made."""
+    """Another choice, as an example in the help."""
     taken = {(each.choice, each.name) for each in chosen}
     free = [
         f"--{choice} {name}"
@@ -189,22 +191,22 @@ def _typed(context: typer.Context, name: str) -> bool:
 
 
 def _refuse_ambiguous(context: typer.Context, program: Program) -> None:
-    """An option of qtide's that the program has as well: nobody can tell whose is meant."""
+    """Refuse an option that both qtide and the program have: it is ambiguous."""
     for name in program.signature.parameters:
         if name not in ("program", *SHARED) and _typed(context, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{option} is an option of qtide and of {program.name}: give the program's behind "
+                f"{option} is an option of qtide and of {program.name}: give the program's after "
                 f"`--`, as in `PROGRAM -- {option} ...`, and qtide's before it"
             )
 
 
 def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) -> None:
-    """An option of a plug-in that was not chosen would have no effect."""
+    """Refuse an option of a plug-in that was not chosen: it would have no effect."""
     for name, (whose, _) in theirs.items():
         if _typed(context, name):
             here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
             raise UsageError(
                 f"--{name.replace('_', '-')} is an option of {whose.words}, not of {here}; "
-                f"leave it out, or say {whose.words}"
+                f"leave it out, or use {whose.words}"
             )

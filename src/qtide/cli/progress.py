@@ -16,7 +16,7 @@ Place = tuple[str, str]
 
 
 class Progress:
-    """Hears of steps; shows what is under way, and leaves a line for each phase if `lines`."""
+    """Listens to steps; shows what is running, and prints a line per phase if `lines`."""
 
     def __init__(self, console: Console, *, lines: bool) -> None:
         self._console = console
@@ -28,7 +28,7 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """While within, the live line is there."""
+        """Show the live line inside the block."""
         if self._status is None:
             yield
         else:
@@ -36,7 +36,7 @@ class Progress:
                 yield
 
     def entitle(self, title: str) -> None:
-        """What the next steps belong to."""
+        """Set what the next steps belong to."""
         self._title = title
 
     def tell(self, run: str, step: Step) -> None:
@@ -51,7 +51,7 @@ class Progress:
         self._refresh()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(escape(text), highlight=False)
 
     def _end(self, run: str, step: Step, what: str, began: float) -> None:

@@ -1,4 +1,4 @@
-"""qtide prolog: what a cluster needs so that its jobs find a token of the vQPU service."""
+"""qtide prolog: what a cluster needs to give its jobs a token of the vQPU service."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from qtide.slurm.prolog.deployment import announce, deploy
 
 
 def prolog(
-    folder: Annotated[Path, typer.Argument(help="Where all nodes of the cluster find it.")],
+    folder: Annotated[Path, typer.Argument(help="A path that all nodes of the cluster see.")],
     service: Annotated[str, typer.Option(metavar="URL", help="The vQPU service.")],
     ca: Annotated[
-        Path | None, typer.Option(help="Certificates that it is known by, if not the system's.")
+        Path | None, typer.Option(help="CA certificates to verify it by, if not the system's.")
     ] = None,
     munge_socket: Annotated[
         Path | None, typer.Option(help="The nodes' munged, if not the system's.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Write the prolog that gives jobs their tokens, and say how Slurm is told of it.
+    """Write the prolog that gives jobs their tokens, and print how to configure Slurm for it.
 
     Example: qtide prolog /etc/slurm/qtide --service https://qpu.example:8037
     """

@@ -1,4 +1,4 @@
-"""qtide queue: the tasks that wait and run at the vQPU service."""
+"""qtide queue: the waiting and running tasks at the vQPU service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qtide.cli.service import Everybody, Url, client, clock, show_rows
 
 
 def queue(
-    all_states: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    all_states: Annotated[bool, typer.Option("--all", help="Include finished tasks.")] = False,
     everybody: Everybody = False,
     url: Url = None,
     json: options.Json = False,

@@ -1,4 +1,4 @@
-"""qtide reap: end what dead drivers left in a cluster's queue."""
+"""qtide reap: cancel what dead drivers left in a cluster's queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qtide.clusters.kind import CLUSTERS
 
 
 def reap(json: options.Json = False) -> None:
-    """Cancel jobs of yours whose qtide driver on this machine is dead.
+    """Cancel your jobs whose qtide driver on this host is dead.
 
     Example: qtide reap
     """

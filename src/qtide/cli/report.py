@@ -21,7 +21,7 @@ def report(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run or a comparison: its name or its beginning, its folder, or `last`.",
+            help="A run or a comparison: its name or a prefix of it, its folder, or `last`.",
             autocompletion=completion.reportable,
         ),
     ],

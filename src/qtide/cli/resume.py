@@ -1,4 +1,4 @@
-"""qtide resume: go on with a run where its journal ends, or with a device that was drained."""
+"""qtide resume: continue a run where its journal ends, or resume a drained device."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def resume(
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
-    """Resume a run that failed, was interrupted or killed; finished phases are not run again.
+    """Resume a run that failed, was interrupted or was killed; finished phases are not repeated.
 
     Example: qtide resume last
     """
     if bool(run) == bool(device):
-        raise UsageError("name a run, or a device with --device: one of the two")
+        raise UsageError("name either a run, or a device with --device")
     if device:
         resume_device(device, url, json_wanted=json)
         return

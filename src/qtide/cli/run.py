@@ -21,7 +21,7 @@ def run(
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
-    """Run a hybrid program; what qtide does not know is the program's.
+    """Run a hybrid program; options that qtide does not know are passed to it.
 
     Example: qtide run synthetic published --time-scale 0.01
     """
@@ -30,7 +30,7 @@ def run(
 
 
 def check(spec: Spec) -> str:
-    """Find what is wrong before anything is written; the program's name if nothing is."""
+    """Check everything before anything is written; return the program's name."""
     check_site(spec)
     program = load(spec.program)
     args, kwargs = parse(program, spec.words)

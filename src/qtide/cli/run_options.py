@@ -1,4 +1,4 @@
-"""The options of a run: those of every run, and those that plug-ins declare, as typer has them."""
+"""The options of a run as typer parameters: those of every run, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Owned = dict[str, tuple[Owner, Declared]]
 
 
 def core_parameters() -> dict[str, inspect.Parameter]:
-    """What every run has, under the names of `Spec`."""
+    """The options of every run, under their names in `Spec`."""
     types, usual = get_type_hints(Spec), Spec("")
     return {
         name: _keyword(name, types[name], getattr(usual, name), **terms)
@@ -32,7 +32,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 
 def program_parameter() -> inspect.Parameter:
-    """The program; its arguments are what qtide does not know."""
+    """The program; it gets all arguments that qtide does not know."""
     text = f"FILE.py[:NAME], MODULE:NAME, or one of {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=completion.programs)
     return inspect.Parameter(
@@ -41,7 +41,7 @@ def program_parameter() -> inspect.Parameter:
 
 
 def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
-    """An option of a plug-in: words on the command line, a value once they are read."""
+    """An option of a plug-in, as typer declares it."""
     kind: Any = str | None
     if declared.type is bool:
         kind = bool | None
@@ -61,7 +61,7 @@ def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspe
 
 
 def plugin_value(declared: Declared, given: Any) -> Any:
-    """The value of a plug-in's option from what the command line or a file gave."""
+    """The value of a plug-in's option, from the command line or a file."""
     if given is None or given in ([], ()):
         return declared.default
     if isinstance(given, bool):
@@ -73,7 +73,7 @@ def plugin_value(declared: Declared, given: Any) -> Any:
 
 
 def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
-    """The options of plug-ins; of two with one name, the first holds."""
+    """The options of plug-ins; of two with the same name, the first is used."""
     found: Owned = {}
     for owner in owners:
         for each in owner.options:
@@ -138,6 +138,6 @@ def _words(default: Any) -> str:
 
 
 def _metavar(kind: Any) -> str:
-    """What stands for the value in the help."""
+    """The placeholder of the value in the help."""
     plain = [each for each in get_args(kind) or (kind,) if each not in (type(None), ...)]
     return {int: "N", float: "NUMBER"}.get(plain[0] if plain else str, "TEXT")

@@ -19,10 +19,11 @@ def serve(
         bool, typer.Option("--demo", help="Emulated devices on the loopback, without tokens.")
     ] = False,
     listen: Annotated[
-        str | None, typer.Option(help="Another address than the file's, as 127.0.0.1:8037.")
+        str | None,
+        typer.Option(help="Address and port in place of the file's, such as 127.0.0.1:8037."),
     ] = None,
 ) -> None:
-    """Serve QPUs to many jobs at once, until it is interrupted. The log goes to stderr, as JSON.
+    """Serve QPUs to many jobs at once, until interrupted. The log goes to stderr, as JSON.
 
     Example: qtide serve --demo
     """
@@ -31,10 +32,10 @@ def serve(
         from qtide.service.server import serve as run
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{error.name} is missing: install the service's part with pip install 'qtide[serve]'"
+            f"{error.name} is missing: install the service with pip install 'qtide[serve]'"
         ) from None
     if demo == (configuration is not None):
-        raise UsageError("name a configuration, or say --demo: one of the two")
+        raise UsageError("give either a configuration or --demo")
     settings = demonstration() if configuration is None else read_configuration(configuration)
     if listen:
         settings = settings.listening(listen)

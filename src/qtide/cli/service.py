@@ -1,4 +1,4 @@
-"""What the commands that speak to the vQPU service share."""
+"""What the commands that call the vQPU service share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Url = Annotated[
     ),
 ]
 Everybody = Annotated[
-    bool, typer.Option("--everybody", help="All users' and not only yours; for operators.")
+    bool, typer.Option("--everybody", help="Of all users, not only yours; for operators.")
 ]
 LONG = ("why", "name", "value", "of")
 """Columns that may take several lines."""
 PATIENCE = 2.0
-"""Seconds that a command waits for a service that is away."""
+"""Seconds that a command waits for a service that is unreachable."""
 
 
 def client(url: str | None) -> Client:
-    """The service, with the token that the environment or the access file holds."""
+    """The service, with the token from the environment or the access file."""
     from qtide.client.client import Client
 
     return Client(url, patience=PATIENCE)
@@ -54,7 +54,7 @@ def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
 
 
 def clock(moment: float | None) -> str | None:
-    """A moment for people: the time of today, the date else."""
+    """A moment for people: the time if it is today, otherwise the date."""
     if moment is None:
         return None
     form = "%H:%M:%S" if abs(time.time() - moment) < 43_200 else "%Y-%m-%d %H:%M"

@@ -1,7 +1,7 @@
 """Options from files: `qtide.toml` of the present folder, and of the user for all folders.
 
-An entry holds for every command that has the option; one in a table, for that command. The nearer
-file wins, entry by entry.
+An entry applies to every command that has the option; one in a table, to that command only. The
+present folder's file takes precedence, entry by entry.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class File:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the files say; the nearest file stands first."""
+    """The entries of all files; the first file takes precedence."""
 
     files: tuple[File, ...] = ()
 
     @staticmethod
     def read(config: Path | None = None) -> Settings:
-        """The files that hold here: the one that is named, or the folder's and the user's."""
+        """The files that apply here: the named one, or the folder's and the user's."""
         if config is not None:
             return Settings((_read(Path(config), "--config"),))
         places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
@@ -54,12 +54,12 @@ class Settings:
         return Settings(tuple(_read(*each) for each in reversed(found.values())))
 
     def find(self, command: Sequence[str], option: str) -> tuple[Any, File] | None:
-        """The value of an option for a command, and the file that says so."""
+        """The value of an option for a command, and the file that sets it."""
         found = ((each.find(command, option), each) for each in self.files)
         return next(((value, file) for value, file in found if value is not None), None)
 
     def defaults(self, command: Any, *names: str) -> dict[str, Any]:
-        """What a command takes for options that are not on the command line."""
+        """The values of a command's options that are not on the command line."""
         if inner := getattr(command, "commands", None):
             return {name: self.defaults(each, *names, name) for name, each in inner.items()}
         found = {each.name: self.find(names, option_name(each)) for each in options_of(command)}
@@ -76,7 +76,7 @@ class Settings:
                 yield file, key, value
 
     def places(self) -> str:
-        """The files, in words."""
+        """The files, for messages."""
         return " or ".join(str(each.path) for each in self.files)
 
 
@@ -96,7 +96,7 @@ def option_name(param: Any) -> str:
 
 
 def unknown(file: File, key: str, what: str, known: Collection[str]) -> UsageError:
-    """The sentence about a name that nobody knows."""
+    """The error for an unknown name."""
     near = get_close_matches(key, known, 1)
     advice = f"did you mean {near[0]!r}?" if near else "remove it"
     return UsageError(f"{file.path}: {what}; {advice}")
@@ -113,7 +113,7 @@ def _read(path: Path, source: str) -> File:
 
 
 def _underscored(table: dict[str, Any]) -> dict[str, Any]:
-    """The same with `_` for `-` in all names, which are one to a user."""
+    """The same with `_` for `-` in all names: users may write either."""
     return {
         key.replace("-", "_"): _underscored(value) if isinstance(value, dict) else value
         for key, value in table.items()

@@ -22,7 +22,7 @@ def show(
     runs: options.Runs = options.RUNS,
     as_document: options.Json = False,
 ) -> None:
-    """Show a run: its state, its driver, what it does now, and what it has held.
+    """Show a run: its state, its driver, what it is doing, and what it has held.
 
     Example: qtide show last
     """
@@ -41,7 +41,7 @@ def show(
 
 
 def _words(value: Any) -> str:
-    """A value for people: a driver, an end, or a list of what happens now."""
+    """A value for people: a driver, an end, or a list of current activities."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict) and "pid" in value:
@@ -76,13 +76,13 @@ def describe(run: RunFolder) -> dict[str, Any]:
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:
-    """What became of a driver that left no word, as far as can be told from here."""
+    """What became of a driver that ended without a message, as far as is known here."""
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
         return {}
     return {
         "interruption": f"its driver ({_where(driver)}) is gone: interrupted, killed, or lost with "
-        f"its machine{_word_of_cluster(driver['slurm_job'])}; what was done is kept, go on with: "
+        f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
         f"qtide resume {run.name}"
     }
 
@@ -92,14 +92,14 @@ def _where(driver: dict[str, Any]) -> str:
     return f"process {driver['pid']} on {driver['host']}{job}"
 
 
-def _word_of_cluster(job: str | None) -> str:
-    """How Slurm sees a driver that is a job of its own; nothing if it cannot be asked."""
+def _slurm_state(job: str | None) -> str:
+    """Slurm's state of a driver that is a Slurm job; empty if Slurm does not answer."""
     state = CLUSTERS.load("slurm").driver_state(job) if job else None
-    return f" (Slurm has its job as {state})" if state else ""
+    return f" (Slurm's state of its job: {state})" if state else ""
 
 
 def _accounts(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
-    """What a cluster charges for a run, beside what it held; if it cannot be asked, that."""
+    """What a cluster charges for a run, and what the run held; or why it is unknown."""
     kind = run.spec.cluster.partition(":")[0]
     job = Job(run.name, Ledger(run.name, time.time), run.values)
     try:
@@ -111,7 +111,7 @@ def _accounts(run: RunFolder, metrics: Metrics) -> dict[str, Any]:
 
 def _account_lines(kind: str, found: dict[str, Any]) -> list[str]:
     if "error" in found:
-        return [f"{kind.capitalize()}'s own account cannot be had: {found['error']}"]
+        return [f"{kind.capitalize()}'s accounting is not available: {found['error']}"]
     return [
         f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
         f"{each['charged']:,.0f} s ({each['source']}, {each['jobs']} jobs), "

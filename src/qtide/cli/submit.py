@@ -1,4 +1,4 @@
-"""qtide submit: leave a run to a driver of its own, and return."""
+"""qtide submit: start a run in the background, with its own driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qtide.runs.spec import Spec
 
 BACKGROUND = "background"
 LIMIT = 60.0
-"""Seconds within which a driver in the background has to be at work."""
+"""Seconds within which a background driver has to start."""
 
 
 @takes_spec
@@ -30,19 +30,21 @@ def submit(
         str,
         typer.Option(
             metavar="WHERE",
-            help="background, a process of this machine; or a kind of cluster, for a job there.",
+            help="background, a process on this host; or a kind of cluster, for a job there.",
             autocompletion=completion.driver_places,
         ),
     ] = BACKGROUND,
     driver_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTION", help="One more for its job, --driver-option=--time=60."),
+        typer.Option(
+            metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
+        ),
     ] = None,
     name: options.Name = "",
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
 ) -> None:
-    """Start a run and return; follow it with `qtide show`, end it with `qtide cancel`.
+    """Start a run and return; follow it with `qtide show`, cancel it with `qtide cancel`.
 
     Example: qtide submit synthetic --time-scale 0.1 --name night
     """
@@ -58,7 +60,7 @@ def submit(
 
 
 def drivers() -> list[str]:
-    """The kinds of clusters that run a driver as a job."""
+    """The kinds of clusters that can run a driver as a job."""
     return [name for name in CLUSTERS.names() if _launches(CLUSTERS.load(name))]
 
 
@@ -80,13 +82,13 @@ def _command(run: RunFolder) -> list[str]:
 
 
 def _as_job(run: RunFolder, kind: str, extra: list[str] | None) -> str:
-    """A driver as a job of a cluster."""
+    """Start a driver as a job of a cluster."""
     launch = CLUSTERS.load(kind).launch_driver
     return launch(_command(run), run.path / "driver.log", run.name, extra or [])
 
 
 def _in_background(run: RunFolder) -> str:
-    """A driver in a session of its own: it outlives this terminal."""
+    """Start a driver in its own session: it outlives this terminal."""
     with (run.path / "driver.log").open("wb") as log:
         process = subprocess.Popen(
             _command(run),
@@ -99,6 +101,8 @@ def _in_background(run: RunFolder) -> str:
     while run.presence.driver is None:
         if process.poll() or time.monotonic() > limit:
             said = (run.path / "driver.log").read_text().strip()
-            raise QtideError(f"the driver of {run.name} did not start: {said or 'no word of it'}")
+            raise QtideError(
+                f"the driver of {run.name} did not start: {said or 'it gave no reason'}"
+            )
         time.sleep(0.05)
     return f"process {process.pid}"

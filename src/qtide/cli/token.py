@@ -1,4 +1,4 @@
-"""qtide token: tokens for users outside Slurm, made on the host of the vQPU service."""
+"""qtide token: tokens for users outside Slurm, created on the host of the vQPU service."""
 
 from __future__ import annotations
 
@@ -27,23 +27,21 @@ token = typer.Typer(
     rich_markup_mode=None,
     help="Tokens for users outside Slurm, on the host of the service.",
 )
-State = Annotated[
-    Path, typer.Option(help="The service's folder, as its configuration has it under `state`.")
-]
+State = Annotated[Path, typer.Option(help="The service's folder: `state` in its configuration.")]
 HOME = state_folder() / "service"
 
 
 @token.command("new", cls=PlainCommand)
 def new(
-    user: Annotated[str, typer.Argument(help="Whose token it is. [default: yours]")] = "",
+    user: Annotated[str, typer.Argument(help="The user. [default: you]")] = "",
     account: Annotated[str, typer.Option(help="The account that pays.")] = "",
-    days: Annotated[float, typer.Option(help="How long it is good for.", min=0.0)] = 7.0,
+    days: Annotated[float, typer.Option(help="How long it is valid.", min=0.0)] = 7.0,
     operator: Annotated[bool, typer.Option("--operator", help="For an operator.")] = False,
-    name: Annotated[str, typer.Option(help="What it is for, to find it again.")] = "",
+    name: Annotated[str, typer.Option(help="A note to recognise it by.")] = "",
     state: State = HOME,
     json: options.Json = False,
 ) -> None:
-    """Make a token and print it: the only time that it can be seen.
+    """Create a token and print it: it cannot be shown again.
 
     Example: qtide token new alice --account physics --days 30
     """
@@ -62,7 +60,7 @@ def new(
 
 @token.command("list", cls=PlainCommand)
 def list_tokens(state: State = HOME, json: options.Json = False) -> None:
-    """List the tokens that are valid; they are known by the beginning of their digest.
+    """List the valid tokens, each by a prefix of its digest.
 
     Example: qtide token list
     """
@@ -86,11 +84,11 @@ def list_tokens(state: State = HOME, json: options.Json = False) -> None:
 
 @token.command("revoke", cls=PlainCommand)
 def revoke(
-    digest: Annotated[str, typer.Argument(help="The beginning of its digest, as in the list.")],
+    digest: Annotated[str, typer.Argument(help="A prefix of its digest, as listed.")],
     state: State = HOME,
     json: options.Json = False,
 ) -> None:
-    """End a token at once.
+    """Revoke a token at once.
 
     Example: qtide token revoke 1f3b5c7d9e0a
     """
@@ -114,6 +112,8 @@ def _store(state: Path) -> Iterator[Connection]:
 
     file = state.expanduser() / "store.sqlite"
     if not file.is_file():
-        raise UsageError(f"there is no service's state in {file.parent}; name it with --state")
+        raise UsageError(
+            f"there is no state of a service in {file.parent}; name its folder with --state"
+        )
     with closing(connect(file)) as store:
         yield store

@@ -1,4 +1,4 @@
-"""qtide usage: seconds of the QPUs, by whom and when."""
+"""qtide usage: who used how many QPU seconds, and when."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class By(StrEnum):
 def usage(
     by: Annotated[list[By] | None, typer.Option(help="What to sum up by; may be repeated.")] = None,
     since: Annotated[
-        str | None, typer.Option(help="From a date as 2026-03-01, or so many days ago as 7d.")
+        str | None, typer.Option(help="From a date such as 2026-03-01, or days ago such as 7d.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Up to a date, or so many days ago.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to a date, or days ago.")] = None,
     everybody: Everybody = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
     url: Url = None,
     json: options.Json = False,
 ) -> None:
-    """Account for seconds of the QPUs; tasks that run are counted in. `job` is Slurm's number.
+    """Show QPU seconds, including running tasks. `job` is Slurm's job number.
 
     Example: qtide usage --by account --by user --since 30d --csv
     """
@@ -63,7 +63,9 @@ def moment(text: str | None) -> float | None:
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
-        raise UsageError(f"{text!r} is no date as 2026-03-01 and no number of days as 7d") from None
+        raise UsageError(
+            f"{text!r} is neither a date such as 2026-03-01 nor a number of days such as 7d"
+        ) from None
 
 
 def _row(keys: list[str], row: dict[str, Any]) -> dict[str, Any]:

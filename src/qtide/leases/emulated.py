@@ -1,8 +1,8 @@
 """An emulated QPU: a device in this process, with the timing of a technology.
 
-It takes payloads one after the other, job by job: those of the job that came first go first. So
-jobs end one after the other, instead of all at the end, as they would payload by payload. Nobody
-is overtaken for longer than a day.
+It runs payloads one after the other, job by job: those of the job that came first go first. So
+jobs end one after the other; in the order of payloads, all would end late. No payload is overtaken
+for longer than a day.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.world.world import Future, World
 
 OVERTAKEN = 86_400.0
-"""Seconds after which a payload is overtaken no more, whoever comes."""
+"""Seconds after which a payload is no longer overtaken by any other."""
 
 
 @dataclass(eq=False)
@@ -37,16 +37,16 @@ class EmulatedTask(QpuTask):
 
     @property
     def outlook(self) -> Outlook:
-        """When the payloads before this one, and this one, should be through."""
+        """When the payloads before this one, and this one itself, should be done."""
         return self.qpu.outlook(self)
 
     async def run(self) -> Any:
-        """Wait, and be served."""
+        """Wait in the queue, and return the answer."""
         return await self.qpu.serve(self)
 
 
 class EmulatedQpu(Qpu):
-    """One device of this process behind `slots` leases."""
+    """One device in this process behind `slots` leases."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class EmulatedQpu(Qpu):
         self._fails = fails
         self._served = 0
         self._queue: list[EmulatedTask] = []
-        """The first one is on the device."""
+        """The queue; its first payload is on the device."""
         self._ranks: dict[Job, int] = {}
 
     def check(self, payload: Any) -> None:
@@ -69,7 +69,7 @@ class EmulatedQpu(Qpu):
         self.device.check(payload)
 
     def task(self, payload: Payload) -> EmulatedTask:
-        """A place in the queue, from the moment it runs."""
+        """A payload that takes its place in the queue once it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
         rank = self._ranks.setdefault(payload.job, len(self._ranks))
         return EmulatedTask(self, payload, seconds, self.world.future(), rank, self.world.now())
@@ -89,7 +89,7 @@ class EmulatedQpu(Qpu):
                 self._queue[0].go.set_result(None)
 
     def outlook(self, task: EmulatedTask) -> Outlook:
-        """When the payloads before this one, and this one, should be through."""
+        """When the payloads before this one, and this one itself, should be done."""
         now = self.world.now()
         position = self._queue.index(task)
         start = now
@@ -107,7 +107,7 @@ class EmulatedQpu(Qpu):
             await task.go
 
     def _place(self, task: EmulatedTask) -> int:
-        """Behind all of its own job and of those that came before, and whoever waited too long."""
+        """After all payloads of its own and of earlier jobs, and those that waited too long."""
         now, place = self.world.now(), len(self._queue)
         while place > 1:
             before = self._queue[place - 1]
@@ -117,7 +117,7 @@ class EmulatedQpu(Qpu):
         return place
 
     async def _solve(self, task: EmulatedTask) -> Any:
-        """The answer, once the profile's time is over: emulating never takes less."""
+        """The answer, once the profile's time is over; emulation never takes less."""
         self._served += 1
         number, began = self._served, self.world.now()
         content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed

@@ -21,13 +21,13 @@ class FifoSlots(Slots):
         self._watchers: list[Callable[[], None]] = []
 
     def take(self, job: Job) -> Slot | None:
-        """A slot at once, if one is free and nobody waits for it."""
+        """A slot at once, if one is free and no job waits for it."""
         if not self._numbers or self._waiting:
             return None
         return Slot(job, self._numbers.pop(0), self._free)
 
     async def acquire(self, job: Job) -> Slot:
-        """Stand in line."""
+        """Wait in the queue."""
         answer: Future[Slot] = self._world.future()
         self._waiting.append((job, answer))
         try:
@@ -40,11 +40,11 @@ class FifoSlots(Slots):
             raise
 
     def watch(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever a slot is free and nobody waits for it."""
+        """Call `freed` whenever a slot is free and no job waits for it."""
         self._watchers.append(freed)
 
     def _free(self, number: int) -> None:
-        """The next in line gets it."""
+        """Give the slot to the next in the queue."""
         if self._waiting:
             job, answer = self._waiting.popleft()
             answer.set_result(Slot(job, number, self._free))

@@ -1,6 +1,6 @@
-"""A QPU: one device that serves one job at a time, or N virtual QPUs with a queue in front.
+"""A QPU: one device that serves one job at a time, or N virtual QPUs that share its queue.
 
-A lease is a slot: the right to hand in payloads, given by the QPU itself or by a cluster. It tells
+A lease is a slot: the right to submit payloads, granted by the QPU itself or by a cluster. It knows
 where its payload stands and when that is expected to start and to end.
 """
 
@@ -21,11 +21,11 @@ from qtide.world.world import World
 
 
 class QpuFailed(PhaseError):  # noqa: N818 - what happened
-    """The device failed while it worked on a payload."""
+    """The device failed on a payload."""
 
 
 class QpuTask(ABC):
-    """A payload that was handed in."""
+    """A submitted payload."""
 
     @property
     @abstractmethod
@@ -34,12 +34,12 @@ class QpuTask(ABC):
 
     @abstractmethod
     async def run(self) -> Any:
-        """Queue for the device, and give its answer."""
+        """Queue for the device, and return its answer."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What a job hands in."""
+    """What a job submits."""
 
     job: Job
     content: Any
@@ -62,7 +62,7 @@ class Lease:
         if self._slot is not None:
             await self._slot.ready()
         if self._slot is None:
-            raise QpuFailed("the lease of the QPU was given back already")
+            raise QpuFailed("the lease of the QPU has already been given back")
         task = self._qpu.task(Payload(self._job, payload, shots, seed))
         self._tasks.append(task)
         try:
@@ -72,11 +72,11 @@ class Lease:
 
     @property
     def outlook(self) -> Outlook | None:
-        """Where the payload that was handed in last stands; None if there is none."""
+        """Where the last submitted payload stands; None if there is none."""
         return self._tasks[-1].outlook if self._tasks else None
 
     def release(self) -> None:
-        """Give the slot back; twice does no harm."""
+        """Give the slot back; a second call has no effect."""
         if self._slot is not None:
             slot, self._slot = self._slot, None
             slot.release()
@@ -90,15 +90,15 @@ class Qpu(ABC):
         self.profile = profile
         self.slots = slots
         self.admission: Slots = FifoSlots(world, slots)
-        """Who gives the slots; a cluster that admits to the QPU takes the place of our own."""
+        """What grants the slots: the QPU's own queue, unless a cluster replaces it."""
 
     @abstractmethod
     def check(self, payload: Any) -> None:
-        """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
+        """Raise PayloadRefused, with a reason, if the device cannot take the payload."""
 
     @abstractmethod
     def task(self, payload: Payload) -> QpuTask:
-        """What becomes of a payload that is handed in."""
+        """Submit a payload."""
 
     async def lease(self, job: Job) -> Lease:
         """Wait for a slot."""
@@ -109,7 +109,7 @@ class Qpu(ABC):
         return Lease(self, job, slot)
 
     def take(self, job: Job) -> Lease | None:
-        """A slot at once, if one is free and nobody waits for it."""
+        """A slot at once, if one is free and no job waits for it."""
         slot = self.admission.take(job)
         return None if slot is None else Lease(self, job, slot)
 

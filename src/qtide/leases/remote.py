@@ -1,7 +1,7 @@
 """A QPU behind the vQPU service: its queue and its clock are the service's.
 
-Each payload has a key of its own, made of the run, the phase and the payload. So a driver that is
-killed and started again finds its task where it left it, instead of handing it in twice.
+Each payload has its own key, made of the run, the phase and the payload. So a driver that is killed
+and started again finds its task, instead of submitting it twice.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from qtide.payloads.payload import Burst, PayloadRefused
 from qtide.world.real import RealWorld
 
 FIRST = 2.0
-"""Seconds that a service may be away before a run has begun."""
+"""Seconds that a service may be unreachable before a run has started."""
 HOLD = 2.0
-"""Seconds after which a task is asked about again: so old may an expected end be."""
+"""Seconds between two queries about a task: the greatest age of an expected end."""
 
 
 @dataclass(eq=False)
@@ -37,23 +37,23 @@ class ServiceTask(QpuTask):
     submitted: float
     seconds: float
     said: dict[str, Any] = field(default_factory=dict)
-    """What the service said of it last."""
+    """The service's last response about it."""
 
     @property
     def outlook(self) -> Outlook:
-        """As the service said; until it has, as if there were no queue."""
+        """As the service expects; until it has answered, as if there were no queue."""
         usual = self.submitted + self.seconds
         start = self.qpu.moment(self.said.get("expected_start"), self.submitted)
         end = self.qpu.moment(self.said.get("expected_end"), usual)
         return Outlook(self.said.get("position") or 0, start, end)
 
     async def run(self) -> Any:
-        """Hand it in, and wait."""
+        """Submit it, and wait."""
         return await self.qpu.serve(self)
 
 
 class RemoteQpu(Qpu):
-    """A device of a service; without a name, the first that takes the payload."""
+    """A device of a service; without a name, the first one that takes the payload."""
 
     def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
         super().__init__(world, _profile(Client(url, patience=FIRST), device), slots)
@@ -64,22 +64,22 @@ class RemoteQpu(Qpu):
 
     @staticmethod
     def at(world: RealWorld, url: str, slots: int) -> RemoteQpu:
-        """The QPU at a URL like http://HOST:PORT/DEVICE; the device may be left out."""
+        """The QPU at a URL such as http://HOST:PORT/DEVICE; the device is optional."""
         parts = urlsplit(url)
         device = parts.path.strip("/") or None
         return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
 
     def check(self, payload: Any) -> None:
-        """The service checks whatever has a format."""
+        """Check only that it has a format: the service checks the rest."""
         encode(payload)
 
     def task(self, payload: Payload) -> ServiceTask:
-        """A task, from the moment it runs."""
+        """A payload that becomes a task once it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
         return ServiceTask(self, payload, self.world.now(), seconds)
 
     def moment(self, unix: float | None, otherwise: float) -> float:
-        """A time of the service on the run's clock."""
+        """A time of the service, converted to the run's clock."""
         return otherwise if unix is None else unix / self._scale
 
     async def serve(self, task: ServiceTask) -> Any:
@@ -121,20 +121,20 @@ class RemoteQpu(Qpu):
             raise
 
     def _key(self, payload: Payload, encoded: Encoded) -> str:
-        """A failed task is not asked for again: each try has a number."""
+        """The key of an attempt: a repeated payload is a new task."""
         words = f"{payload.job.values.folder.absolute()} {payload.seed} {payload.shots} ".encode()
         place = blake2b(words + encoded.data, digest_size=16).hexdigest()
         number = self._tries[place] = self._tries.get(place, 0) + 1
         return f"{place}-{number}"
 
     def _scaled(self, content: Any) -> Any:
-        """A burst is of the run's seconds; the service's are real ones."""
+        """A burst is in the run's seconds; the service takes real ones."""
         if isinstance(content, Burst) and content.seconds is not None:
             return Burst(content.seconds * self._scale, content.answer)
         return content
 
     def _account(self, task: ServiceTask, said: dict[str, Any]) -> None:
-        """Enter in the ledger what the service has measured."""
+        """Record in the ledger what the service has measured."""
         ledger, now = task.payload.job.ledger, self.world.now()
         started = self.moment(said["started"], now)
         kind = type(task.payload.content).__name__
@@ -145,7 +145,7 @@ class RemoteQpu(Qpu):
 
 
 def _profile(client: Client, device: str | None) -> Profile:
-    """The timing that the service says the device has."""
+    """The timing profile of the device, according to the service."""
     devices = client.devices()
     found = [each for each in devices if device in (None, each["name"])]
     if not found:

@@ -1,4 +1,4 @@
-"""Slots: who may hand payloads to a QPU. Its own queue says so, or a cluster that admits to it."""
+"""Slots: which jobs may submit payloads to a QPU. Its own queue decides, or a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qtide.jobs.job import Job
 
 
 class Slot:
-    """The right of one job to hand in payloads, from now until it is given back."""
+    """The right of one job to submit payloads, until it is given back."""
 
     def __init__(self, job: Job, number: int, free: Callable[[int], None]) -> None:
         self.number = number
@@ -17,7 +17,7 @@ class Slot:
         self._held = job.ledger.span("held", f"vqpu/{number}")
 
     async def ready(self) -> None:
-        """Return once payloads may be handed in: at once, unless it was taken away."""
+        """Return once payloads may be submitted: at once, unless the slot was taken away."""
 
     def release(self) -> None:
         """Give it back."""
@@ -26,11 +26,11 @@ class Slot:
 
 
 class Slots(ABC):
-    """Gives slots."""
+    """Grants slots."""
 
     @abstractmethod
     def take(self, job: Job) -> Slot | None:
-        """A slot at once; None if whoever wants one has to wait."""
+        """A slot at once; None if the job has to wait."""
 
     @abstractmethod
     async def acquire(self, job: Job) -> Slot:
@@ -38,4 +38,4 @@ class Slots(ABC):
 
     @abstractmethod
     def watch(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever `take` may have become possible."""
+        """Call `freed` whenever `take` may succeed again."""

@@ -1,4 +1,4 @@
-"""A program's own arguments on the command line, read by the types of its parameters."""
+"""A program's own arguments on the command line, converted to the types of its parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qtide.errors import UsageError
 from qtide.programs.program import Program
 
 MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Collection)
-"""Types that take several words: an option that is repeated, or words with commas between."""
+"""Types that take several words: a repeated option, or words separated by commas."""
 FROM_RUN = ("seed", "folder")
-"""Parameters that the run gives, unless the user does."""
+"""Parameters that the run sets, unless the user does."""
 
 
 def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -34,13 +34,13 @@ def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]
             by_place.append((next(places, "") or _one_too_many(program, word), word))
     for name, _ in by_place:
         if name in by_name:
-            raise UsageError(f"--{name} is given twice, by its place as well; {usage(program)}")
+            raise UsageError(f"--{name} is given twice, also by its position; {usage(program)}")
     args = [value_of(name, types[name], [word]) for name, word in by_place]
     return args, {name: value_of(name, types[name], texts) for name, texts in by_name.items()}
 
 
 def value_of(name: str, kind: Any, texts: list[str]) -> Any:
-    """The value of a type that a user means by these words; the last one if it takes but one."""
+    """These words converted to a type; only the last one if it takes one word."""
     from pydantic import ValidationError
 
     adapter, several = _adapter(kind), _many(kind)
@@ -49,7 +49,7 @@ def value_of(name: str, kind: Any, texts: list[str]) -> Any:
     try:
         return adapter.validate_python(parts) if several else adapter.validate_strings(shown)
     except ValidationError as error:
-        with suppress(ValidationError):  # numbers that an Enum or a Literal names, dictionaries
+        with suppress(ValidationError):  # such as an Enum or a Literal of numbers, or a dictionary
             return adapter.validate_json(f"[{shown}]" if several else shown)
         reason = error.errors()[0]["msg"].replace("Input should be", "it should be")
         option = name.replace("_", "-")
@@ -66,7 +66,7 @@ def usage(program: Program) -> str:
 
 
 def rows(program: Program) -> list[tuple[str, str]]:
-    """The program's own arguments for the help: how each is given; its type and its default."""
+    """The program's own arguments for the help: how each is given, its type and its default."""
     types = _types(program)
     lines = []
     for each, (name, needed, default) in zip(
@@ -79,7 +79,7 @@ def rows(program: Program) -> list[tuple[str, str]]:
 
 
 def _described(program: Program) -> Iterator[tuple[str, bool, str]]:
-    """How each argument is given, whether it has to be, and its default in words."""
+    """How each argument is given, whether it is required, and its default as text."""
     for each in program.signature.parameters.values():
         option = f"--{each.name.replace('_', '-')}"
         if each.kind is each.VAR_POSITIONAL:
@@ -105,7 +105,7 @@ def _type_name(kind: Any) -> str:
 
 
 def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str]:
-    """The name and the text of an option; what it takes of the rest is gone from it."""
+    """The name and the text of an option; removes from the rest what it takes."""
     given, equals, text = word[2:].partition("=")
     name = given.replace("-", "_")
     if name.startswith("no_") and _flag(types.get(name[3:])) and not equals:
@@ -120,7 +120,7 @@ def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str
     if _flag(types[name]):
         return name, "true"
     if not rest:
-        raise UsageError(f"the option {word} lacks its value")
+        raise UsageError(f"the option {word} needs a value")
     return name, rest.pop(0)
 
 
@@ -129,7 +129,7 @@ def _one_too_many(program: Program, word: str) -> str:
 
 
 def _places(program: Program) -> Iterator[str]:
-    """The parameters that words without a name are for; `*more` takes all that are left."""
+    """The parameters for positional words; `*more` takes all that are left."""
     for each in program.signature.parameters.values():
         while each.kind is each.VAR_POSITIONAL:
             yield each.name
@@ -140,7 +140,7 @@ def _places(program: Program) -> Iterator[str]:
 def _types(program: Program) -> dict[str, Any]:
     try:
         hints = get_type_hints(program.function, include_extras=True)
-    except Exception:  # names that only a type checker knows
+    except Exception:  # annotations that only a type checker can resolve
         hints = {}
     parameters = program.signature.parameters.values()
     return {each.name: hints.get(each.name, _type_of(each.default)) for each in parameters}
@@ -151,7 +151,7 @@ def _type_of(default: Any) -> Any:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """`int | None` is read as int, and what is annotated as what it is."""
+    """`int | None` is read as int, and `Annotated[T, ...]` as T."""
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -168,7 +168,7 @@ def _flag(kind: Any) -> bool:
 
 
 def _adapter(kind: Any) -> Any:
-    """What reads values of a type; of one that cannot be read from words, it leaves the words."""
+    """The converter to a type; for a type that words cannot express, it returns the words."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 

@@ -1,4 +1,4 @@
-"""Finding a program by what the user calls it: an application, a file, or a module."""
+"""Finding a program by its reference: an application, a file, or a module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qtide.plugins import Plugins
 from qtide.programs.program import Program
 
 APPS: Plugins[Program] = Plugins("qtide.apps", "application")
-"""Programs that can be run by a name alone."""
+"""Programs that can be run by just a name."""
 
 
 def load(reference: str) -> Program:
@@ -28,13 +28,13 @@ def load(reference: str) -> Program:
 def _application(name: str) -> Program:
     if name not in APPS.names():
         raise UsageError(
-            f"{name!r} is no program: give a file like program.py, a module:name, "
+            f"{name!r} is not a program: give a file such as program.py, a module:name, "
             f"or one of the applications {', '.join(APPS.names())}"
         )
     found = APPS.load(name)
     if not isinstance(found, Program):
         raise UsageError(
-            f"the application {name!r} is no program, but {found!r}; tell whoever registered it"
+            f"the application {name!r} is not a program, but {found!r}; tell its author"
         )
     return found
 
@@ -46,9 +46,7 @@ def located(reference: str) -> str:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import the file as Python would run it: what lies beside it can be imported, here and on
-    the nodes.
-    """
+    """Import the file as Python would run it: here and on nodes, it can import its neighbours."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}; name the program's Python file")
     folder = str(path.absolute().parent)

@@ -1,4 +1,4 @@
-"""A comparison: the same program under several strategies, by one and by more jobs at once."""
+"""A comparison: the same program under several strategies, as one job and as several at once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WARM_UP = "warm-up"
 
 @dataclass(frozen=True)
 class Case:
-    """One strategy with so many jobs at once, and their runs."""
+    """One strategy with a number of concurrent jobs, and their runs."""
 
     strategy: str
     jobs: int
     runs: tuple[RunFolder, ...]
 
     def panel(self) -> Panel:
-        """What the ledgers of its jobs say together."""
+        """The metrics of its jobs together, from their ledgers."""
         spans = [span for run in self.runs for span in run.intervals()]
         names = tuple(run.name for run in self.runs)
         return Panel(self.strategy, names, spans, measure(spans))
@@ -54,10 +54,10 @@ def compare(
     *,
     warm_up: bool = False,
 ) -> list[Case]:
-    """Run every case, one after the other; all have to give the same result.
+    """Run every case, one after the other; all must give the same result.
 
-    A warm-up runs the program once beforehand, so that no case pays for what the first use of a
-    library takes.
+    A warm-up runs the program once beforehand, so that no case includes the time for the first
+    use of a library.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number)
@@ -104,12 +104,14 @@ def report(folder: Path, cases: Sequence[Case]) -> Report:
 
 
 def notes(cases: Sequence[Case]) -> list[str]:
-    """What one has to know to read the figures."""
+    """What a reader needs to know about the figures."""
     spec = cases[0].runs[0].spec
     shares = " or ".join(str(n) for n in sorted({case.runs[0].spec.vqpus for case in cases}))
-    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu} shared as {shares}, seed {spec.seed}."]
+    lines = [f"Cluster {spec.cluster}, QPU {spec.qpu}, vQPUs {shares}, seed {spec.seed}."]
     if spec.cluster.startswith("simulated"):
-        lines.append("Virtual time: nothing was waited for; the strategies' own code decided.")
+        lines.append(
+            "Virtual time, without real waits; the strategies' own code made the decisions."
+        )
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     return lines
@@ -139,5 +141,5 @@ def _agree(cases: Sequence[Case]) -> None:
 
 
 def _siblings(run: RunFolder) -> int:
-    """How many jobs ran together: in a comparison, they lie side by side in one folder."""
+    """How many jobs ran together: in a comparison, their folders have the same parent."""
     return max(1, sum(1 for _ in run.path.parent.glob("job-*/run.json")))

@@ -1,4 +1,4 @@
-"""The driver: plays one run on a site, from its folder and back into it."""
+"""The driver: executes one run on a site, and writes its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
 
 Tell = Callable[[str, Step], None]
-"""Hears of each step of a run of that name."""
+"""Called with a run's name and each of its steps."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Outcome:
 
 
 async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
-    """Play a run to its end. Whatever the end, everything it held is given back."""
+    """Execute a run to its end. However it ends, everything it held is given back."""
     program = load(run.spec.program)
     with (
         closing(Journal(run.journal, program.name)) as journal,
@@ -48,14 +48,14 @@ async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
         try:
             run.unfinish()
             run.presence.arrive()
-            performer = _performer(run.spec, program, site, job)
+            performer = _strategy(run.spec, program, site, job)
             replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
-            work = _play(performer, replay, playing, ledger, run.spec.strategy)
+            work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
         except Exception as error:
-            with suppress(OSError):  # a full disk may be the very error
+            with suppress(OSError):  # the error itself may be a full disk
                 run.finish({"error": sentence(error)})
             return Outcome(run, error=error)
 
@@ -67,13 +67,13 @@ def prepare(program: Program, run: RunFolder) -> Playing:
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
 
 
-def _performer(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
+def _strategy(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
     size = site.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
     return strategy(spec.strategy, Assignment(site, job, nodes), spec.options)
 
 
-async def _play(
+async def _execute(
     performer: Strategy, replay: Replay, playing: Playing, ledger: Ledger, label: str
 ) -> Any:
     with ledger.span("run", "driver", label):
@@ -85,7 +85,7 @@ async def _play(
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can show it."""
+    """A value in a form that JSON can represent."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
 
 
 def sentence(error: BaseException) -> str:
-    """An error as the user reads it: what it says, and the lines of the user's that it passed."""
+    """An error for the user: its message, and the lines of the user's code in its traceback."""
     if isinstance(error, QtideError):
         return str(error)
     notes: list[str] = getattr(error, "__notes__", [])

@@ -1,4 +1,4 @@
-"""A run's folder: its description, journal, ledger, values and result, each a file one can read."""
+"""A run's folder: its description, journal, ledger, values and result, each in its own file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qtide.system.files import Locked, lock, write_whole
 State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
 
 SHOWN = 5
-"""How many names a sentence lists."""
+"""How many names an error lists."""
 
 
 class RunFolder:
@@ -33,7 +33,7 @@ class RunFolder:
 
     @staticmethod
     def create(root: Path, name: str, spec: Spec) -> RunFolder:
-        """A new folder; a taken name gets a number."""
+        """A new folder; if the name is taken, it gets a number."""
         try:
             root.mkdir(parents=True, exist_ok=True)
             path = _make_unused(root, name)
@@ -46,7 +46,7 @@ class RunFolder:
 
     @staticmethod
     def find(root: Path, name: str) -> RunFolder:
-        """The run at that path, or of that name below `root`, or whose name alone begins so.
+        """The run at that path, or with that name below `root`, or the only one with that prefix.
 
         `last` is the newest.
         """
@@ -59,7 +59,7 @@ class RunFolder:
 
     @staticmethod
     def all(root: Path) -> Iterator[RunFolder]:
-        """All runs below `root`, also those that a comparison made."""
+        """All runs below `root`, including those of comparisons."""
         for file in root.rglob("run.json"):
             yield RunFolder(file.parent)
 
@@ -76,7 +76,7 @@ class RunFolder:
 
     @property
     def created(self) -> float:
-        """When it was made, in seconds since 1970; 0 if it is gone meanwhile."""
+        """When it was created, in seconds since 1970; 0 if it has been removed meanwhile."""
         try:
             return (self.path / "run.json").stat().st_mtime
         except FileNotFoundError:
@@ -107,12 +107,12 @@ class RunFolder:
 
     @property
     def presence(self) -> Presence:
-        """Where its driver is, and how to end it."""
+        """Where its driver is, and how to cancel it."""
         return Presence(self.path)
 
     @property
     def state(self) -> State:
-        """How far it is."""
+        """Its state."""
         if self._locked():
             return "running"
         end = self.end
@@ -124,22 +124,22 @@ class RunFolder:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """What `finish` wrote; None before."""
+        """How the run ended, as `finish` wrote it; None before."""
         file = self.path / "end.json"
         try:
             end: dict[str, Any] = json.loads(file.read_text())
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise QtideError(f"{file} cannot be read: {error}; remove it to go on") from None
+            raise QtideError(f"{file} cannot be read: {error}; remove it to continue") from None
         return end
 
     def finish(self, end: dict[str, Any]) -> None:
-        """Write how the run ended, whole or not at all."""
+        """Write how the run ended, atomically."""
         write_whole(self.path / "end.json", (json.dumps(end, indent=2) + "\n").encode())
 
     def unfinish(self) -> None:
-        """Forget how an earlier driver ended."""
+        """Delete how an earlier driver ended."""
         (self.path / "end.json").unlink(missing_ok=True)
 
     def intervals(self) -> list[Interval]:
@@ -161,16 +161,16 @@ class RunFolder:
 
 
 def unique(name: str, names: Iterable[str], noun: str, where: str) -> str:
-    """The one of these names that is so, or begins so; a sentence lists them if there are more."""
+    """The name that is equal or has that prefix; an error lists them if there are several."""
     found = [each for each in names if each.startswith(name)] if name else []
     if name in found or len(found) == 1:
         return name if name in found else found[0]
     if not found:
-        raise UsageError(f"there is no {noun} {name!r} {where}; `qtide list` shows those there are")
+        raise UsageError(f"there is no {noun} {name!r} {where}; `qtide list` shows all")
     others = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     raise UsageError(
-        f"{name!r} begins the names of {len(found)} {noun}s {where}: "
-        f"{', '.join(found[:SHOWN])}{others}; give more of it"
+        f"{name!r} matches {len(found)} {noun}s {where}: "
+        f"{', '.join(found[:SHOWN])}{others}; give more characters"
     )
 
 
@@ -180,7 +180,7 @@ def stamp() -> str:
 
 
 def _newest(root: Path) -> RunFolder:
-    """One whose description cannot be read hides no other."""
+    """The newest run whose description can be read."""
     for run in sorted(RunFolder.all(root), key=lambda run: run.created, reverse=True):
         if run.readable:
             return run
@@ -188,7 +188,7 @@ def _newest(root: Path) -> RunFolder:
 
 
 def _make_unused(root: Path, name: str) -> Path:
-    """A folder of that name, or with a number behind it: two that ask at once get two."""
+    """A new folder with that name, or with a number after it; safe for concurrent callers."""
     for number in count(1):
         path = root / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):

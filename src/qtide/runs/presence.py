@@ -1,6 +1,6 @@
 """The driver's presence in a run's folder: where it is, and whether it was asked to cancel the run.
 
-Both go by files, so they work from every machine that sees the folder.
+Both are files, so they work from every host that sees the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qtide.world.world import Future, World
 T = TypeVar("T")
 
 PAUSE = 0.5
-"""Seconds of real time between two looks at whether the run is to be cancelled."""
+"""Seconds of real time between two checks whether the run is to be cancelled."""
 
 
 class Presence:
@@ -31,7 +31,7 @@ class Presence:
         self._cancel = folder / "cancel"
 
     def arrive(self) -> None:
-        """This process drives the run from now on; an earlier request to cancel it is forgotten."""
+        """This process drives the run from now on; an earlier request to cancel it is dropped."""
         self._cancel.unlink(missing_ok=True)
         job = os.environ.get("SLURM_JOB_ID")
         where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
@@ -44,7 +44,7 @@ class Presence:
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether somebody asked to cancel the run."""
+        """Whether a user asked to cancel the run."""
         return self._cancel.exists()
 
     def request_cancel(self) -> None:
@@ -52,8 +52,8 @@ class Presence:
         self._cancel.touch()
 
     async def during(self, world: World, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work, with CancelledError if somebody asks to cancel it meanwhile."""
-        if not isinstance(world, RealWorld):  # virtual time is over before anybody could ask
+        """Do the work; raises CancelledError if a user asks to cancel it meanwhile."""
+        if not isinstance(world, RealWorld):  # virtual time ends before any user could ask
             return await work
         task = world.start(work)
         both: list[Future[Any]] = [task, world.start(self._watch(world))]

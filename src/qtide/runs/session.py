@@ -13,7 +13,7 @@ from qtide.strategies.site import Site
 
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
-    """Play one run to its end."""
+    """Execute one run to its end."""
     (outcomes,) = play_groups([[run]], run.path / "agents.log", tell, lambda _: None)
     return outcomes[0]
 
@@ -24,9 +24,9 @@ def play_groups(
     tell: Tell,
     ended: Callable[[list[Outcome]], None],
 ) -> list[list[Outcome]]:
-    """Play each group's runs at once, and one group after the other; agents stay warm.
+    """Execute the runs of each group concurrently, and one group after the other, with warm agents.
 
-    All share the cluster that the first run's options name; each group has a QPU of its own.
+    All share the cluster that the first run's options name; each group has its own QPU.
     """
     spec = groups[0][0].spec
     world = world_for(spec)

@@ -1,4 +1,4 @@
-"""From the options of a run to the world, the cluster and the QPU they name."""
+"""The world, the cluster and the QPU that the options of a run name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qtide.world.world import World
 
 
 def check_site(spec: Spec) -> None:
-    """Refuse what cannot be put up, with a sentence."""
+    """Refuse options that cannot be satisfied."""
     kind, _ = cluster_kind(spec.cluster)
     kind.check(spec.setting())
     if not spec.time_scale > 0:
@@ -37,7 +37,7 @@ def world_for(spec: Spec) -> World:
 
 @asynccontextmanager
 async def opened(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Site]:
-    """Put up the cluster and the QPU; leave nothing behind."""
+    """Start the cluster and the QPU, and stop them at the end."""
     kind, _ = cluster_kind(spec.cluster)
     cluster = await kind.open(world, spec.setting(), log)
     try:

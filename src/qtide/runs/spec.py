@@ -14,7 +14,7 @@ from qtide.system.files import write_whole
 
 @dataclass(frozen=True)
 class Spec:
-    """The program, its arguments, and the options under the names that the command line has."""
+    """The program, its arguments, and the options under their names on the command line."""
 
     program: str
     words: list[str] = field(default_factory=list)
@@ -26,10 +26,10 @@ class Spec:
     time_scale: float = 1.0
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
-    """What cluster kinds and strategies let their users choose, by name."""
+    """The options of the cluster's and the strategy's plug-ins, by name."""
 
     def setting(self) -> Setting:
-        """What its cluster has to know."""
+        """What its cluster needs to know."""
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)
 
     def write(self, file: Path) -> None:
@@ -38,7 +38,7 @@ class Spec:
 
     @staticmethod
     def read(file: Path) -> Spec:
-        """Read what `write` wrote, or an earlier version, which had all options side by side."""
+        """Read what `write` wrote, or an earlier version, which had all options on one level."""
         try:
             entries: dict[str, Any] = json.loads(file.read_text())
             known = {each.name for each in fields(Spec)}

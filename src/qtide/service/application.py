@@ -1,4 +1,4 @@
-"""The service as a web application: the APIs that are registered, and what stands before them."""
+"""The service as a web application: the registered APIs and the middleware."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ def application(service: Service) -> FastAPI:
     access = Access(service.register, anonymous=settings.anonymous)
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
-    app = FastAPI(title="qtide", version=__version__, lifespan=_life(service, apis), redoc_url=None)
+    app = FastAPI(
+        title="qtide", version=__version__, lifespan=_lifespan(service, apis), redoc_url=None
+    )
     for api in apis:
         app.include_router(api.router)
     for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuser(apis))
     app.add_middleware(BodyLimit, most=settings.most_bytes)
-    _open_to_all(app, service)
+    _add_public_routes(app, service)
     describe_tokens(app)
     return app
 
 
-def _life(service: Service, apis: Sequence[Api]) -> Any:
-    """From the first to the last request."""
+def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
+    """The service is open from the first to the last request."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -55,7 +57,7 @@ def _life(service: Service, apis: Sequence[Api]) -> Any:
     return life
 
 
-def _open_to_all(app: FastAPI, service: Service) -> None:
+def _add_public_routes(app: FastAPI, service: Service) -> None:
     @app.get("/health", tags=["operation"])
     async def health() -> dict[str, str]:
         """Whether the service answers, and the state of each device."""
@@ -63,5 +65,5 @@ def _open_to_all(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
-        """Figures for Prometheus."""
+        """Metrics for Prometheus."""
         return PlainTextResponse(service.metrics.text(service.devices.values()))

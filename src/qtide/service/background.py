@@ -1,4 +1,4 @@
-"""Background tasks: they go on by themselves, and none of them fails silently."""
+"""Background tasks: they run by themselves, and none fails silently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """The background tasks that are under way."""
+    """The running background tasks."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -22,14 +22,14 @@ class BackgroundTasks:
         return bool(self._running)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Let something go on by itself."""
+        """Start a background task."""
         task = self._world.start(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def cancel(self) -> None:
-        """End all of them, and wait until they have cleaned up."""
+        """Cancel all of them, and wait until they have cleaned up."""
         await self._world.cancel(list(self._running))
 
     def _done(self, task: Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""The backlog: all tasks that are not over, with their devices or held back by a quota."""
+"""The backlog: all tasks that are not over, at their devices or held back by a quota."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Backlog:
         self._over_quota: dict[str, Task] = {}
 
     def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
-        """The task of an id, if it is not over."""
+        """The task with that id, if it is not over."""
         return self._tasks.get(id)
 
     def add(self, task: Task, *, held: bool) -> None:
@@ -38,7 +38,7 @@ class Backlog:
             self._over_quota[task.id] = task
 
     def cancel(self, task: Task) -> bool:
-        """Whether a task can be ended at once, since it only waits."""
+        """Cancel a task; True if it was only waiting and can be ended at once."""
         if self._over_quota.pop(task.id, None) or task.device not in self._devices:
             return True
         return self._devices[task.device].dispatcher.cancel(task)
@@ -53,7 +53,7 @@ class Backlog:
         self.admit()
 
     def admit(self) -> None:
-        """Somebody's quota may have room again."""
+        """Pass on tasks whose quota has room again."""
         now = self._world.now()
         for task in list(self._over_quota.values()):
             if self._meter.fits(task.caller, task.seconds, now):
@@ -69,12 +69,12 @@ class Backlog:
             return Standing("down")
         device = self._devices[task.device]
         outlook = device.outlook(task)
-        if outlook is None:  # between two places, for the time of a commit
+        if outlook is None:  # between quota and device, while that is committed
             return Standing("queue")
         return Standing(None if task.state is State.RUNNING else device.why_waiting(), outlook)
 
     async def take_up(self, tasks: list[Task]) -> None:
-        """Go on with what an earlier service left."""
+        """Continue the tasks that an earlier service left."""
         for task in tasks:
             self._meter.count(task.caller, 1)
             self._tasks[task.id] = task

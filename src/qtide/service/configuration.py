@@ -30,7 +30,7 @@ class Part(BaseModel):
 
 
 class Calibration(Part):
-    """Pauses of a device, known beforehand."""
+    """Planned pauses of a device."""
 
     every: Seconds
     lasts: Seconds
@@ -48,18 +48,18 @@ class DeviceSetup(BaseModel):
     slots: Annotated[int, Field(ge=1)] = 16
     """How many jobs may hold a virtual QPU of it at once."""
     retries: Annotated[int, Field(ge=0)] = 2
-    """How often a task is run again that was on the device when something died."""
+    """How often a task is run again if the device or the service died on it."""
     limit: Seconds = 600.0
     """How long a task may occupy the device."""
     python: str | None = None
     """The interpreter of the environment that has the device's packages."""
     calibration: Calibration | None = None
     apis: list[str] | None = None
-    """By which APIs it is used; None is by all. IQM's shows devices that take IQM's circuits."""
+    """The APIs that offer it; None means all. IQM's shows devices that take IQM's circuits."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the device itself is told."""
+        """The device's own options."""
         return dict(self.model_extra or {})
 
     def offered_by(self, api: str) -> bool:
@@ -72,7 +72,7 @@ class DeviceSetup(BaseModel):
         if name is not None:
             try:
                 profile(name)
-            except UsageError as error:  # pydantic says where in the file that is
+            except UsageError as error:  # pydantic adds the place in the file
                 raise ValueError(str(error)) from None
         return name
 
@@ -91,16 +91,16 @@ class DeviceSetup(BaseModel):
 
 
 class Quota(Part):
-    """The most of something; None is no limit."""
+    """Upper limits; None means no limit."""
 
     tasks: Annotated[int, Field(ge=1)] | None = None
-    """tasks that wait or run at once"""
+    """Tasks that wait or run at once."""
     qpu_seconds: Seconds | None = None
-    """seconds of devices a day (UTC)"""
+    """Seconds of devices per day (UTC)."""
 
 
 class Quotas(Part):
-    """Limits by user and by account; `user` and `account` hold for those not named."""
+    """Limits by user and by account; `user` and `account` apply to those not named."""
 
     user: Quota = Quota(tasks=10_000)
     account: Quota = Quota()
@@ -109,7 +109,7 @@ class Quotas(Part):
 
 
 class Fair(Part):
-    """The terms of fair share."""
+    """The settings of fair share."""
 
     half_life: Seconds = DAY
     shares: dict[str, Seconds] = {}
@@ -125,20 +125,20 @@ class Slurm(Part):
 
 
 class Configuration(Part):
-    """Everything that the service is told."""
+    """All settings of the service."""
 
     listen: str = "127.0.0.1:8037"
     state: Path = Field(default_factory=lambda: state_folder() / "service")
     anonymous: bool = False
-    """Without tokens: for a demonstration on the loopback alone."""
+    """Without tokens: only for a demonstration on the loopback."""
     operators: list[str] = []
     """Users whose tokens may see all tasks, drain devices and read all accounts."""
     certificate: Path | None = None
     key: Path | None = None
     retention_days: Annotated[float, Field(gt=0)] = 30.0
-    """How long payloads and answers are kept after a task's end; its account stays."""
+    """How long payloads and answers are kept after a task's end; its usage record stays."""
     most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
-    """The largest request."""
+    """The largest request accepted."""
     devices: Annotated[dict[Name, DeviceSetup], Field(min_length=1)]
     quotas: Quotas = Quotas()
     fair: Fair = Fair()
@@ -156,7 +156,7 @@ class Configuration(Part):
 
     @property
     def folder(self) -> Path:
-        """Where the state lies."""
+        """The folder of the state."""
         return self.state.expanduser()
 
     def listening(self, address: str) -> Configuration:
@@ -176,11 +176,11 @@ class Configuration(Part):
 
     @model_validator(mode="after")
     def _safe(self) -> Configuration:
-        """What crosses a network is encrypted, and asked for a token."""
+        """Require TLS and tokens on any address but the loopback."""
         if _loopback(self.host):
             return self
         if self.anonymous:
-            raise ValueError("anonymous is for the loopback alone; listen on 127.0.0.1")
+            raise ValueError("anonymous is for the loopback only; listen on 127.0.0.1")
         if self.certificate is None or self.key is None:
             raise ValueError(
                 f"listening on {self.host} needs TLS: name a certificate and a key, "
@@ -190,7 +190,7 @@ class Configuration(Part):
 
 
 def read_configuration(file: Path) -> Configuration:
-    """The configuration in a file; what is wrong with it is said in a sentence."""
+    """The configuration in a file; a mistake in it raises an error of one sentence."""
     try:
         entries = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -224,7 +224,7 @@ def demonstration() -> Configuration:
 
 
 def _check_device(name: str, setup: DeviceSetup) -> None:
-    """Refuse a kind that there is not, or options that it has not; another Python may have them."""
+    """Refuse an unknown kind or option, unless the device's own Python may know it."""
     if setup.python is not None:
         return
     try:
@@ -234,7 +234,7 @@ def _check_device(name: str, setup: DeviceSetup) -> None:
 
 
 def _check_name(plugins: Plugins[Any], name: str) -> None:
-    """Refuse what is not registered; nothing is imported to say so."""
+    """Refuse a name that is not registered, without importing any plug-in."""
     if name not in plugins.names():
         known = ", ".join(plugins.names())
         raise ValueError(f"there is no {plugins.noun} {name!r}; there are: {known}")

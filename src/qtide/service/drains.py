@@ -1,4 +1,4 @@
-"""Drained devices: no new task is begun on them, until an operator lets them go on."""
+"""Drained devices: no new task is started on them until an operator resumes them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Drains:
         self._store = store
         self._devices = devices
         self.withhold: Callable[[int], Awaitable[None]] | None = None
-        """Lets Slurm hand out so many licences fewer; None where it does not admit."""
+        """Lets Slurm grant so many licences fewer; None if Slurm does not admit jobs."""
 
     def restore(self) -> None:
-        """Drain what was drained."""
+        """Drain the devices that were drained before a restart."""
         for row in self._store.read(lambda db: db.execute("SELECT * FROM drains").fetchall()):
             if row["device"] in self._devices:
                 self._devices[row["device"]].drain(row["reason"])
 
     async def drain(self, device: ServedDevice, reason: str, *, licences: bool) -> None:
-        """Begin no new task on a device; what comes is queued. Slurm may be told as well."""
+        """Start no new task on a device; submitted ones are queued. Slurm may be told as well."""
         if licences and self.withhold is None:
-            raise QtideError("this service is not joined with Slurm, so it has no say in licences")
+            raise QtideError("this service is not connected to Slurm, so it cannot change licences")
         row = (device.name, reason, self._world.now(), device.setup.slots if licences else 0)
-        async with self._one_at_a_time:  # what is on disk, here and in Slurm has to be the same
+        async with self._one_at_a_time:  # disk, memory and Slurm have to agree
             await self._store.write(lambda db: db.execute(DRAIN, row))
             device.drain(reason)
             if licences:
                 await self._tell_slurm()
 
     async def resume(self, device: ServedDevice) -> None:
-        """Go on with a device."""
+        """Resume a device."""
         words = (device.name,)
         async with self._one_at_a_time:
             row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())

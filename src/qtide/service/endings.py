@@ -1,4 +1,4 @@
-"""Endings: how a task ended is written first, then told."""
+"""Endings: how a task ended is written first, then announced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qtide.world import World
 log = logging.getLogger(__name__)
 
 PAUSE = 1.0
-"""Seconds until a write is tried again that the store refused."""
+"""Seconds until a write that the store refused is tried again."""
 
 
 class Endings:
@@ -33,14 +33,14 @@ class Endings:
         error: str | None = None,
         answer: Encoded | None = None,
     ) -> None:
-        """Note how a task ended, then let everybody know."""
+        """Record how a task ended, then announce it."""
         ending = Ending(state, self._world.now(), used, error)
         if await self.surely(records.finish(task, ending, answer)):
             task.end(ending, answer)
             self.on_ended(task)
 
     async def surely(self, action: Action[Result]) -> Result:
-        """Write, and if the disk is full or locked, try until it is not: nothing may be lost."""
+        """Write, and while the disk is full or locked, retry: nothing may be lost."""
         while True:
             try:
                 return await self._store.write(action)

@@ -16,7 +16,7 @@ from typing import Any
 from qtide.service.store import Action, Result, Store, StoreFailed, commit, connect, tell
 
 MOST_AT_ONCE = 256
-"""Writes that share a commit."""
+"""The most writes that share a commit."""
 
 Write = tuple[Action[Any], asyncio.Future[Any]]
 
@@ -33,17 +33,17 @@ class FileStore(Store):
         self._writer.start()
 
     async def write(self, action: Action[Result]) -> Result:
-        """Return what `action` returned, once that is on disk."""
+        """Return the result of `action` once it is on disk."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._pending.put((action, answer))
         return await answer
 
     def read(self, action: Action[Result]) -> Result:
-        """Look something up; what is indexed takes some ten microseconds."""
+        """Look something up; an indexed query takes about ten microseconds."""
         return action(self._reading)
 
     def close(self) -> None:
-        """Write what was asked for until now, and end."""
+        """Finish the writes requested so far, and close the file."""
         self._pending.put(None)
         self._writer.join()
         self._reading.close()
@@ -67,5 +67,5 @@ class FileStore(Store):
             failure = StoreFailed(f"{self._file} cannot be written: {error}")
             outcomes = [(None, failure) for _ in writes]
         answers = [answer for _, answer in writes]
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller is waiting
             answers[0].get_loop().call_soon_threadsafe(tell, answers, outcomes)

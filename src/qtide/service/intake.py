@@ -1,4 +1,4 @@
-"""The intake: what is looked at before a task is accepted. Accepted is: on disk."""
+"""The intake: what is checked before a task is accepted. Accepted means on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qtide.world.lock import Lock
 
 @dataclass(frozen=True)
 class Submission:
-    """What somebody hands in."""
+    """What a caller submits."""
 
     device: str
     payload: Encoded
@@ -35,11 +35,11 @@ class Submission:
     digest: str = ""
     request: bytes | None = None
     api: str = "native"
-    """By which API it came."""
+    """The API by which it was submitted."""
 
 
 class Intake:
-    """Accepts tasks, or says why not."""
+    """Accepts tasks, or refuses them with a reason."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class Intake:
 
     async def _keep_or_refuse(self, device: ServedDevice, task: Task, draft: Draft) -> None:
         if task.max_wait is None:
-            await self._keep(task, draft)
+            await self._write(task, draft)
             return
         async with self._promising:  # two promises at once could break each other
             self._refuse_if_late(device, task)
-            await self._keep(task, draft)
+            await self._write(task, draft)
 
-    async def _keep(self, task: Task, draft: Draft) -> None:
+    async def _write(self, task: Task, draft: Draft) -> None:
         fits = self._meter.fits(task.caller, task.seconds, task.submitted)
         if fits:
             self._meter.hold(task, task.submitted)
@@ -115,10 +115,10 @@ class Intake:
             start = device.late_start(task)
             if start is None:
                 return
-        when = "nobody knows when" if start is None else f"in about {start - task.submitted:.1f} s"
+        when = "at an unknown time" if start is None else f"in about {start - task.submitted:.1f} s"
         raise CannotPromise(
             reason,
             start,
             f"the task may wait {task.max_wait:g} s, but could start {when} ({reason}); "
-            "allow it more, or hand it in later",
+            "allow a longer wait, or submit it later",
         )

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: by device and account, never by user, job or task."""
+"""Metrics for Prometheus: by device and account, never by user, job or task."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LABELS = ("device", "account")
 
 
 class Metrics:
-    """Counts what happens; the present state is looked up when somebody asks."""
+    """Counts what happens; the present state is looked up on request."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # when a series began is of no use to anybody here
+        disable_created_metrics()  # the creation time of a series is of no use here
         self._registry = registry = CollectorRegistry()
         self._tasks = Counter(
             "qtide_tasks_total", "Tasks by how they ended", (*LABELS, "status"), registry=registry
@@ -75,7 +75,7 @@ class Metrics:
             self._executions.labels(*_labels(task)).observe(task.used)
 
     def text(self, devices: Iterable[ServedDevice]) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics, in Prometheus's format."""
         for device in devices:
             self._waiting.labels(device.name).set(device.waiting)
             for state in STATES:

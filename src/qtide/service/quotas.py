@@ -1,7 +1,7 @@
-"""Quotas: how much each user and each account may have, held beforehand and settled afterwards.
+"""Quotas: how much each user and each account may use, reserved before and settled after a task.
 
-A task holds the seconds it is expected to take. What it really took is settled when it is done;
-what was held and not used is given back. Nothing is stored: the tasks in the store say it all.
+A task reserves the seconds it is expected to take. When it is done, the seconds it took are charged
+and the rest is released. Nothing more is stored: all of it follows from the tasks in the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qtide.service.task import Caller, Task
 
 
 class QuotaExceeded(QtideError):  # noqa: N818 - what happened
-    """Somebody has as many tasks as they may have."""
+    """A user or an account has as many tasks as allowed."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Subject:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What its counts are kept under."""
+        """The key of its counts."""
         return self.kind, self.name
 
 
 class Meter:
-    """What everybody holds and has used today."""
+    """What each user and account has reserved and used today."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
@@ -50,17 +50,17 @@ class Meter:
             if most is not None and self._tasks[subject.key] >= most:
                 raise QuotaExceeded(
                     f"the {subject.kind} {subject.name} has {most} tasks waiting or running, "
-                    "as many as it may have; wait until one has ended"
+                    "as many as allowed; wait until one has ended"
                 )
         self.count(caller, 1)
 
     def count(self, caller: Caller, tasks: int) -> None:
-        """Count so many tasks more, or less."""
+        """Count so many tasks more, or fewer."""
         for subject in self._subjects(caller):
             self._tasks[subject.key] += tasks
 
     def fits(self, caller: Caller, seconds: float, now: float) -> bool:
-        """Whether so many seconds more are within today's limits; a whole day's worth always is."""
+        """Whether so many seconds more are within today's limits; if none are in use, always."""
         self._roll_over(now)
         return all(
             subject.quota.qpu_seconds is None
@@ -76,7 +76,7 @@ class Meter:
         self._add(task.caller, task.seconds)
 
     def settle(self, task: Task, now: float) -> None:
-        """Put what a task really took in the place of what it held; 0 gives all of it back."""
+        """Replace what a task had reserved by what it took; 0 releases all of it."""
         self._roll_over(now)
         held = task.seconds if self._held.pop(task.id, None) else 0.0
         self._add(task.caller, task.used - held)
@@ -87,7 +87,7 @@ class Meter:
         self._add(caller, seconds)
 
     def next_day(self, now: float) -> float:
-        """When the day's counts begin anew."""
+        """When the counts of the next day begin."""
         return (now // DAY + 1) * DAY
 
     def _add(self, caller: Caller, seconds: float) -> None:
@@ -95,7 +95,7 @@ class Meter:
             self._seconds[subject.key] = max(0.0, self._seconds[subject.key] + seconds)
 
     def _roll_over(self, now: float) -> None:
-        """A new day: what is still held counts for it."""
+        """A new day: what is still reserved counts for it."""
         if self._day != int(now // DAY):
             self._day = int(now // DAY)
             self._seconds.clear()

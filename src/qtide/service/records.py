@@ -14,7 +14,7 @@ COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
     " max_wait, submitted, state, attempts, started, ended, used, error"
 )
-"""All of a task but what may be large."""
+"""All columns of a task but the large ones."""
 
 
 PURGE_AT_ONCE = 500
@@ -22,14 +22,14 @@ PURGE_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Draft:
-    """What is stored of a task beside the task itself."""
+    """What is stored in addition to the task itself."""
 
     payload: Encoded
     digest: str
-    """Of all that was asked for: tells whether a repeated key means the same."""
+    """Of the whole request: tells whether a repeated key means the same task."""
     key: str | None = None
     request: bytes | None = None
-    """The request in the words of its API, where that has to give it back."""
+    """The request in the format of its API, if that has to return it."""
 
 
 def insert(task: Task, draft: Draft) -> Any:
@@ -64,7 +64,7 @@ def insert(task: Task, draft: Draft) -> Any:
 
 
 def hand_over(tasks: Sequence[Task], now: float) -> Any:
-    """Note that tasks go to the device, and give their payloads."""
+    """Record that tasks go to the device, and return their payloads."""
 
     def action(store: sqlite3.Connection) -> list[bytes]:
         store.executemany(
@@ -78,16 +78,16 @@ def hand_over(tasks: Sequence[Task], now: float) -> Any:
 
 
 def hand_back(tasks: Iterable[Task]) -> Any:
-    """Note that tasks wait again."""
+    """Record that tasks wait again."""
     words = "UPDATE tasks SET state = 'queued', started = NULL WHERE id = ?"
     ids = [(task.id,) for task in tasks]
     return lambda store: store.executemany(words, ids)
 
 
 def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
-    """Note how a task ended: True, unless it had ended already, or a later attempt was begun.
+    """Record how a task ended: True, unless it had ended already, or a later attempt has started.
 
-    That the store knows fewer attempts is possible: it may have refused to note the last one.
+    The store may know of fewer attempts, if it refused to record the last one.
     """
     row = {
         "id": task.id,
@@ -117,14 +117,14 @@ EMPTY = "payload = NULL, request = NULL, answer = NULL, answer_format = 'purged'
 
 
 def forget(id: str) -> Any:  # noqa: A002 - the column's name
-    """Forget payload and answer of a task; its account stays."""
+    """Delete payload and answer of a task; its usage record stays."""
     return lambda store: store.execute(f"UPDATE tasks SET {EMPTY} WHERE id = ?", (id,))
 
 
 def purge(before: float) -> Any:
-    """Forget payloads and answers of tasks that ended before a moment; their accounts stay.
+    """Delete payloads and answers of tasks that ended before a moment; their usage records stay.
 
-    So many at a time that nobody has to wait for it; gives how many.
+    Only a limited number at a time, to block no other write; returns how many.
     """
     words = (
         f"UPDATE tasks SET {EMPTY}"
@@ -143,7 +143,7 @@ def live(store: sqlite3.Connection) -> list[Task]:
 
 
 def find(id: str) -> Any:  # noqa: A002 - the column's name
-    """The task of an id, or None."""
+    """The task with that id, or None."""
 
     def action(store: sqlite3.Connection) -> Task | None:
         row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
@@ -153,8 +153,8 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
 
 
 def find_by_prefix(user: str, prefix: str) -> Any:
-    """The ids of a user's tasks that begin so, two at most: then it is ambiguous."""
-    # the index of ids serves this; by the sign, SQLite does not go through the user's tasks instead
+    """The ids of a user's tasks with that prefix; at most two, since then it is ambiguous."""
+    # the sign in +user makes SQLite use the index of ids, not go through all tasks of the user
     words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = ? LIMIT 2"
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
@@ -165,7 +165,7 @@ def find_by_prefix(user: str, prefix: str) -> Any:
 
 
 def find_by_key(user: str, key: str) -> Any:
-    """The id and the digest of what a user handed in under a key, or None."""
+    """The id and the digest of what a user submitted with a key, or None."""
     words = "SELECT id, digest FROM tasks WHERE user = ? AND key = ?"
     return lambda store: store.execute(words, (user, key)).fetchone()
 
@@ -198,7 +198,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
 
 
 def used_since(moment: float) -> Any:
-    """What was used by whom: rows of user, account, used and ended, in the order of the ends."""
+    """Usage as rows of user, account, used and ended, in the order of their ends."""
     words = "SELECT user, account, used, ended FROM tasks WHERE ended > ? ORDER BY ended"
     return lambda store: store.execute(words, (moment,)).fetchall()
 

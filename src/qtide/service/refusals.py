@@ -1,4 +1,4 @@
-"""Why the service refuses what somebody asks for; each API has its own words for it."""
+"""Why the service refuses a request; each API has its own format for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from qtide.errors import QtideError
 
 
 class NotFound(QtideError):  # noqa: N818 - what happened
-    """There is no such thing, or it is somebody else's."""
+    """There is no such thing, or it belongs to another user."""
 
 
 class Forbidden(QtideError):  # noqa: N818 - what happened
@@ -14,11 +14,11 @@ class Forbidden(QtideError):  # noqa: N818 - what happened
 
 
 class Conflict(QtideError):  # noqa: N818 - what happened
-    """The request contradicts an earlier one, or may mean several things."""
+    """The request contradicts an earlier one, or is ambiguous."""
 
 
 class CannotPromise(QtideError):  # noqa: N818 - what happened
-    """The task would wait longer than it may."""
+    """The task would wait longer than its longest wait."""
 
     def __init__(self, reason: str, start: float | None, sentence: str) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""Who may do what: asked by the service alone, so that it is the same by every API."""
+"""Who may do what: only the service asks, so that it is the same in every API."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from qtide.service.task import Caller, Task
 
 
 def check_operates(caller: Caller) -> None:
-    """Refuse what operators alone may do."""
+    """Refuse what only operators may do."""
     if not caller.operator:
-        raise Forbidden(f"{caller.user} is no operator of this service")
+        raise Forbidden(f"{caller.user} is not an operator of this service")
 
 
 def whose(caller: Caller, *, everybody: bool) -> str | None:
-    """The user whose tasks and accounts are shown; None, for operators, is everybody."""
+    """The user whose tasks and accounts are shown; None means all users, for operators only."""
     if not everybody:
         return caller.user
     check_operates(caller)
@@ -21,7 +21,7 @@ def whose(caller: Caller, *, everybody: bool) -> str | None:
 
 
 def sees(caller: Caller, task: Task) -> bool:
-    """Whether somebody may know of a task, and end it; others do not learn that there is one."""
+    """Whether a caller may see and cancel a task; others do not learn that it exists."""
     return caller.operator or owns(caller, task)
 
 
@@ -31,6 +31,6 @@ def owns(caller: Caller, task: Task) -> bool:
 
 
 def check_owns(caller: Caller, task: Task) -> None:
-    """Refuse payload and answer to everybody but the owner, operators included."""
+    """Refuse payload and answer to all but the owner, even to operators."""
     if not owns(caller, task):
-        raise NotFound(f"the task {task.id!r} is somebody else's; operators see no payloads")
+        raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")

@@ -25,21 +25,21 @@ from qtide.service.task import Caller
 from qtide.system.files import SECRET, Locked, lock, write_whole
 
 GARBAGE = 50_000
-"""Objects made before the collector looks for circles among them."""
+"""Allocations before the garbage collector looks for cycles."""
 STOP_LIMIT = 10
-"""Seconds that open requests have to end in."""
+"""Seconds within which open requests have to end."""
 OPERATOR_TOKEN_LASTS = 365 * 86_400.0
 
 
 KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
-"""What every record has; the rest was added by whoever logged it."""
+"""Attributes of every record; all others were added by the caller of the logger."""
 
 
 class JsonLines(logging.Formatter):
-    """A log that programs read: one object a line."""
+    """A machine-readable log: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's own words and what was added to them."""
+        """The record's message and the fields that were added to it."""
         extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
         words = {"time": round(record.created, 3), "level": record.levelname.lower()}
         words |= {"event": record.getMessage()} | extra
@@ -49,14 +49,14 @@ class JsonLines(logging.Formatter):
 
 
 class Server(uvicorn.Server):
-    """Ends held answers as soon as it is told to stop, and says where it listens."""
+    """Ends delayed responses as soon as it is told to stop, and prints where it listens."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """A signal came."""
+        """Stop after a signal."""
         self._service.let_go()
         super().handle_exit(sig, frame)
 
@@ -65,7 +65,7 @@ def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
     _allow_many_connections()
-    locked = _alone(configuration.folder)
+    locked = _lock_state(configuration.folder)
     service = Service.on_this_host(configuration)
     listener = _listen(configuration)
     scheme = "https" if configuration.certificate else "http"
@@ -83,9 +83,9 @@ def serve(configuration: Configuration) -> None:
     )
     _write_access(configuration, service, url)
     logging.getLogger(__name__).info("serving", extra={"url": url})
-    for number in (signal.SIGINT, signal.SIGTERM):  # what uvicorn repeats once it has stopped
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
         signal.signal(number, lambda *_: sys.exit(0))
-    gc.freeze()  # what was imported stays: there is no use in looking through it again
+    gc.freeze()  # what was imported stays: the collector need not look through it again
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
         runner.run(Server(settings, service).serve([listener]))
@@ -93,27 +93,27 @@ def serve(configuration: Configuration) -> None:
 
 
 def _allow_many_connections() -> None:
-    """Every client that waits holds one."""
+    """Allow more open files: every waiting client needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _alone(folder: Path) -> IO[bytes]:
-    """Let no other service work on the same state; the lock goes with the process."""
+def _lock_state(folder: Path) -> IO[bytes]:
+    """Let no other service use the same state; the lock ends with the process."""
     folder.mkdir(parents=True, exist_ok=True)
     opened = (folder / "lock").open("wb")
     try:
         lock(opened.fileno())
     except Locked:
         opened.close()
-        raise QtideError(f"another service works on the state in {folder}") from None
+        raise QtideError(f"another service uses the state in {folder}") from None
     return opened
 
 
 def _listen(configuration: Configuration) -> socket.socket:
-    """The socket, before anything is started: whoever comes early waits, and none comes twice."""
+    """Bind the socket first: early clients wait, and a second service fails at once."""
     family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
-    # only a socket that says it is TCP is spared the wait for full packets
+    # asyncio sets TCP_NODELAY only on a socket whose protocol is TCP
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -126,7 +126,7 @@ def _listen(configuration: Configuration) -> socket.socket:
 
 
 def _write_access(configuration: Configuration, service: Service, url: str) -> None:
-    """A file by which the commands of whoever started the service reach it as an operator."""
+    """A file that lets commands of the user who started the service call it as an operator."""
     file = configuration.folder / "access.json"
     with suppress(OSError, ValueError, KeyError):
         known = json.loads(file.read_text())

@@ -36,11 +36,11 @@ from qtide.world.signal import release
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
-"""Seconds that tasks on a device have to end in when the service is stopped."""
+"""Seconds within which tasks on a device have to end when the service is stopped."""
 HOUSEKEEPING = 60.0
-"""Seconds between two rounds of purging and of looking at quotas."""
+"""Seconds between two rounds of purging and of checking quotas."""
 SHORTEST_ID, WHOLE_ID = 4, 36
-"""Characters by which a task may be named."""
+"""The least number of characters by which a task may be named."""
 
 
 class Service:
@@ -76,7 +76,7 @@ class Service:
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
-        """In real time, with its state in a folder and a process for each device."""
+        """A service in real time, with its state in a folder and a process for each device."""
         folder = configuration.folder
         (folder / "log").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -84,7 +84,7 @@ class Service:
         return cls(configuration, RealWorld(), store, processes(folder / "log"))
 
     async def open(self) -> None:
-        """Take up what an earlier service left, and start the devices."""
+        """Continue what an earlier service left, and start the devices."""
         self._remember()
         self._drains.restore()
         self._endings.on_ended = self._ended
@@ -94,7 +94,7 @@ class Service:
         await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
             self._background.start(device.run())
-        self._background.start(self._keep_house())
+        self._background.start(self._housekeeping())
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
@@ -108,19 +108,19 @@ class Service:
             device = self._offered(submission.device, submission.api)
             return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):
-            # a key that was used before is refused by the store, or by a limit before that
+            # the store refuses a key that was used before, unless a limit did so already
             known = self._known(caller, submission)
             if known is None:
                 raise
             return known
 
     def now(self) -> float:
-        """The moment, on the clock of all that the service says."""
+        """The present time, on the clock of all times that the service reports."""
         return self._world.now()
 
     def device(self, name: str) -> ServedDevice:
         """The device of that name."""
-        return self._among(self.devices.values(), name)
+        return self._find_device(self.devices.values(), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
@@ -137,16 +137,16 @@ class Service:
         return sum(each.setup.slots for each in self.devices.values())
 
     async def drain(self, caller: Caller, name: str, reason: str, *, licences: bool) -> None:
-        """Begin no new task on a device; what comes is queued. For operators."""
+        """Start no new task on a device; submitted ones are queued. For operators."""
         rights.check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
 
     def tell_slurm_by(self, withhold: Callable[[int], Awaitable[None]]) -> None:
-        """How Slurm is told to hand out fewer licences, where it admits to the devices."""
+        """Set how Slurm is told to grant fewer licences, if Slurm admits jobs."""
         self._drains.withhold = withhold
 
     async def resume(self, caller: Caller, name: str) -> None:
-        """Go on with the tasks of a device. For operators."""
+        """Start tasks on a device again. For operators."""
         rights.check_operates(caller)
         await self._drains.resume(self.device(name))
 
@@ -159,7 +159,7 @@ class Service:
         *,
         everybody: bool = False,
     ) -> list[dict[str, Any]]:
-        """What the caller has used of the devices; for operators, everybody."""
+        """What the caller has used of the devices; for operators, what all users have."""
         user = rights.whose(caller, everybody=everybody)
         found: list[dict[str, Any]] = self.store.read(
             usage(by, user, since, until, self._world.now())
@@ -167,9 +167,9 @@ class Service:
         return found
 
     def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-        """A task of the caller's, by its id or the beginning of it; operators see all by their ids.
+        """A task of the caller, by its id or a prefix of it; operators see all by their full ids.
 
-        Nobody but the owner sees payload and answer.
+        Only the owner sees payload and answer.
         """
         whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
         task: Task | None = self._backlog.find(whole) or self.store.read(records.find(whole))
@@ -186,13 +186,13 @@ class Service:
         *,
         everybody: bool = False,
     ) -> list[tuple[int, Task]]:
-        """The caller's tasks, newest first; for operators, everybody's."""
+        """The caller's tasks, newest first; for operators, those of all users."""
         user = rights.whose(caller, everybody=everybody)
         found = self.store.read(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
     def answer(self, caller: Caller, task: Task) -> Encoded:
-        """The answer to one's own task that is done."""
+        """The answer to a finished task of the caller."""
         rights.check_owns(caller, task)
         if task.answer is not None:
             return task.answer
@@ -200,26 +200,26 @@ class Service:
         return Encoded(row["answer_format"], row["answer"])
 
     def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
-        """The answer, if there is one and it is the caller's: operators see none of others."""
+        """The answer, if there is one and the task is the caller's; operators see no others."""
         if task.state is not State.DONE or not rights.owns(caller, task):
             return None
         return self.answer(caller, task)
 
     def payload(self, caller: Caller, task: Task) -> Encoded:
-        """What one's own task was made of, as it is stored."""
+        """The payload of a task of the caller, as stored."""
         rights.check_owns(caller, task)
         return Encoded(task.format, self._row(task, "payload")["payload"])
 
     def request(self, caller: Caller, task: Task) -> bytes:
-        """The request of one's own task, in the words of the API it came by."""
+        """The request of a task of the caller, in the format of the API that took it."""
         rights.check_owns(caller, task)
         request: bytes | None = self._row(task, "request")["request"]
         if request is None:
-            raise NotFound(f"the task {task.id!r} came by another API")
+            raise NotFound(f"the task {task.id!r} was submitted by another API")
         return request
 
     async def wait(self, task: Task, seconds: float) -> None:
-        """Return when a task is over, when the time is, or when the service is to stop."""
+        """Return when a task is over, when the time is up, or when the service is to stop."""
         if seconds <= 0 or task.over or self._stopping:
             return
         waiter: Future[None] = self._world.future()
@@ -234,20 +234,20 @@ class Service:
             self._waiters.discard(waiter)
 
     def let_go(self) -> None:
-        """Hold no answer back any more: the service is to stop."""
+        """Delay no more responses: the service is to stop."""
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
 
     async def cancel(self, caller: Caller, id: str) -> Task:  # noqa: A002 - as above
-        """End a task: at once if it waits, as soon as the device lets go of it if not."""
+        """Cancel a task: at once if it waits, otherwise as soon as the device releases it."""
         task = self.task(caller, id)
         if not task.over and self._backlog.cancel(task):
             await self._endings.finish(task, State.CANCELLED)
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
-        """End a task, and forget what it was and what it gave; its account stays."""
+        """Cancel a task, and delete its payload and answer; its usage record stays."""
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.store.write(records.forget(task.id))
@@ -257,9 +257,9 @@ class Service:
         return None if task.over else self._backlog.standing(task)
 
     def _offered(self, name: str, api: str) -> ServedDevice:
-        return self._among(self.offered(api), name)
+        return self._find_device(self.offered(api), name)
 
-    def _among(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
+    def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
@@ -275,7 +275,7 @@ class Service:
         return found[0] if found else prefix
 
     def _known(self, caller: Caller, submission: Submission) -> Task | None:
-        """The task that was handed in before under the same key."""
+        """The task that was submitted before with the same key."""
         if submission.key is None:
             return None
         row = self.store.read(records.find_by_key(caller.user, submission.key))
@@ -283,13 +283,13 @@ class Service:
             return None
         if row["digest"] != submission.digest:
             key = submission.key
-            raise Conflict(f"the key {key!r} was used before, for another task; choose a new")
+            raise Conflict(f"the key {key!r} was used before, for another task; choose a new one")
         return self.task(caller, row["id"])
 
     def _row(self, task: Task, column: str) -> Any:
         row = self.store.read(records.find_blob(task.id, column))
         if row["answer_format"] == "purged":
-            raise NotFound(f"payload and answer of the task {task.id!r} were purged after a while")
+            raise NotFound(f"payload and answer of the task {task.id!r} have been purged")
         return row
 
     def _ended(self, task: Task) -> None:
@@ -308,7 +308,7 @@ class Service:
             if row["ended"] >= today:
                 self._meter.note(caller, row["used"], now)
 
-    async def _keep_house(self) -> None:
+    async def _housekeeping(self) -> None:
         while True:
             self._backlog.admit()
             now = self._world.now()

@@ -1,4 +1,4 @@
-"""Where a task stands that is not over: why it waits, and what is expected of it."""
+"""Where an unfinished task stands: why it waits, and when it should start and end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from qtide.forecasts.outlook import Outlook
 
 @dataclass(frozen=True)
 class Standing:
-    """`reason` is None for a task on the device; without an outlook, nobody knows when."""
+    """`reason` is None for a task on the device; without an outlook, the times are unknown."""
 
     reason: str | None
     outlook: Outlook | None = None
     not_before: float | None = None
-    """Of a task that a quota holds back: when that may let it go on."""
+    """For a task that a quota holds back: when the quota may release it."""
 
     @property
     def start(self) -> float | None:
@@ -28,5 +28,5 @@ class Standing:
 
     @property
     def position(self) -> int | None:
-        """How many tasks are before it."""
+        """How many tasks are ahead of it."""
         return self.outlook.position if self.outlook else None

@@ -1,6 +1,6 @@
 """The store: everything that has to survive a crash, as rows of SQLite.
 
-Writes share commits: whoever writes waits for the next one, together with all who came meanwhile.
+Writes share commits: each waits for the next one, together with all that came meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qtide.world import Future
 Result = TypeVar("Result")
 Action = Callable[[sqlite3.Connection], Result]
 Outcome = tuple[Any, BaseException | None]
-"""What a write returned, or why it failed."""
+"""The result of a write, or why it failed."""
 
 BUSY_LIMIT = 10.0
 """Seconds to wait for another process that writes to the same file."""
@@ -59,7 +59,7 @@ class Store(ABC):
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
-        """Return what `action` returned, once that is durable."""
+        """Return the result of `action` once it is durable."""
 
     @abstractmethod
     def read(self, action: Action[Result]) -> Result:
@@ -67,7 +67,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what was asked for until now, and end."""
+        """Finish the writes requested so far, and close."""
 
 
 def commit(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> list[Outcome]:
@@ -84,7 +84,7 @@ def commit(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> li
 
 
 def tell(answers: Iterable[Future[Any]], outcomes: Iterable[Outcome]) -> None:
-    """Let those who wait for a commit know what became of their writes."""
+    """Tell the waiting callers what became of their writes."""
     for answer, (result, error) in zip(answers, outcomes, strict=True):
         if answer.done():
             continue
@@ -95,7 +95,7 @@ def tell(answers: Iterable[Future[Any]], outcomes: Iterable[Outcome]) -> None:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open the file; make it if it is not there."""
+    """Open the file; create it if there is none."""
     try:
         connection = _opened(str(file))
         file.chmod(0o600)
@@ -108,7 +108,7 @@ def connect(file: Path) -> sqlite3.Connection:
 
 
 def in_memory() -> sqlite3.Connection:
-    """An empty store that is gone with the process."""
+    """An empty store in memory, which ends with the process."""
     connection = _opened(":memory:")
     connection.executescript(SCHEMA)
     return connection
@@ -123,7 +123,7 @@ def _opened(place: str) -> sqlite3.Connection:
 
 
 def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
-    """One write by itself: a statement that breaks a rule is undone, the others go on."""
+    """One write of several: one that violates a constraint fails, the others continue."""
     try:
         return action(connection), None
     except sqlite3.IntegrityError as error:

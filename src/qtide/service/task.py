@@ -14,9 +14,9 @@ class State(StrEnum):
     """Where a task stands."""
 
     QUEUED = "queued"
-    """accepted: it survives whatever happens to the service"""
+    """Accepted: it survives whatever happens to the service."""
     RUNNING = "running"
-    """handed to the device, or just about to be taken by it"""
+    """Handed over to the device, or about to be."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: a user, in the name of an account, maybe from within a job of Slurm."""
+    """Who asks: a user, on behalf of an account, maybe from within a Slurm job."""
 
     user: str
     account: str = ""
@@ -49,7 +49,7 @@ class Ending:
 
 @dataclass(eq=False, kw_only=True)
 class Task:
-    """What is known of a task; its payload and its answer lie in the store."""
+    """What is known of a task; its payload and its answer are in the store."""
 
     id: str
     caller: Caller
@@ -67,19 +67,19 @@ class Task:
     max_wait: float | None = None
     state: State = State.QUEUED
     attempts: int = 0
-    """How often it was handed to the device; of these, the last one alone may answer."""
+    """How often it was handed over to the device; only the last attempt may answer."""
     started: float | None = None
     ended: float | None = None
     used: float = 0.0
-    """How long it did occupy the device, by which it is charged."""
+    """How long it occupied the device: what is charged."""
     error: str | None = None
     answer: Encoded | None = field(default=None, repr=False)
-    """Kept for those who wait for it; everybody else reads it from the store."""
+    """Kept for waiting callers; all others read it from the store."""
     waiters: list[Future[None]] = field(default_factory=list, repr=False)
-    """Who wants to hear of its end."""
+    """Futures that are resolved at its end."""
 
     def end(self, ending: Ending, answer: Encoded | None) -> None:
-        """Be over, for everybody to see."""
+        """Mark it as over, and tell the waiters."""
         self.answer = answer
         self.state, self.ended, self.used = ending.state, ending.at, ending.used
         self.error = ending.error
@@ -93,5 +93,5 @@ class Task:
 
     @property
     def latest(self) -> float | None:
-        """The moment until which it was promised to start."""
+        """The latest start that was promised."""
         return None if self.max_wait is None else self.submitted + self.max_wait

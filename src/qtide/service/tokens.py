@@ -1,6 +1,6 @@
-"""Tokens: who may call. Random, stored as a digest alone, ended at any moment by a row.
+"""Tokens: who may call. They are random, stored only as a digest, and can be revoked at any time.
 
-A token of a job ends with the job: the service asks Slurm again and again which of them still run.
+A job's token ends with the job: the service regularly asks Slurm which of the jobs still run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from qtide.service.task import Caller
 
 PREFIX = "qtide_"
 FRESH = 2.0
-"""Seconds that a token counts as looked up: so long it may outlive its end."""
+"""Seconds that a look-up is cached: a token may outlive its end by that time."""
 
 
 class NotAllowed(QtideError):  # noqa: N818 - what happened
-    """The caller is not who they would have to be."""
+    """The caller has no valid token."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Token:
     expires: float
     name: str
     holder: Holder | None = None
-    """The job in Slurm, or the part of one, that it lives as long as."""
+    """The Slurm job, or component of one, with which it ends."""
 
 
 def issue(
@@ -54,7 +54,7 @@ def issue(
 
 
 def revoke(digest_start: str) -> Any:
-    """End the tokens whose digest begins so; gives how many there were."""
+    """End the tokens whose digest has that prefix; returns how many there were."""
     words = "DELETE FROM tokens WHERE substr(digest, 1, ?) = ?"
     return lambda store: store.execute(words, (len(digest_start), digest_start)).rowcount
 
@@ -78,17 +78,17 @@ def valid(store: sqlite3.Connection) -> list[Token]:
 
 
 def holders(store: sqlite3.Connection) -> set[Holder]:
-    """The jobs that tokens live as long as."""
+    """The jobs and components with which tokens end."""
     return {token.holder for token in valid(store) if token.holder is not None}
 
 
 def digest(token: str) -> str:
-    """What is stored in a token's place."""
+    """What is stored in place of a token."""
     return sha256(token.encode()).hexdigest()
 
 
 def is_valid(store: Store, token: str) -> bool:
-    """Whether a token would be let in."""
+    """Whether a token is known and valid."""
     found = store.read(lambda rows: _find(rows, digest(token)))
     return found is not None and found.expires > time.time()
 
@@ -116,13 +116,13 @@ class Register:
         return found.caller if found.caller.operator else self._with_rights(found.caller)
 
     async def issue(self, caller: Caller, lasts: float, name: str, holder: Holder) -> str:
-        """A new token that lives as long as a part of a job does."""
+        """A new token that ends with a job or a component of one."""
         token, write = issue(caller, lasts, name, holder)
         await self._store.write(write)
         return token
 
     def holders(self) -> set[Holder]:
-        """The jobs that tokens live as long as."""
+        """The jobs and components with which tokens end."""
         return self._store.read(holders)
 
     async def end_with(self, over: Iterable[Holder]) -> None:
@@ -131,7 +131,7 @@ class Register:
         self._seen.clear()
 
     def _with_rights(self, caller: Caller) -> Caller:
-        """Operators act as such by tokens of their own, not from within jobs."""
+        """Operators have their rights only by their own tokens, not from within jobs."""
         operator = caller.user in self._operators and caller.job is None
         return Caller(caller.user, caller.account, caller.job, operator)
 

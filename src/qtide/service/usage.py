@@ -12,7 +12,7 @@ KEYS = ("user", "account", "job", "device")
 def usage(
     by: Sequence[str], user: str | None, since: float | None, until: float | None, now: float
 ) -> Any:
-    """Rows of what was used by whom; a task that runs counts with the time it has run."""
+    """Usage in rows; a running task counts with the time it has run so far."""
     assert all(key in KEYS for key in by)
     names = ", ".join(by)
     words = f"""

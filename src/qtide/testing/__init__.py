@@ -1,1 +1,1 @@
-"""For tests, benchmarks and notebooks: real parts of qtide that may be put up and thrown away."""
+"""For tests, benchmarks and notebooks: real parts of qtide that can be started and thrown away."""

@@ -1,6 +1,6 @@
-"""A service on this host for a test, a benchmark or a notebook: no token to ask for, no money.
+"""A service on this host for a test, a benchmark or a notebook, without an operator or a QPU.
 
-It is the real one in a process of its own, with emulated devices, and may be killed.
+It is the real service in its own process, with emulated devices, and may be killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qtide.system.ports import free_ports
 
 QTIDE = Path(sys.executable).with_name("qtide")
 START_LIMIT = 60.0
-"""Seconds in which the devices have to be there."""
+"""Seconds within which the devices have to be ready."""
 
 
 class LocalService:
@@ -39,7 +39,7 @@ class LocalService:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, ready: bool = True) -> LocalService:
-        """Start it; `ready` waits until every device is."""
+        """Start it; with `ready`, wait until every device is."""
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [QTIDE, "serve", self.file], stderr=log, start_new_session=True
@@ -49,13 +49,13 @@ class LocalService:
         return self
 
     def kill(self) -> None:
-        """As a power cut would, for this process alone."""
+        """Kill it, as a power cut would, but only this process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> int:
-        """Ask it to end, as systemd would."""
+        """Ask it to stop, as systemd would."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -71,12 +71,12 @@ class LocalService:
         return self._process.pid
 
     def log(self) -> list[dict[str, Any]]:
-        """What it has logged."""
+        """Its log."""
         lines = (self.folder / "serve.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def token(self, user: str = "ada", account: str = "", *, days: float = 1.0, **more: Any) -> str:
-        """A token, as the operator makes it."""
+        """A token, as an operator would create it."""
         made, write = issue(Caller(user, account, **more), 86_400 * days)
         store = connect(self.state / "store.sqlite")
         try:
@@ -86,11 +86,11 @@ class LocalService:
         return made
 
     def client(self, user: str = "ada", account: str = "", **more: Any) -> Client:
-        """A client of a user."""
+        """A client of that user."""
         return Client(self.url, self.token(user, account, **more))
 
     def operator(self) -> Client:
-        """A client of the one who started the service."""
+        """A client of the user who started the service, as an operator."""
         known = json.loads((self.state / "access.json").read_text())
         return Client(known["url"], known["token"], patience=0.0)
 

@@ -27,7 +27,7 @@ class Lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif not waiter.cancelled():
-                self._pass_on()  # it was let in at the moment in which it was cancelled
+                self._pass_on()  # it got the lock at the moment it was cancelled
             raise
 
     async def __aexit__(self, *_: object) -> None:

@@ -45,7 +45,7 @@ class RealWorld(World):
         return task
 
     def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
-        """A timer of the loop: no task is started for it."""
+        """A timer of the event loop: no task is started for it."""
         return asyncio.get_running_loop().call_later(max(0.0, seconds) * self.scale, action)
 
     def offload(self, function: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
@@ -53,7 +53,7 @@ class RealWorld(World):
         return asyncio.to_thread(function, *args)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main`; an interrupt or a termination signal cancels it, so that it cleans up."""
+        """Run `main`; SIGINT and SIGTERM cancel it, so that it cleans up."""
         return asyncio.run(self._until_signalled(main))
 
     async def _until_signalled(self, main: Coroutine[Any, Any, T]) -> T:

@@ -14,17 +14,17 @@ class Signal:
         self.is_set = False
 
     def set(self) -> None:
-        """Let everybody go on."""
+        """Set it, and let all waiters continue."""
         self.is_set = True
         for waiter in self._waiters:
             release(waiter)
 
     def clear(self) -> None:
-        """Let those wait who come from now on."""
+        """Clear it: later callers of `wait` wait again."""
         self.is_set = False
 
     async def wait(self, limit: float | None = None) -> bool:
-        """Whether it was set within so many seconds; without a limit it is waited for."""
+        """Whether it was set within so many seconds; without a limit, wait until it is."""
         if self.is_set:
             return True
         waiter: Future[None] = self._world.future()
@@ -42,6 +42,6 @@ class Signal:
 
 
 def release(waiter: Future[None]) -> None:
-    """Let somebody wait no longer, whoever was faster."""
+    """Resolve a future, unless it is done already."""
     if not waiter.done():
         waiter.set_result(None)

@@ -1,8 +1,8 @@
 """Virtual time: an event kernel that runs coroutines as fast as they come.
 
-What is to happen at one moment lies in one list, and a heap holds the moments alone: comparing
-bare floats, and touching the heap once a moment, is what makes the kernel fast. Nothing is ever
-searched for: a task that is woken early leaves a void one behind, which is passed over.
+The events of one moment are in one list, and a heap holds only the moments: comparing bare floats,
+and using the heap once per moment, makes the kernel fast. Nothing is ever searched for: a task that
+is woken early leaves a void event behind, which is skipped.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Stuck(RuntimeError):  # noqa: N818 - a state of the world, reported as suc
 class VirtualFuture(Generic[T]):
     """A result to come in virtual time.
 
-    Class attributes stand for what is not set yet: a model makes millions of these.
+    Class attributes are the defaults of what is not set yet: a model creates millions of these.
     """
 
     _done = False
     _error: BaseException | None = None
     _result: T
     waiters: list[Resumption] | None = None
-    """Who waits for it: the kernel itself adds them, since a call would cost too much."""
+    """The tasks that wait for it: the kernel itself adds them, since a call would cost too much."""
     _callbacks: list[Callable[[Any], object]] | None = None
 
     def __init__(self, ready: list[Resumption]) -> None:
@@ -50,7 +50,7 @@ class VirtualFuture(Generic[T]):
     def result(self) -> T:
         """The result; raises the exception if there is one."""
         if not self._done:
-            raise InvalidStateError("the result is not there yet")
+            raise InvalidStateError("the result is not set yet")
         if self._error is not None:
             raise self._error
         return self._result
@@ -62,7 +62,7 @@ class VirtualFuture(Generic[T]):
     def set_result(self, result: T, /) -> None:
         """Give the result."""
         if self._done:
-            raise InvalidStateError("the result was given already")
+            raise InvalidStateError("the result is already set")
         self._done = True
         self._result = result
         if self.waiters is not None:
@@ -105,7 +105,7 @@ class VirtualFuture(Generic[T]):
 
 
 class Resumption:
-    """A task's place among what is to happen; `run` runs the task up to its next wait."""
+    """A task's event in the schedule; `run` runs the task up to its next wait."""
 
     __slots__ = ("run", "task")
 
@@ -140,8 +140,8 @@ class VirtualTask(VirtualFuture[T]):
 class VirtualWorld(World):
     """Deterministic: the same seed gives the same order of events.
 
-    With a seed, events of the same moment happen in an order drawn by it, so that tests can go
-    through many interleavings; without, in the order in which they were made.
+    With a seed, events of the same moment happen in a random order drawn from it, so that tests can
+    try many interleavings; without, in the order in which they were created.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -194,7 +194,7 @@ class VirtualWorld(World):
         return task.result()
 
     def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
-        """Go from moment to moment; what is due in order, then those they made ready."""
+        """Go from moment to moment; run what is due in order, then the tasks this made ready."""
         moments, later, ready, now = self._moments, self._later, self._ready, self._now
         shuffle, events = self._shuffle, 0
         while not main._done:
@@ -233,4 +233,4 @@ class VirtualWorld(World):
 
 
 def _void(_: None) -> None:
-    """What is run for a resumption whose task was cancelled in the meantime."""
+    """Replaces the event of a task that was cancelled in the meantime."""

@@ -1,4 +1,4 @@
-"""The one interface of time: whoever awaits only what a world gives runs in every world."""
+"""The one interface of time: code that awaits only what a world offers runs in every world."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Alarm(Protocol):
     """Something that is to happen later, unless it is cancelled."""
 
     def cancel(self) -> object:
-        """Let it not happen."""
+        """Prevent it."""
 
 
 class World(ABC):
-    """A clock and the tasks that live by it."""
+    """A clock, and the tasks that run by it."""
 
     @abstractmethod
     def now(self) -> float:
@@ -60,19 +60,19 @@ class World(ABC):
 
     @abstractmethod
     def future(self) -> Future[Any]:
-        """A new future that nobody has answered yet."""
+        """A new future, without a result yet."""
 
     @abstractmethod
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Let `work` run beside the caller."""
+        """Run `work` concurrently with the caller."""
 
     @abstractmethod
     def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
-        """Call `action` after `seconds`, unless that is cancelled: a limit for whoever waits."""
+        """Call `action` after `seconds`, unless that is cancelled: a limit for a wait."""
 
     @abstractmethod
     def offload(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        """Call a function that computes for a while without stopping the others."""
+        """Call a function that computes for a while, without blocking other tasks."""
 
     @abstractmethod
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -83,14 +83,14 @@ class World(ABC):
         await self._gate(list(futures), first=False)
 
     async def first_of(self, futures: Sequence[Future[T]]) -> Future[T]:
-        """Wait until one is done, and return it; the others go on."""
+        """Wait until one is done, and return it; the others continue."""
         await self._gate(futures, first=True)
         return next(each for each in futures if each.done())
 
     async def all_of(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run all side by side to their ends; then raise what the first in order raised, if any.
+        """Run all concurrently to their ends; then raise the first error in order, if any.
 
-        Waiting for all, and failing by position, keeps the outcome the same whatever the timing.
+        Since it waits for all, and fails by position, the outcome does not depend on timing.
         """
         return await self.results([self.start(work) for work in works])
 
@@ -103,7 +103,7 @@ class World(ABC):
             raise
         for task in tasks:
             if not task.cancelled():
-                task.exception()  # looked at, so that asyncio does not call it forgotten
+                task.exception()  # retrieved, so that asyncio does not warn that it never was
         return [task.result() for task in tasks]
 
     async def timeout(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""A program that meets all that a journal can hold; its run was made before packages moved."""
+"""A program with everything that a journal can hold; its run predates the move of packages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def divide(number: int, by: int) -> float:
 
 
 def fail_oddly() -> None:
-    """Raise what cannot be pickled."""
+    """Raise an error that cannot be pickled."""
     error = RuntimeError("with a lock")
     error.lock = Lock()  # type: ignore[attr-defined]
     raise error
@@ -51,7 +51,7 @@ async def failure(phase: Any) -> tuple[str, list[str]]:
 
 @program
 async def everything(seed: int = 0) -> dict[str, Any]:
-    """Phases of every kind, of which some fail; what fails is caught."""
+    """Phases of every kind; some fail, and the program catches that."""
     known, long = await classical(task(facts, seed), task(ramp, 17_000))
     samples = await quantum(dimod.BinaryQuadraticModel({"a": -1, "b": 2}, {"ab": 1}, 0, "BINARY"))
     shots, (coins, again) = await together(quantum(COIN, shots=64), quantum([COIN, COIN], shots=32))

@@ -16,7 +16,7 @@ from tests.service.admission.site import Site
 
 @pytest.fixture(scope="session")
 def munged(packages: None) -> Iterator[Munged]:
-    """A munge daemon with a key of its own."""
+    """A munge daemon with its own key."""
     with Munged.started() as daemon:
         yield daemon
 
@@ -31,7 +31,7 @@ def other_munged(packages: None) -> Iterator[Munged]:
 @pytest.fixture(scope="session")
 def whole_site(packages: None) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
-    folder.chmod(0o755)  # jobs of other users look into it
+    folder.chmod(0o755)  # jobs of other users read it
     try:
         box.up(folder, nodes=1, qpus=2, service="http://127.0.0.1:9")
         yield Site(folder)

@@ -1,4 +1,4 @@
-"""A munge daemon of a test's own."""
+"""A munge daemon for a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.slurm.stage import until
 
 
 class Munged:
-    """It lives in a folder that all users may look into."""
+    """It has a folder that all users may read."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.socket = folder / "socket"

@@ -1,4 +1,4 @@
-"""A box with users on it: their jobs, and what the service says to them."""
+"""A box with users: their jobs, and what the service answers them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Site:
         self.slurm = Slurm(self.conf)
 
     def run(self, user: User, *words: str, check: bool = True, **env: str) -> str:
-        """What a command prints that a user runs in a plain environment."""
+        """The output of a command that a user runs in a plain environment."""
         plain = {"PATH": os.defpath + ":/usr/sbin", "SLURM_CONF": str(self.conf), **env}
         done = subprocess.run(
             user.words(*words),
@@ -46,18 +46,18 @@ class Site:
         return done.stdout
 
     def submit(self, user: User, *options: str, command: str = LONG) -> int:
-        """A job of a user, in the queue."""
+        """A queued job of a user."""
         common = ("--parsable", "--partition=quantum", "--output=/dev/null")
         return int(self.run(user, "sbatch", *common, f"--wrap={command}", *options))
 
     def start(self, user: User, *options: str, command: str = LONG) -> int:
-        """A job of a user that runs."""
+        """A running job of a user."""
         job = self.submit(user, *options, command=command)
         assert until(lambda: self.state(job) == "RUNNING")
         return job
 
     def start_in_two_parts(self, user: User) -> int:
-        """A heterogeneous job that runs; its second part holds a slot."""
+        """A running heterogeneous job; its second component holds a slot."""
         parts = ("--partition=compute", ":", "--partition=quantum", "--gres=qpu:1")
         return self.start(user, *parts)
 
@@ -76,14 +76,14 @@ class Site:
         ).stdout
 
     def clear(self) -> None:
-        """End all jobs, and wait until Slurm is through with them."""
+        """Cancel all jobs, and wait until Slurm has ended them."""
         jobs = self.say("squeue", "--noheader", "--format=%A").split()
         if jobs:
             self.say("scancel", "--full", *jobs)
         assert until(lambda: self.say("squeue", "--noheader") == "")
 
     def play(self, scene: Callable[[SlurmAdmission], Awaitable[T]]) -> T:
-        """Run a scene with admission to this site."""
+        """Run a scenario with admission by this site."""
 
         async def whole() -> T:
             with closing(SlurmAdmission(self.conf)) as admission:
@@ -92,7 +92,7 @@ class Site:
         return asyncio.run(whole())
 
     def admit(self, user: User, job: int) -> Grant:
-        """What the service says to a user who asks for a job."""
+        """What the service answers a user who asks for a job."""
         request = ask_for(job)
         return self.play(lambda admission: admission.admit(self.proof(user, request), request))
 

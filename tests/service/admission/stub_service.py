@@ -1,4 +1,4 @@
-"""A service that does nothing but let jobs in, by real admission: what the prolog speaks to."""
+"""A service that only admits jobs, by real admission: what the prolog calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS = {Unproven: 401, Refused: 403, Unreachable: 503}
 
 
 class Service:
-    """Notes whom it has let in, by token."""
+    """Records whom it has admitted, by token."""
 
     def __init__(
         self, admission: SlurmAdmission, devices: Sequence[str], loop: asyncio.AbstractEventLoop
@@ -42,7 +42,7 @@ class Service:
     def answer(self, credential: str, request: Request) -> tuple[int, dict[str, Any]]:
         self.questions += 1
         if self.questions <= self.busy:
-            return 503, {"message": "Slurm cannot be asked about jobs"}
+            return 503, {"message": "Slurm does not answer queries about jobs"}
         try:
             admitted = self._admission.admit(credential, request)
             grant = asyncio.run_coroutine_threadsafe(admitted, self._loop).result(timeout=30)
@@ -57,7 +57,7 @@ class Service:
 def serving(
     site: Site, devices: Sequence[str] = (), tls: ssl.SSLContext | None = None
 ) -> Iterator[Service]:
-    """A service on a port of its own."""
+    """A service on its own port."""
     with closing(SlurmAdmission(site.conf)) as admission, _loop() as loop:
         service = Service(admission, devices, loop)
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
@@ -76,7 +76,7 @@ def serving(
 
 @contextmanager
 def _loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One that runs in a thread of its own."""
+    """A service that runs in its own thread."""
     with closing(asyncio.new_event_loop()) as loop:
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
@@ -98,6 +98,6 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(json.dumps(answer).encode())
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test asks the service itself."""
+            """Log nothing: the test asks the service itself."""
 
     return Handler

@@ -36,21 +36,21 @@ def user(request: pytest.FixtureRequest) -> User:
 
 
 @pytest.mark.parametrize("option", ["--licenses=qpu:1", "--gres=qpu:1"])
-def test_who_holds_a_slot_is_let_in(site: Site, user: User, option: str) -> None:
+def test_a_job_that_holds_a_slot_is_admitted(site: Site, user: User, option: str) -> None:
     job = site.start(user, option, "--account=physics")
     grant = site.admit(user, job)
     assert grant == Grant(user.name, "physics", job, grant.holder)
     assert grant.holder.job == job and grant.holder.start > 0
 
 
-def test_each_of_several_jobs_for_itself(site: Site, user: User) -> None:
+def test_each_of_several_jobs_is_admitted_by_itself(site: Site, user: User) -> None:
     with_slot, without = site.start(user, "--licenses=qpu:1"), site.start(user)
     assert site.admit(user, with_slot).job == with_slot
     with pytest.raises(Refused, match=f"job {without} holds no slot of a QPU; ask for one"):
         site.admit(user, without)
 
 
-def test_one_part_of_a_heterogeneous_job_holds_the_slot_of_all(site: Site) -> None:
+def test_one_component_of_a_heterogeneous_job_holds_the_slot_of_all(site: Site) -> None:
     user = User("nobody")
     first = site.start_in_two_parts(user)
     for number in (first, first + 1):
@@ -64,30 +64,30 @@ def test_one_part_of_a_heterogeneous_job_holds_the_slot_of_all(site: Site) -> No
         site.admit(user, first)
 
 
-def test_the_job_of_another_is_nobody_elses(site: Site) -> None:
+def test_the_job_of_another_user_is_refused(site: Site) -> None:
     job = site.start(User("nobody"), "--licenses=qpu:1")
-    for other in (User("daemon"), User.own()):  # our own user is Slurm's: root, as a rule
+    for other in (User("daemon"), User.own()):  # our own user is Slurm's: usually root
         with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
             site.admit(other, job)
     with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
-        site.admit(User.own(), 4_000_000)  # nobody learns whether there is such a job
+        site.admit(User.own(), 4_000_000)  # the answer does not reveal whether there is such a job
 
 
-def test_a_job_that_waits_is_not_let_in(site: Site, user: User) -> None:
+def test_a_pending_job_is_not_admitted(site: Site, user: User) -> None:
     job = site.submit(user, "--licenses=qpu:1", "--hold")
     assert site.state(job) == "PENDING"
     with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
         site.admit(user, job)
 
 
-def test_a_job_that_has_ended_is_not_let_in(site: Site, user: User) -> None:
+def test_a_job_that_has_ended_is_not_admitted(site: Site, user: User) -> None:
     job = site.submit(user, "--licenses=qpu:1", command="true")
     assert until(lambda: site.state(job) == "COMPLETED")
     with pytest.raises(Refused, match=NO_JOB_OF_YOURS):
         site.admit(user, job)
 
 
-def test_a_credential_is_good_for_one_request_once(site: Site) -> None:
+def test_a_credential_is_valid_for_one_request_once(site: Site) -> None:
     user = User("nobody")
     job, other = (site.start(user, "--licenses=qpu:1") for _ in range(2))
     request = ask_for(job)
@@ -128,7 +128,7 @@ def test_a_user_without_a_name_is_refused(site: Site, monkeypatch: pytest.Monkey
         raise KeyError(uid)
 
     monkeypatch.setattr("qtide.service.admission.admission.pwd.getpwuid", unknown)
-    with pytest.raises(Refused, match=f"nobody here has the uid {os.getuid()}"):
+    with pytest.raises(Refused, match=f"there is no user with the uid {os.getuid()}"):
         site.play(lambda admission: admission.admit(proof, request))
 
 
@@ -148,7 +148,7 @@ def deaf(site: Site) -> Iterator[None]:
     os.kill(pid, signal.SIGCONT)
 
 
-def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> None:
+def test_while_slurmctld_does_not_answer_no_job_is_admitted(site: Site, deaf: None) -> None:
     request = ask_for(7)
     proof = site.proof(User.own(), request)
 
@@ -162,6 +162,6 @@ def test_while_slurmctld_is_silent_nobody_is_let_in(site: Site, deaf: None) -> N
     asyncio.run(scene())
 
 
-def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_cluster_is_named(tmp_path: Path) -> None:
     with pytest.raises(SlurmFailed, match="which does not exist"):
         SlurmAdmission(tmp_path / "slurm.conf")

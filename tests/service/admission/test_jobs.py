@@ -34,11 +34,11 @@ def test_the_shapes_of_newer_versions() -> None:
 
 
 @pytest.mark.parametrize("state", ["PENDING", "COMPLETING", "COMPLETED", "REQUEUED"])
-def test_who_does_not_run_holds_nothing(state: str) -> None:
+def test_a_job_that_does_not_run_holds_nothing(state: str) -> None:
     assert not job_of(replace(PLAIN, state=state)).holds
 
 
-def test_a_job_that_was_suspended_will_go_on() -> None:
+def test_a_suspended_job_will_continue() -> None:
     assert job_of(replace(PLAIN, state="SUSPENDED")).holds
 
 
@@ -62,7 +62,7 @@ def test_a_running_job(site: Site, option: str) -> None:
     )
 
 
-def test_a_job_that_nobody_knows(site: Site) -> None:
+def test_an_unknown_job(site: Site) -> None:
     assert jobs_of(site, 4_000_000) == []
 
 
@@ -75,7 +75,7 @@ def test_elements_of_an_array_are_jobs(site: Site) -> None:
         assert [(each.entry.job, each.slots) for each in jobs_of(site, number)] == [(number, 1)]
 
 
-def test_parts_of_a_heterogeneous_job_are_found_by_any_of_them(site: Site) -> None:
+def test_components_of_a_heterogeneous_job_are_found_by_any_of_them(site: Site) -> None:
     first = site.start_in_two_parts(User.own())
     for number, other in ((first, first + 1), (first + 1, first)):
         parts = jobs_of(site, number)
@@ -83,7 +83,7 @@ def test_parts_of_a_heterogeneous_job_are_found_by_any_of_them(site: Site) -> No
         assert {each.entry.job for each in parts if each.holds} == {first + 1}
 
 
-def test_no_text_of_a_user_gives_a_slot(site: Site) -> None:
+def test_no_text_that_a_user_sets_gives_a_slot(site: Site) -> None:
     line = "9|9|RUNNING|0|1|1|q1|gres:qpu:1|qpu:1|y"
     job = site.start(
         User.own(),
@@ -103,7 +103,7 @@ def test_a_job_cannot_take_a_slot_while_it_runs(site: Site) -> None:
     assert [each.slots for each in jobs_of(site, job)] == [0]
 
 
-def test_who_still_holds_a_slot(site: Site) -> None:
+def test_which_jobs_still_hold_a_slot(site: Site) -> None:
     user = User.own()
     lasting, ending = (site.start(user, "--licenses=qpu:1") for _ in range(2))
     slotless = site.start(user)
@@ -124,7 +124,7 @@ def test_a_job_that_is_suspended_keeps_its_slot(site: Site) -> None:
     assert site.state(job) == "RUNNING" and holding(site, {holder}) == {holder}
 
 
-def test_a_slot_that_was_given_back_is_held_no_more(site: Site) -> None:
+def test_a_slot_that_was_given_back_is_no_longer_held(site: Site) -> None:
     user = User("nobody")
     job = site.start(user, "--licenses=qpu:1")
     holder = jobs_of(site, job)[0].holder
@@ -140,7 +140,9 @@ def test_a_job_that_starts_again_is_another_holder(site: Site) -> None:
     gone = time.time()
     assert until(lambda: site.state(job) == "PENDING")
     assert holding(site, {before}) == set()
-    assert until(lambda: time.time() > gone + 2)  # Slurm revokes a job's credential by the second
+    assert until(
+        lambda: time.time() > gone + 2
+    )  # Slurm revokes credentials with a resolution of one second
     assert until(lambda: hurried(site, job) == "RUNNING")
     after = jobs_of(site, job)[0].holder
     assert after.job == before.job and after != before
@@ -148,7 +150,7 @@ def test_a_job_that_starts_again_is_another_holder(site: Site) -> None:
 
 
 def hurried(site: Site, job: int) -> str:
-    """Slurm puts a requeued job off for two minutes, at a moment of its own."""
+    """Slurm delays a requeued job for two minutes, at a moment it chooses."""
     state, reason = site.say("squeue", "-h", "--states=all", f"--jobs={job}", "-o", "%T %r").split()
     if reason == "BeginTime":
         site.say("scontrol", "update", f"JobId={job}", "StartTime=now")
@@ -169,7 +171,7 @@ def test_all_tasks_of_a_step_ask_slurm_once(site: Site) -> None:
 
 
 class Counting(Slurm):
-    """Counts what slurmctld is asked."""
+    """Counts the queries to slurmctld."""
 
     asked = 0
 
@@ -184,7 +186,7 @@ def test_no_slurmctld_is_no_admission(tmp_path: Path, packages: None) -> None:
         "ClusterName=none\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\n"
         "NodeName=c1\nPartitionName=p Nodes=c1\n"
     )
-    with pytest.raises(Unreachable, match="Slurm cannot be asked about jobs") as caught:
+    with pytest.raises(Unreachable, match="Slurm does not answer queries about jobs") as caught:
         asyncio.run(Jobs(Slurm(conf), limit=1.0).of(7))
     assert not isinstance(caught.value, Refused)
     with pytest.raises(Unreachable):

@@ -30,7 +30,7 @@ requests = st.builds(
 
 
 def play(daemon: Munged | Path, scene: Callable[[Munge], Awaitable[T]], limit: float = 20.0) -> T:
-    """Run a scene with the service's end of munge."""
+    """Run a scenario with the service's side of munge."""
 
     async def whole() -> T:
         with closing(
@@ -51,7 +51,7 @@ def encoded(daemon: Munged, payload: bytes, ttl: int = 60) -> str:
 
 
 @given(payload=st.binary(max_size=500))
-def test_whoever_made_a_credential_is_known(munged: Munged, payload: bytes) -> None:
+def test_the_user_who_made_a_credential_is_known(munged: Munged, payload: bytes) -> None:
     made = encoded(munged, payload)
     own = User.own()
     assert play(munged, lambda munge: munge.decode(made)) == (Identity(own.uid, own.gid), payload)
@@ -65,7 +65,7 @@ def test_another_user_is_another_user(munged: Munged, name: str) -> None:
     assert found == Identity(user.uid, user.gid)
 
 
-def test_a_credential_is_good_once(munged: Munged) -> None:
+def test_a_credential_is_valid_once(munged: Munged) -> None:
     made = credential(munged)
 
     async def scene(munge: Munge) -> None:
@@ -76,7 +76,7 @@ def test_a_credential_is_good_once(munged: Munged) -> None:
     play(munged, scene)
 
 
-def test_of_many_at_once_one_gets_in(munged: Munged) -> None:
+def test_of_many_concurrent_uses_one_is_admitted(munged: Munged) -> None:
     made = credential(munged)
 
     async def scene(munge: Munge) -> list[Identity | BaseException]:
@@ -117,7 +117,7 @@ def test_an_old_credential_is_refused(munged: Munged) -> None:
 
 
 def test_a_credential_under_another_key_is_refused(munged: Munged, other_munged: Munged) -> None:
-    with pytest.raises(Unproven, match="none of our munge"):
+    with pytest.raises(Unproven, match="not made by our munge"):
         play(munged, lambda munge: munge.verify(credential(other_munged), REQUEST))
 
 
@@ -128,9 +128,7 @@ def test_garbage_is_refused(munged: Munged, text: str) -> None:
 
 
 @given(place=st.integers(min_value=0), character=st.characters(codec="ascii", categories=["L"]))
-def test_a_credential_that_was_touched_is_refused(
-    munged: Munged, place: int, character: str
-) -> None:
+def test_a_modified_credential_is_refused(munged: Munged, place: int, character: str) -> None:
     made = credential(munged)
     at = len("MUNGE:") + place % (len(made) - len("MUNGE:") - 5)
     forged = made[:at] + character + made[at + 1 :]
@@ -140,7 +138,7 @@ def test_a_credential_that_was_touched_is_refused(
 
 
 def test_no_munged_is_no_admission(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="cannot be asked"):
+    with pytest.raises(Unreachable, match="munged does not answer"):
         play(tmp_path / "none", lambda munge: munge.verify("MUNGE:AAAA:", REQUEST))
 
 

@@ -1,4 +1,4 @@
-"""A job of Slurm on the real service: in by its slot, out with its end."""
+"""A Slurm job at the real service: admitted by its slot, until its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ input()
 
 @pytest.fixture
 def service(site: Site, tmp_path: Path) -> Iterator[LocalService]:
-    """The service beside the box, which the box's prolog knows of."""
+    """The service that the box's prolog calls."""
     devices = '[devices.dev]\nkind = "burst"\nslots = 2\n'
     slurm = f'[slurm]\nconf = "{site.conf}"\n'
     with LocalService(tmp_path, devices + slurm) as served:
@@ -43,12 +43,12 @@ def program(tmp_path: Path) -> Path:
 
 
 def run_in_a_job(site: Site, program: Path, out: Path, *options: str) -> int:
-    """A program with nothing but Python, in a job that goes on until it is cancelled."""
+    """A program in plain Python, in a job that runs until it is cancelled."""
     command = f"sleep 600 | {sys.executable} {program} > {out} 2>&1"
     return site.submit(User.own(), *options, command=command)
 
 
-def test_a_job_with_a_slot_uses_the_qpu_without_a_word_and_is_accounted_by_its_number(
+def test_a_job_with_a_slot_uses_the_qpu_without_configuration_and_is_accounted_by_its_number(
     site: Site, service: LocalService, program: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -77,7 +77,7 @@ def test_a_job_without_a_slot_gets_no_token_and_is_told_why(
     assert "qtide_" not in out.read_text()
 
 
-def test_while_a_device_drains_jobs_wait_in_slurm_and_go_on_with_it(
+def test_while_a_device_is_drained_jobs_wait_in_slurm_until_it_is_resumed(
     site: Site, service: LocalService
 ) -> None:
     operator = service.operator()

@@ -1,4 +1,4 @@
-"""Real users of the machine: whoever runs the tests, and some that every machine has."""
+"""Real users of this host: the one who runs the tests, and some that every host has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = ("nobody", "daemon")
 
 
 class User:
-    """Runs programs as somebody."""
+    """Runs programs as a user."""
 
     def __init__(self, name: str) -> None:
         entry = pwd.getpwnam(name)

@@ -1,4 +1,4 @@
-"""Calls the IQM API as somebody, by plain HTTP."""
+"""Calls the IQM API as a user, by plain HTTP."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a token, or without."""
+    """A caller with a token, or without."""
 
     url: str
     token: str | None
@@ -19,7 +19,7 @@ class Caller:
     def __call__(
         self, method: str, path: str, body: Any = None, status: int = 200, **terms: Any
     ) -> Any:
-        """What the service says; the status has to be as expected."""
+        """The service's response; the status has to be as expected."""
         head = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         data = None if body is None else json.dumps(body).encode()
         url = f"{self.url}/api/v1/{path}"

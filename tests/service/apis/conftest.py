@@ -10,7 +10,7 @@ from tests.service.apis.calling import Caller
 DEVICES = """
 [devices.star]
 kind = "star"
-profile = "annealer"  # 15 ms, and 0.2 ms a shot
+profile = "annealer"  # 15 ms, and 0.2 ms per shot
 
 [devices.crowded]
 kind = "star"

@@ -1,6 +1,6 @@
-"""Environments of vendors' packages, one each: their versions do not go together.
+"""Environments of vendors' packages, one each: their versions are incompatible.
 
-They are made once, beside the packages of the tests themselves, and found again by what is in them.
+They are created once, next to the tests' own environment, and found again by their contents.
 """
 
 import fcntl
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ENVIRONMENTS = Path(sys.prefix) / "envs"
 IQM_CLIENTS = ("33.0.5", "35.0.3", "36.0.0")[sys.version_info >= (3, 13) :]
-"""The oldest, one from between and the newest; the oldest knows Python up to 3.12."""
+"""The oldest, one in between and the newest; the oldest supports Python up to 3.12."""
 INSTALL_LIMIT = 1200.0
 """Seconds for half a gigabyte of packages."""
 
@@ -29,7 +29,7 @@ def python_with(*requirements: str) -> Path:
 
 
 def _content(requirement: str) -> str:
-    """Of this project, what it registers: an environment of before would lack it."""
+    """The entry points of this project: an older environment would lack new ones."""
     file = Path(requirement) / "pyproject.toml"
     return file.read_text() if file.is_file() else ""
 

@@ -1,4 +1,4 @@
-"""The API by its own words; that the words are right, test_stock_clients.py shows."""
+"""The API by plain HTTP; test_stock_clients.py shows that real clients understand it."""
 
 import time
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def test_a_calibration_set_has_the_id_that_the_architecture_names(ada: Caller) -
     assert ada("GET", f"calibration-sets/crowded/{name}", status=404)["error_code"] == "not_found"
 
 
-def test_the_service_says_what_it_is(ada: Caller) -> None:
+def test_the_service_states_its_version(ada: Caller) -> None:
     assert ada("GET", "about")["software_versions"].keys() == {"qtide"}
     assert ada("GET", "quantum-computers/star/artifacts/about")["version"]
 
@@ -112,7 +112,7 @@ def test_the_request_comes_back_as_it_was_sent(ada: Caller) -> None:
     assert ada("GET", f"jobs/{job}/payload") == sent
 
 
-def test_a_job_tells_its_story(ada: Caller) -> None:
+def test_a_job_has_a_timeline(ada: Caller) -> None:
     said = ended(ada, handed_in(ada))
     steps = [entry["status"] for entry in said["timeline"]]
     assert steps == ["created", "execution_started", "execution_ended", "completed"]
@@ -130,7 +130,7 @@ def test_a_job_that_waits_says_why_and_until_when(ada: Caller, bob: Caller) -> N
         said = ada("GET", f"jobs/{job}")
         assert (said["status"], said["queue_position"]) == ("waiting", 1)
         [message] = said["messages"]
-        assert message["message"].startswith("the job waits, as others are before it; it should")
+        assert message["message"].startswith("the job waits, as others are ahead of it; it should")
         assert ada("POST", f"jobs/{job}/cancel")["status"] == "cancelled"
     assert ada("GET", f"jobs/{job}")["timeline"][-1]["status"] == "cancelled"
 
@@ -148,7 +148,7 @@ def test_a_job_says_that_its_device_is_in_maintenance(service: LocalService, ada
     assert ended(ada, job)["status"] == "completed"
 
 
-def test_the_answer_on_a_short_job_is_held_until_its_end(ada: Caller) -> None:
+def test_the_response_about_a_short_job_is_delayed_until_its_end(ada: Caller) -> None:
     job = handed_in(ada)
     assert ada("GET", f"jobs/{job}")["status"] == "completed"
 
@@ -174,7 +174,7 @@ def test_a_wait_ends_when_its_time_is_over(ada: Caller, bob: Caller) -> None:
         assert said["status"] in ("waiting", "processing")
 
 
-def test_nobody_sees_the_jobs_of_others(ada: Caller, bob: Caller) -> None:
+def test_no_user_sees_the_jobs_of_others(ada: Caller, bob: Caller) -> None:
     job = handed_in(ada)
     for path in ("", "/payload", "/artifacts/measurements", "/artifacts/measurement_counts"):
         assert bob("GET", f"jobs/{job}{path}", status=404)["error_code"] == "not_found"
@@ -183,7 +183,7 @@ def test_nobody_sees_the_jobs_of_others(ada: Caller, bob: Caller) -> None:
     assert ended(ada, job)["status"] == "completed"
 
 
-def test_a_job_is_known_by_the_beginning_of_its_id(ada: Caller, bob: Caller) -> None:
+def test_a_job_can_be_named_by_a_prefix_of_its_id(ada: Caller, bob: Caller) -> None:
     job = handed_in(ada)
     assert ended(ada, job)["status"] == "completed"
     assert ada("GET", f"jobs/{job[:8]}")["id"] == job
@@ -191,11 +191,11 @@ def test_a_job_is_known_by_the_beginning_of_its_id(ada: Caller, bob: Caller) -> 
     assert bob("GET", f"jobs/{job[:8]}", status=404)["error_code"] == "not_found"
 
 
-def test_tasks_of_other_apis_are_no_circuit_jobs(service: LocalService) -> None:
+def test_tasks_of_other_apis_are_not_circuit_jobs(service: LocalService) -> None:
     client = service.client("ada")
     task = client.submit(Burst(0.0), "star")
     call = Caller(service.url, client.access.token)
-    assert "is no job of IQM's circuits" in call("GET", f"jobs/{task.id}", status=404)["message"]
+    assert "is not a job of IQM's circuits" in call("GET", f"jobs/{task.id}", status=404)["message"]
 
 
 def test_a_token_is_needed(service: LocalService) -> None:

@@ -16,13 +16,13 @@ def some_shots(draw: st.DrawFn) -> Shots:
 
 
 @given(st.lists(some_shots(), max_size=3))
-def test_every_key_has_a_row_a_shot(answers: list[Shots]) -> None:
+def test_every_key_has_one_row_per_shot(answers: list[Shots]) -> None:
     expected = [{key: shots.rows(key) for key, _ in shots.registers} for shots in answers]
     assert json.loads(measurements(answers)) == expected
 
 
 @given(some_shots())
-def test_counts_are_of_all_keys_bits_in_their_order(shots: Shots) -> None:
+def test_counts_have_the_bits_of_all_keys_in_order(shots: Shots) -> None:
     [said] = measurement_counts([shots])
     columns = [shots.rows(key) for key, _ in shots.registers]
     rows = ["".join(str(bit) for row in rows for bit in row) for rows in zip(*columns, strict=True)]

@@ -1,4 +1,4 @@
-"""Unmodified packages of vendors against the running service, each in an environment of its own."""
+"""Unmodified packages of vendors against the running service, each in its own environment."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 PROGRAMS = Path(__file__).with_name("programs")
 LIMIT = 300.0
-"""Seconds for a program; to import IQM's packages alone may take twenty."""
+"""Seconds for a program; just importing IQM's packages may take twenty."""
 REFUSED_TOKEN = {
     "33.0.5": "UnauthorizedError",
     "35.0.3": "AuthenticationError",
@@ -37,7 +37,7 @@ def said_by(python: Path, program: str, environment: dict[str, str]) -> dict[str
 
 
 @pytest.mark.parametrize("version", IQM_CLIENTS)
-def test_programs_for_an_iqm_machine_run_unchanged(service: LocalService, version: str) -> None:
+def test_programs_for_an_iqm_computer_run_unchanged(service: LocalService, version: str) -> None:
     said = said_by(
         python_with(f"iqm-client[qiskit]=={version}"),
         "stock_iqm.py",

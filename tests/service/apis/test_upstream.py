@@ -27,7 +27,7 @@ retries = 100
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """With IQM's client and this project; compiled once, as a device has a minute to start."""
+    """With IQM's client and this project; compiled once, since a device has a minute to start."""
     found = python_with("iqm-client[qiskit]==36.0.0", "--editable", str(PROJECT))
     subprocess.run([found, "-c", "import iqm.iqm_client"], env={}, check=True, timeout=LIMIT)
     return found
@@ -69,7 +69,7 @@ def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalS
     assert "cz" in said["message"]
 
 
-def test_a_computer_that_is_away_is_waited_for(python: Path, tmp_path: Path) -> None:
+def test_a_computer_that_is_unreachable_is_waited_for(python: Path, tmp_path: Path) -> None:
     for name in ("farther", "nearer"):
         (tmp_path / name).mkdir()
     farther = LocalService(tmp_path / "farther", '[devices.star]\nkind = "star"\n').start()

@@ -1,4 +1,4 @@
-"""When nothing is begun: pure functions of time."""
+"""When nothing is started: pure functions of time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_calibration_ends_every_period(at: float) -> None:
     assert left == (100.0 - into if into >= 90.0 else 0.0)
 
 
-def test_a_device_rests_longer_after_each_fault_until_it_works_again() -> None:
+def test_a_device_pauses_longer_after_each_fault_until_it_works_again() -> None:
     calendar = Calendar(None, since=0.0)
     rests = [calendar.fault(0.0) for _ in range(7)]
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_REST, LONGEST_REST]

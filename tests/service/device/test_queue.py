@@ -1,4 +1,4 @@
-"""What holds for every policy, on a clock of the test's own."""
+"""What holds for every policy, on the test's own clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def task(
 
 @dataclass
 class Device:
-    """Runs the tasks of a queue one after the other, and notes when."""
+    """Runs the tasks of a queue one after the other, and records when."""
 
     queue: DeviceQueue
     now: float = 0.0
@@ -113,7 +113,9 @@ def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
 
 
 @given(PolicyName, arrivals())
-def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[Task]) -> None:
+def test_the_outlook_comes_true_if_nothing_else_is_submitted(
+    policy: str, tasks: list[Task]
+) -> None:
     queue = new_queue(policy)
     for each in tasks:
         each.submitted, each.max_wait = 0.0, None
@@ -123,7 +125,7 @@ def test_the_outlook_comes_true_if_nothing_else_comes(policy: str, tasks: list[T
     order = []
     while queue.waiting:
         order.append(device.run_one())
-    if policy != "fair":  # there, what was waited for since counts as well
+    if policy != "fair":  # with fair share, waiting since the last service counts, too
         for place, name in enumerate(order):
             assert expected[name].position == place
             assert expected[name].start == pytest.approx(device.started[name])
@@ -187,7 +189,7 @@ def test_users_of_one_account_share_what_it_gets() -> None:
     assert counts == [20, 20, 40]
 
 
-def test_an_outlook_far_behind_is_an_estimate() -> None:
+def test_an_outlook_far_back_in_the_queue_is_an_estimate() -> None:
     queue = new_queue("fifo")
     tasks = [task(f"{number}", float(number)) for number in range(FORESIGHT + 500)]
     for each in tasks:
@@ -197,7 +199,7 @@ def test_an_outlook_far_behind_is_an_estimate() -> None:
     assert start == pytest.approx(FORESIGHT + 500, rel=0.01)
 
 
-def test_what_is_on_the_device_says_when_it_ends() -> None:
+def test_a_task_on_the_device_says_when_it_ends() -> None:
     queue = new_queue("fifo")
     first, second = task("first", 0.0, 4.0), task("second", 0.0, 2.0)
     queue.add(first)

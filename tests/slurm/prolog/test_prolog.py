@@ -135,7 +135,7 @@ def test_a_service_that_asks_for_patience_is_asked_again(site: Site, service: Se
 def test_patience_ends(site: Site, service: Service) -> None:
     service.busy = 100
     shown = site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", SHOW)
-    assert "Slurm cannot be asked about jobs" in shown
+    assert "Slurm does not answer queries about jobs" in shown
     assert service.questions == prolog.ATTEMPTS
 
 

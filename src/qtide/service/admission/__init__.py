@@ -1,1 +1,1 @@
-"""Admission to the service by Slurm: who holds a slot there may use a virtual QPU here."""
+"""Admission to the service by Slurm: a job that holds a slot may use a virtual QPU."""

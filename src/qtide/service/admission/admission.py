@@ -1,7 +1,7 @@
-"""Who may use a virtual QPU: whoever proves by munge to own a running job that holds a slot.
+"""Who may use a virtual QPU: a user who proves by munge to own a running job that holds a slot.
 
-Nothing is taken from the job's environment, and no configuration of users is kept here: munge says
-who asks, slurmctld what the job has.
+The job's environment is not trusted, and there is no list of users: munge says who is asking, and
+slurmctld what the job holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qtide.slurm.commands import Slurm
 __all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
 
 LIMIT = 5.0
-"""Seconds in which munged, slurmctld and the names of users have to answer, each."""
+"""Seconds within which munged, slurmctld and the user database each have to answer."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Grant:
 
     user: str
     account: str
-    """Empty where Slurm knows of none."""
+    """Empty if Slurm knows of none."""
     job: int
     holder: Holder
-    """The part of the job that has the slot: when it ends, or gives it back, so does the grant."""
+    """The job or component that has the slot: when it ends or gives it back, the grant ends."""
 
 
 class SlurmAdmission:
@@ -54,7 +54,7 @@ class SlurmAdmission:
         self._jobs = Jobs(slurm, names, limit)
 
     async def admit(self, credential: str, request: Request) -> Grant:
-        """Let the sender of a request in; `Refused` says why not, `Unreachable` to come again."""
+        """Admit the sender of a request; `Refused` says why not, `Unreachable` to try again."""
         identity = await self._munge.verify(credential, request)
         job = _job_of(request)
         own, *others = _owned(await self._jobs.of(job), identity, job)
@@ -67,11 +67,11 @@ class SlurmAdmission:
         return self._grant(own, holder, await self._user(identity))
 
     async def running(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Those of the grants' holders that still run and have their slot."""
+        """Those of the holders that still run and have their slot."""
         return await self._jobs.holding(holders)
 
     def close(self) -> None:
-        """End what admission has going."""
+        """End the threads of admission."""
         self._munge.close()
 
     def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
@@ -81,14 +81,18 @@ class SlurmAdmission:
         return Grant(user, entry.account, entry.job, holder.holder)
 
     async def _user(self, identity: Identity) -> str:
-        """In a thread, since a directory service may stand behind it."""
+        """In a thread, since it may query a directory service."""
         entry = asyncio.to_thread(pwd.getpwuid, identity.uid)
         try:
             return (await asyncio.wait_for(entry, self._limit)).pw_name
         except KeyError:
-            raise Refused(f"nobody here has the uid {identity.uid}; tell the operator") from None
+            raise Refused(
+                f"there is no user with the uid {identity.uid} here; tell the operator"
+            ) from None
         except TimeoutError:
-            raise Unreachable(f"users' names are not to be had within {self._limit:g} s") from None
+            raise Unreachable(
+                f"the user database gave no answer within {self._limit:g} s"
+            ) from None
 
 
 def _job_of(request: Request) -> int:
@@ -103,7 +107,7 @@ def _job_of(request: Request) -> int:
 
 
 def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob]:
-    """Nobody learns anything of others' jobs; root's credential opens root's jobs alone."""
+    """Reveals nothing about other users' jobs; root's credential admits only root's jobs."""
     own = [part for part in parts if part.entry.uid == identity.uid]
     if not own or own[0].entry.job != job or own[0].entry.state != "RUNNING":
         raise Refused(f"job {job} is no running job of yours")

@@ -1,4 +1,4 @@
-"""Which jobs of Slurm hold a slot of a QPU, and which still do."""
+"""Which Slurm jobs hold a slot of a QPU, and which still do."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ LIMIT = 5.0
 """Seconds that slurmctld may take."""
 
 AT_ONCE = 8
-"""Questions that slurmctld gets at the same time; it has other things to do."""
+"""Queries that slurmctld gets at the same time; it has other things to do."""
 
 ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
-"""States in which a job has begun and its processes will go on."""
+"""States in which a job has started and its processes will continue."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A job, or a part of a heterogeneous one, since its start: a requeued job is another."""
+    """A job, or a component of a heterogeneous one, by its start: a requeued job is another."""
 
     job: int
     start: int
@@ -31,24 +31,24 @@ class Holder:
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job, or a part of one, with the slots that it holds."""
+    """A job, or a component of one, with the slots that it holds."""
 
     entry: Entry
     slots: int
 
     @staticmethod
     def of(entry: Entry, names: Collection[str]) -> SlurmJob:
-        """Slots go by these names, as licences or as GRES."""
+        """The names of slots, as licences or as GRES."""
         return SlurmJob(entry, slots.count(entry.licences, entry.gres, entry.nodes, names))
 
     @property
     def holder(self) -> Holder:
-        """What its slots hang on."""
+        """The job or component that its slots depend on."""
         return Holder(self.entry.job, int(self.entry.start or 0))
 
     @property
     def holds(self) -> bool:
-        """Whether it has begun, has not ended, and has a slot."""
+        """Whether it has started, has not ended, and has a slot."""
         return self.entry.state in ALIVE and self.slots > 0
 
 
@@ -65,9 +65,9 @@ class Jobs:
         self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
 
     async def of(self, job: int) -> list[SlurmJob]:
-        """The job with that number first, then the other parts of it; none if there is none.
+        """The job with that number first, then its other components; empty if there is none.
 
-        All tasks of a step come at once: Slurm is asked once for them all.
+        All tasks of a step ask at once: Slurm is queried once for all of them.
         """
         if job not in self._asked:
             self._asked[job] = asyncio.create_task(self._of(job))
@@ -75,7 +75,7 @@ class Jobs:
         return await asyncio.shield(self._asked[job])
 
     async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Those that still have a slot, in one question however many they are."""
+        """Those that still have a slot, in one query however many they are."""
         known = set(holders)
         if not known:
             return set()
@@ -95,5 +95,5 @@ class Jobs:
             async with self._at_once:
                 found = await queue.entries(self._slurm, *terms, limit=self._limit)
         except SlurmFailed as error:
-            raise Unreachable(f"Slurm cannot be asked about jobs: {error}") from None
+            raise Unreachable(f"Slurm does not answer queries about jobs: {error}") from None
         return [SlurmJob.of(each, self._names) for each in found]

@@ -1,7 +1,6 @@
-"""The service's end of munge: whose credential it is, and whether it is for this request.
+"""The service's side of munge: whose credential it is, and whether it is for this request.
 
-Libmunge blocks while munged thinks, so it is called in threads of its own, and never for longer
-than a limit.
+Libmunge blocks until munged answers, so it is called in threads of its own, with a limit.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ FAULTS = {1, 5, 6, 7}
 SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
 
 WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
-"""What its codes mean that a user can act on; all others are forgeries to us."""
+"""The codes that a user can act on; all others count as forgeries."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a credential is bound to, as it came."""
+    """The request that a credential is bound to, as received."""
 
     method: str
     path: str
@@ -45,21 +44,21 @@ class Request:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who made a credential, by the word of a munged that shares our key."""
+    """Who made a credential, according to a munged that shares our key."""
 
     uid: int
     gid: int
 
 
 def socket_of(slurm: Slurm) -> Path | None:
-    """The socket of the munged that Slurm itself uses; None if it leaves that to munge."""
+    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
     conf = slurm.environment.get("SLURM_CONF")
     found = SOCKET.search(Path(conf).read_text()) if conf else None
     return Path(found[1]) if found else None
 
 
 class Munge:
-    """A munged, by its socket; None is the system's own."""
+    """A munged, by its socket; None is the system's default."""
 
     def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
         self._socket = str(socket) if socket else None
@@ -74,9 +73,9 @@ class Munge:
         return identity
 
     async def decode(self, credential: str) -> tuple[Identity, bytes]:
-        """Who made a credential, and what it holds."""
+        """Who made a credential, and its payload."""
         if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
-            raise Unproven("the credential is none of munge's")
+            raise Unproven("the credential was not made by munge")
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
         try:
             return await asyncio.wait_for(work, self._limit)
@@ -95,7 +94,7 @@ class Munge:
 
 
 def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
-    """Libmunge hands out the payload of a bad credential as well: the code decides."""
+    """Libmunge returns the payload even of a bad credential: only the code decides."""
     payload, length = ctypes.c_void_p(), ctypes.c_int()
     uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
     places = [ctypes.byref(each) for each in (payload, length, uid, gid)]
@@ -110,5 +109,7 @@ def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
 
 def _refusal(failed: ProofFailed) -> Unproven | Unreachable:
     if failed.code in FAULTS:
-        return Unreachable(f"munged cannot be asked: {failed}")
-    return Unproven(f"the credential {WHY.get(failed.code, f'is none of our munge: {failed}')}")
+        return Unreachable(f"munged does not answer: {failed}")
+    return Unproven(
+        f"the credential {WHY.get(failed.code, f'was not made by our munge: {failed}')}"
+    )

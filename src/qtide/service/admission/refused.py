@@ -1,4 +1,4 @@
-"""Why somebody is not let in: three cases, since the API answers each of them differently."""
+"""Why a caller is not admitted: three cases, since the API answers each of them differently."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class Unproven(Refused):
 
 
 class Unreachable(QtideError):  # noqa: N818 - what happened
-    """Munge or Slurm gave no answer, so nobody is let in; to be tried again (503)."""
+    """Munge or Slurm gave no answer, so the caller is not admitted and should try again (503)."""

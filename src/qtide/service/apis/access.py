@@ -1,4 +1,4 @@
-"""Access: who a request comes from, by the token in its head."""
+"""Access: who a request comes from, by the token in its header."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qtide.service.task import Caller
 from qtide.service.tokens import NotAllowed, Register
 
 ANONYMOUS = Caller("anonymous", operator=True)
-"""Everybody, in a demonstration."""
+"""The caller of every request in a demonstration."""
 
 
 class Access:
@@ -39,9 +39,13 @@ class Access:
 
 
 def describe_tokens(app: FastAPI) -> None:
-    """Say in the description that tokens are wanted; a dependency would cost every request."""
+    """Describe tokens in OpenAPI; a FastAPI dependency would slow down every request."""
     describe = app.openapi
-    scheme = {"type": "http", "scheme": "bearer", "description": "Of `qtide token`, or a job's."}
+    scheme = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "From `qtide token`, or a job's own.",
+    }
 
     def described() -> dict[str, Any]:
         page = describe()

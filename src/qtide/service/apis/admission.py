@@ -1,4 +1,4 @@
-"""The way in for jobs of Slurm: a munge credential for a token that lives as long as the job."""
+"""Admission of Slurm jobs: a munge credential is exchanged for a token that ends with the job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from qtide.slurm.licences import Licences
 log = logging.getLogger(__name__)
 
 LASTS = 30 * 86_400.0
-"""Seconds that a job's token lives at most, should Slurm never again say that the job is over."""
+"""Seconds that a job's token is valid at most, even if Slurm never reports the job's end."""
 WATCH = 3.0
-"""Seconds between two questions which jobs still run."""
+"""Seconds between two queries of which jobs still run."""
 
 
 class Admitted(BaseModel):
@@ -38,11 +38,11 @@ class Admitted(BaseModel):
     account: str
     job: int
     devices: list[str]
-    """Those that IQM's API shows."""
+    """The devices that IQM's API shows."""
 
 
 class JobAdmission:
-    """Lets jobs in, and their tokens end with them."""
+    """Admits jobs, and ends their tokens with them."""
 
     def __init__(self, service: Service, settings: Slurm) -> None:
         self._service = service
@@ -67,16 +67,16 @@ class JobAdmission:
         )
 
     async def watch(self) -> None:
-        """End the tokens of jobs that are over, for as long as the service lives."""
+        """End the tokens of jobs that are over, for as long as the service runs."""
         while True:
             await asyncio.sleep(WATCH)
             try:
                 await self._end_tokens()
             except Unreachable as error:
-                log.warning("Slurm does not say which jobs run", extra={"why": str(error)})
+                log.warning("Slurm does not answer which jobs run", extra={"why": str(error)})
 
     async def withhold(self, slots: int) -> None:
-        """Let Slurm hand out so many licences fewer, while devices are drained."""
+        """Let Slurm grant so many licences fewer, while devices are drained."""
         await self._licences.withhold(min(slots, await self._licences.total()))
 
     @asynccontextmanager
@@ -97,7 +97,7 @@ class JobAdmission:
             log.info("jobs ended", extra={"jobs": sorted(each.job for each in over)})
 
     async def _refuse_if_full(self, grant: Grant) -> None:
-        """Slurm counts as well; but its licences may be more than the devices have slots."""
+        """Slurm counts, too, but it may have more licences than the devices have slots."""
         slots = self._service.slots
         if self._others(grant) >= slots:
             await self._end_tokens()  # some of those jobs may have just ended
@@ -113,7 +113,7 @@ class JobAdmission:
 
 
 def admission_api(service: Service, _: Access) -> Api | None:
-    """The one route, where Slurm admits to the devices."""
+    """The one route; there is none unless Slurm admits jobs."""
     if service.configuration.slurm is None:
         return None
     admission = JobAdmission(service, service.configuration.slurm)

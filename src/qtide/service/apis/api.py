@@ -1,6 +1,6 @@
-"""What an API is: a part of the paths, the routes there, and its own words for a refusal.
+"""What an API is: a prefix of the paths, the routes there, and its own format of a refusal.
 
-A package registers a callable in the group `qtide.apis` that makes one for a service.
+A package registers a callable in the group `qtide.apis` that takes a service and returns one.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from qtide.service.apis.access import Access
 from qtide.service.service import Service
 
 Said = dict[str, Any]
-"""A refusal: `error` is its short name, `message` the sentence, and maybe more."""
+"""A refusal: `error` is its short name, `message` the sentence; there may be more fields."""
 
 
 @dataclass(frozen=True)
 class Api:
-    """One way to speak to the service."""
+    """One way to call the service."""
 
     prefix: str
-    """The paths that are its own; of several that fit, the longest counts."""
+    """The prefix of its paths; of several that match, the longest counts."""
     router: APIRouter
     refusal: Callable[[Said], Said] = lambda said: said
-    """A refusal in its words."""
+    """A refusal in its own format."""
     life: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
-    """What it needs from the start of the service to its end."""
+    """A context that is open from the start of the service to its end."""
 
 
 MakeApi = Callable[[Service, Access], Api | None]
-"""None, if the configuration does not ask for it."""
+"""None if the configuration does not ask for it."""

@@ -1,4 +1,4 @@
-"""Errors as answers: a status that programs understand and a sentence for people."""
+"""Errors as responses: a status for programs and a sentence for people."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
 
 
 def refuser(apis: Iterable[Api]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    """Answers with what went wrong, in the words of the API that was used."""
+    """Responds with what went wrong, in the format of the API that was used."""
     longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
-        status, said = _told(error)
+        status, said = _status_and_body(error)
         for api in longest_first:
             if request.url.path.startswith(f"{api.prefix}/"):
                 said = api.refusal(said)
@@ -61,7 +61,7 @@ def _headers(status: int, error: Exception) -> dict[str, str]:
 
 
 def _status_of(error: Exception) -> tuple[int, str]:
-    """The status and the short name of an error; what is not foreseen is the caller's mistake."""
+    """The status and the short name of an error; any unlisted one is the caller's mistake."""
     for kind in type(error).__mro__:
         if kind in STATUS:
             return STATUS[kind]
@@ -75,7 +75,7 @@ def _mistake(error: RequestValidationError) -> str:
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 
-def _told(error: Exception) -> tuple[int, Said]:
+def _status_and_body(error: Exception) -> tuple[int, Said]:
     if isinstance(error, QtideError | PhaseError):
         status, name = _status_of(error)
         said: Said = {"error": name, "message": str(error)}

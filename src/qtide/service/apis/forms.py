@@ -1,4 +1,4 @@
-"""What goes through the native API, as OpenAPI describes it."""
+"""The requests and responses of the native API, as OpenAPI describes them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TaskForm(BaseModel):
 
 
 class TaskList(BaseModel):
-    """Tasks, newest first; `before` asks for those after the last."""
+    """Tasks, newest first; to get the next page, pass `before`."""
 
     tasks: list[TaskForm]
     before: int | None
@@ -92,11 +92,11 @@ class DrainForm(BaseModel):
 
     reason: Text = "maintenance"
     licences: bool = False
-    """Let Slurm hand out as many licences fewer as the device has slots."""
+    """Let Slurm grant as many licences fewer as the device has slots."""
 
 
 class UsageForm(BaseModel):
-    """What somebody has used."""
+    """What a user, account, job or device has used."""
 
     user: str | None = None
     account: str | None = None
@@ -119,6 +119,6 @@ class ErrorForm(BaseModel):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How a route may refuse, for its description."""
+    """The refusals of a route, for its description."""
     known = statuses or (400, 401, 403, 404, 409, 413, 422, 429, 503)
     return {status: {"model": ErrorForm} for status in known}

@@ -1,4 +1,4 @@
-"""The largest request: what is longer is turned away while it comes, not when it is there."""
+"""The largest request: a longer one is refused while it arrives, not once it is complete."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """Counts the bytes of each request, as it says and as they come."""
+    """Counts the bytes of each request, as announced and as received."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app
         self._most = most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass; whoever reads too much of it is told so."""
+        """Pass a request on; reading beyond the limit raises an error."""
         if scope["type"] == "http":
             receive = self._counting(scope, receive)
         await self._app(scope, receive, send)

@@ -30,7 +30,7 @@ from qtide.service.task import Caller, State, Task
 
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 LONGEST_HOLD = 60.0
-"""Seconds that an answer may be held back until a task is over."""
+"""Seconds that a response may be delayed until a task is over."""
 
 Id = Annotated[
     str,
@@ -38,7 +38,7 @@ Id = Annotated[
 ]
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The device's name.")]
 Wait = Annotated[
-    float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to hold the answer for the end.")
+    float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to wait for the task's end.")
 ]
 Key = Annotated[
     str | None,
@@ -54,7 +54,7 @@ Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since
 
 
 def native_api(service: Service, access: Access) -> Api:
-    """The API; a refusal is given as it is."""
+    """The API; a refusal is sent unchanged."""
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
@@ -68,7 +68,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     async def submit(
         form: SubmissionForm, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
     ) -> Response:
-        """Hand in a payload, or a batch of circuits. Once this answers, it is not lost."""
+        """Submit a payload, or a batch of circuits. Once acknowledged, it is not lost."""
         task = await service.submit(caller, _submission(form, key))
         await service.wait(task, wait)
         return _with_answer(service, caller, task, 201)
@@ -95,13 +95,13 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """What was handed in, as it was stored."""
+        """The payload that was submitted, as stored."""
         found = service.payload(caller, service.task(caller, id))
         return Response(found.data, media_type="application/octet-stream")
 
     @router.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """End a task; one that is on the device ends when that lets go of it."""
+        """Cancel a task; one that is on the device ends when the device releases it."""
         return _json(described(service, await service.cancel(caller, id)))
 
 
@@ -118,7 +118,7 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
     async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
-        """Begin no new task; what comes is queued. For operators."""
+        """Start no new task; submitted ones are queued. For operators."""
         await service.drain(caller, name, form.reason, licences=form.licences)
         return _json(device_described(service.device(name)))
 
@@ -138,13 +138,13 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         until: Moment = None,
         everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
     ) -> Response:
-        """Seconds of the devices, by user, account, job or device; what runs is counted in."""
+        """Seconds of the devices, by user, account, job or device, including running tasks."""
         keys = list(dict.fromkeys(by))
         return _json(service.usage(caller, keys, since, until, everybody=everybody))
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:
-    """A task in the words of this API."""
+    """A task in the format of this API."""
     return {
         "id": task.id,
         "name": task.name,
@@ -170,7 +170,7 @@ def described(service: Service, task: Task) -> dict[str, Any]:
 
 
 def device_described(device: ServedDevice) -> dict[str, Any]:
-    """A device in the words of this API."""
+    """A device in the format of this API."""
     return {
         "name": device.name,
         "kind": device.setup.kind,
@@ -190,7 +190,7 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
 
 
 def _standing(service: Service, task: Task) -> dict[str, Any]:
-    """Why a task waits, and what is expected; nothing of one that is over."""
+    """Why a task waits, and what is expected; empty if it is over."""
     standing = service.standing(task)
     if standing is None:
         return {}
@@ -225,7 +225,7 @@ def _digest(form: SubmissionForm, payload: bytes) -> str:
 
 
 def _payload(form: SubmissionForm) -> bytes:
-    """The bytes: given as such in base64, or as the JSON value they stand for."""
+    """The bytes: given in base64, or as a JSON value."""
     if form.data is None:
         return json.dumps(form.payload).encode()
     try:
@@ -235,7 +235,7 @@ def _payload(form: SubmissionForm) -> bytes:
 
 
 def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
-    """A task with its answer, which is JSON already and put in as it is."""
+    """A task with its answer, which is JSON already and inserted unchanged."""
     words = json.dumps(described(service, task))
     found = service.answer_for(caller, task)
     if found is not None:

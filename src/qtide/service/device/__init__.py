@@ -1,1 +1,1 @@
-"""One device of the service: its queue, who is next, and what becomes of each task."""
+"""One device of the service: its queue, which task is next, and what becomes of each."""

@@ -1,15 +1,15 @@
-"""When a device takes no task: calibrations that are planned, rests after its own faults."""
+"""When a device takes no task: planned calibrations, and pauses after its own faults."""
 
 from __future__ import annotations
 
 from qtide.service.configuration import Calibration
 
 LONGEST_REST = 30.0
-"""Seconds that a device rests after a fault at most; it begins with one, and doubles."""
+"""The longest pause of a device after faults, in seconds; it starts at one, and doubles."""
 
 
 class Calendar:
-    """Answers for any moment; only faults change it."""
+    """Known for any moment; only faults change it."""
 
     def __init__(self, plan: Calibration | None, since: float) -> None:
         self._plan = plan
@@ -18,18 +18,18 @@ class Calendar:
         self._rests_until = 0.0
 
     def fault(self, now: float) -> float:
-        """The device failed: how long it rests now, longer each time."""
+        """The device failed: return how long it pauses now, longer each time."""
         self._faults += 1
         rest = min(2.0 ** (self._faults - 1), LONGEST_REST)
         self._rests_until = now + rest
         return rest
 
     def sound(self) -> None:
-        """The device worked: earlier faults do not count any more."""
+        """The device worked: earlier faults no longer count."""
         self._faults = 0
 
     def resting(self, at: float) -> bool:
-        """Whether it rests after a fault."""
+        """Whether it pauses after a fault."""
         return at < self._rests_until
 
     def calibration(self, at: float) -> float:
@@ -40,5 +40,5 @@ class Calendar:
         return left if left <= self._plan.lasts else 0.0
 
     def pause(self, at: float) -> float:
-        """How long, from a moment on, nothing is begun."""
+        """How long, from a moment on, nothing is started."""
         return max(0.0, self._rests_until - at, self.calibration(at))

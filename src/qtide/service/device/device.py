@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
 """Seconds until a worker that died is started again."""
 STEADY = 60.0
-"""Seconds after which a worker counts as sound."""
+"""Seconds after which a worker counts as healthy."""
 UNTIMED = Profile("untimed", 0.0, 0.0, 1000)
 
 
 class ServedDevice:
-    """Takes tasks that were accepted and sees them through."""
+    """Takes accepted tasks and runs them to their ends."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ServedDevice:
 
     @property
     def reason(self) -> str | None:
-        """Why the device is in trouble, or drained."""
+        """Why the device is in error, or drained."""
         return self._state.trouble or self._state.drained
 
     @property
@@ -74,7 +74,7 @@ class ServedDevice:
 
     @property
     def running(self) -> int:
-        """How many tasks were handed to it."""
+        """How many tasks were handed over to it."""
         return len(self._queue.handed)
 
     def why_waiting(self) -> str:
@@ -82,11 +82,11 @@ class ServedDevice:
         return self._state.why_waiting(self._world.now())
 
     async def tried(self, limit: float) -> bool:
-        """Whether, within so many seconds, it has started, or has failed to."""
+        """Whether, within so many seconds, its start has succeeded or failed."""
         return await self._tried.wait(limit)
 
     def shots(self, wanted: int | None) -> int:
-        """How often a task is repeated: as wanted, if the device does that, or as it thinks fit."""
+        """The number of shots: the requested one, if the device allows it, or its default."""
         if wanted is None:
             return self.profile.shots
         most = self.properties.get("most", {}).get("shots", wanted)
@@ -105,13 +105,13 @@ class ServedDevice:
         return self.profile.payload_s + self.profile.shot_s * shots * size
 
     def ended(self, task: Task) -> None:
-        """A task is over; how long it took says how long others will."""
+        """A task is over; learn from how long it took."""
         self.dispatcher.forget(task)
         if task.state is State.DONE and task.format != "burst":
             self._estimate.learn(task.size, task.used)
 
     def outlook(self, task: Task) -> Outlook | None:
-        """Where a task stands, if it is here; a pause that is known beforehand is counted in."""
+        """Where a task stands, if it is here, taking planned pauses into account."""
         if task.id not in self._queue.waiting and task.id not in self._queue.handed:
             return None
         found = self._queue.outlook(task, self._world.now())
@@ -123,7 +123,7 @@ class ServedDevice:
     def late_start(self, task: Task) -> float | None:
         """When a task that is not added yet should start; None if its longest wait can be promised.
 
-        Nothing is reserved: what comes before the task is added may still delay it.
+        Nothing is reserved: tasks added before this one may still delay it.
         """
         self._queue.add(task)
         try:
@@ -136,35 +136,35 @@ class ServedDevice:
             self._queue.withdraw(task)
 
     def drain(self, reason: str | None) -> None:
-        """Begin no new task, or go on with them."""
+        """Start no new task, or start them again."""
         self._state.drained = reason
         self.dispatcher.look_again()
 
     async def run(self) -> None:
-        """Keep a worker alive, and tasks going to it."""
+        """Keep a worker alive, and send it tasks."""
         pause = PAUSE_FIRST
         while True:
             began = self._world.now()
             try:
-                await self._employ()
+                await self._run_worker()
             except WorkerLost as error:
                 self._state.trouble = str(error)
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
             finally:
                 self._tried.set()
-                if not self._state.closing:  # the next service takes up what is left
+                if not self._state.closing:  # the next service continues what is left
                     await self.dispatcher.take_back()
             steady = self._world.now() - began > STEADY
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
 
     async def close(self, grace: float) -> None:
-        """Begin nothing more, and let what is on the device end if it does so in time."""
+        """Start nothing more; wait for the tasks on the device, within a limit."""
         self._state.closing = True
         await self.dispatcher.run_dry(grace)
         await self.validator.close()
 
-    async def _employ(self) -> None:
+    async def _run_worker(self) -> None:
         """One worker, from its start to its end."""
         worker = await self._start_worker(self.name, self.setup)
         try:
@@ -178,4 +178,4 @@ class ServedDevice:
         finally:
             self._state.present = False
             await worker.end()
-        raise WorkerLost("the device's process ended by itself; it is started again")
+        raise WorkerLost("the device's process ended by itself; it is being restarted")

@@ -1,8 +1,8 @@
 """The dispatcher of a device: which task goes to its worker when, and what becomes of it there.
 
-The worker gets a task shortly before the one it works on should end, so that the device need not
-wait for the service; never earlier, so that nobody is overtaken without need. That a task goes to
-the device is on disk before it does, and its answer is on disk before anybody hears of it.
+The worker gets a task shortly before the current one should end, so that the device need not wait
+for the service; never earlier, since a more urgent task may still come. The hand-over is on disk
+before the task goes to the device, and the answer is on disk before it is sent to any client.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from qtide.world.world import Alarm
 log = logging.getLogger(__name__)
 
 AHEAD = 0.01
-"""Seconds of work that a worker is given in advance: a commit, and what delays a busy loop."""
+"""Seconds of work that a worker gets in advance: a commit, and the delays of a busy loop."""
 MOST_AHEAD = 16
-"""Tasks that a worker is given in advance, however short they are."""
+"""Tasks that a worker gets in advance, however short they are."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
 
 
 class Dispatcher:
-    """Sees the tasks of one device through, on whatever worker there is."""
+    """Runs the tasks of one device to their ends, on its present worker."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Dispatcher:
         self._changed.set()
 
     def look_again(self) -> None:
-        """Tasks may be begun that could not be, or the other way round."""
+        """Something changed: tasks may be started that could not be, or the other way round."""
         self._changed.set()
 
     def cancel(self, task: Task) -> bool:
@@ -86,16 +86,16 @@ class Dispatcher:
     async def serve(self, worker: WorkerLink) -> None:
         """Keep a worker busy, until it ends."""
         self._worker = worker
-        self._handing.start(self._hand_on())
+        self._handing.start(self._keep_handing_over())
         try:
             async for header, body in worker.messages():
-                self._hear(header, body)
+                self._receive(header, body)
         finally:
             self._worker = None
             await self._handing.cancel()
 
     async def take_back(self) -> None:
-        """The worker is gone: what it had is run again, or has failed too often."""
+        """The worker is gone: its tasks are run again, or have failed too often."""
         tasks = list(self._queue.handed.values())
         for alarm in self._overdue.values():
             alarm.cancel()
@@ -106,7 +106,7 @@ class Dispatcher:
 
     async def recover(self, tasks: list[Task]) -> None:
         """Tasks were on the device when it, or the service, died."""
-        again = [task for task in tasks if not self._given_up(task)]
+        again = [task for task in tasks if not self._out_of_retries(task)]
         for task in tasks:
             if task not in again:
                 await self._give_up(task)
@@ -114,24 +114,24 @@ class Dispatcher:
             await self._endings.surely(records.hand_back(again))
         for task in again:
             task.state, task.started = State.QUEUED, None
-            if task.id in self._cancelling:  # while that was written
+            if task.id in self._cancelling:  # it was cancelled while that was written
                 await self._give_up(task)
             else:
                 self.add(task)
 
     async def run_dry(self, grace: float) -> None:
-        """Wait until nothing is on the device, but no longer than that."""
+        """Wait until nothing is on the device, but no longer than the limit."""
         end = self._world.now() + grace
         while (self._queue.handed or self._background) and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
-    async def _hand_on(self) -> None:
-        """Hand over what there is room for, then rest until there may be more to do."""
+    async def _keep_handing_over(self) -> None:
+        """Hand over what there is room for, then wait until there may be more to do."""
         while True:
             self._changed.clear()
             while tasks := self._batch():
                 await self._hand_over(tasks)
-            await self._changed.wait(self._rest())
+            await self._changed.wait(self._idle_time())
 
     def _batch(self) -> list[Task]:
         """The next tasks, as long as the worker should run out of them soon."""
@@ -144,7 +144,7 @@ class Dispatcher:
     def _room(self, now: float) -> bool:
         return len(self._queue.handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
-    def _rest(self) -> float | None:
+    def _idle_time(self) -> float | None:
         """How long nothing can be handed over, unless something changes."""
         full = len(self._queue.handed) >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full:
@@ -165,7 +165,7 @@ class Dispatcher:
                 self._ask_to_stop(task)
 
     def _order(self, task: Task) -> Header:
-        """What the worker is told; only an emulated device lets the time of its profile pass."""
+        """The message to the worker; only an emulated device waits for the time of its profile."""
         timed = self._setup.profile is not None or task.format == "burst"
         words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         return words | {"seed": task.seed, "seconds": task.seconds if timed else 0.0}
@@ -174,20 +174,20 @@ class Dispatcher:
         if self._worker is not None:
             self._worker.send({"cancel": _ticket(task)})
 
-    def _hear(self, header: Header, body: bytes) -> None:
-        """A task was begun, or is over. An earlier attempt may not answer any more."""
+    def _receive(self, header: Header, body: bytes) -> None:
+        """A task has started, or is over. Answers of earlier attempts are ignored."""
         begun = "ticket" not in header
         ticket: str = header["began"] if begun else header["ticket"]
         task = self._queue.handed.get(ticket.partition(":")[0])
         if task is None or _ticket(task) != ticket or task.state is not State.RUNNING:
             return
         if begun:
-            self._begin(task, header["at"])
+            self._started(task, header["at"])
         else:
             self._end(task, header, body)
 
-    def _begin(self, task: Task, at: float) -> None:
-        # whatever the worker's clock says, it was between the hand-over and now
+    def _started(self, task: Task, at: float) -> None:
+        # whatever the worker's clock says, it is between the hand-over and now
         at = min(max(at, task.started or 0.0), self._world.now())
         self._queue.begin(task, at)
         task.started = at
@@ -202,7 +202,7 @@ class Dispatcher:
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
         if fault:
-            self._background.start(self._rest_after_fault(task, fault))
+            self._background.start(self._pause_after_fault(task, fault))
             return
         self._state.calendar.sound()
         self._state.trouble = None
@@ -212,8 +212,8 @@ class Dispatcher:
         error = header.get("refused") or header.get("error")
         self._background.start(self._endings.finish(task, state, used, error, answer))
 
-    async def _rest_after_fault(self, task: Task, why: str) -> None:
-        """The device itself failed on a task: give it a rest, then run the task again."""
+    async def _pause_after_fault(self, task: Task, why: str) -> None:
+        """The device itself failed on a task: pause the device, then run the task again."""
         rest = self._state.calendar.fault(self._world.now())
         self._state.trouble = why
         log.warning("device failed", extra={"device": self._name, "why": why, "rest": rest})
@@ -222,13 +222,13 @@ class Dispatcher:
         await self.recover([task])
 
     def _stop(self, task: Task) -> None:
-        """A task takes too long: its worker is ended; it is charged, and not run again."""
+        """A task takes too long: its worker is killed; the task is charged, and not run again."""
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             task.used = self._setup.limit
             self._background.start(self._worker.end())
 
-    def _given_up(self, task: Task) -> bool:
+    def _out_of_retries(self, task: Task) -> bool:
         tired = task.attempts > self._setup.retries
         return bool(tired or task.error or task.id in self._cancelling)
 
@@ -242,5 +242,5 @@ class Dispatcher:
 
 
 def _ticket(task: Task) -> str:
-    """What an answer is known by: of which attempt it is counts."""
+    """What identifies an answer: the task and the attempt."""
     return f"{task.id}:{task.attempts}"

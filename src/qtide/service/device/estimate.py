@@ -1,14 +1,14 @@
-"""How long a device takes that has no timing profile: learnt from what it did.
+"""How long a device without a timing profile takes: learnt from its earlier tasks.
 
-Without a guess it would seem to take no time, and be given far too much in advance.
+Without an estimate it would seem to take no time, and get far too many tasks in advance.
 """
 
 from __future__ import annotations
 
 FIRST = 1.0
-"""Seconds of a circuit while nothing is known: long enough that one task is given at a time."""
+"""Seconds of a circuit while nothing is known: so long that the worker gets one task at a time."""
 WEIGHT = 0.2
-"""Of the last task, against all before it."""
+"""The weight of the last task, against all before it."""
 
 
 class Estimate:
@@ -19,11 +19,11 @@ class Estimate:
         self._known = False
 
     def seconds(self, circuits: int) -> float:
-        """What a batch should take."""
+        """How long a batch should take."""
         return self._circuit_s * circuits
 
     def learn(self, circuits: int, seconds: float) -> None:
-        """Take in what one took."""
+        """Learn from how long one took."""
         last = seconds / circuits
         weight = WEIGHT if self._known else 1.0
         self._circuit_s += weight * (last - self._circuit_s)

@@ -1,8 +1,8 @@
 """A queue: the tasks of one device, from their acceptance until they leave it.
 
-It only decides: which task is next, when each should start, which promise can be given. So every
-policy can be tried on a clock of its own. The tasks of a policy's order come first, unless that
-would break a promise: a task that was accepted with a longest wait keeps it, whoever comes later.
+It only decides: which task is next, when each should start, which promise can be made. So every
+policy can be tested with its own clock. The policy's order holds unless it would break a promise: a
+task that was accepted with a longest wait starts in time, whatever is submitted later.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from qtide.service.policies import Owner, Policy, Shares
 from qtide.service.task import Task
 
 FORESIGHT = 1000
-"""How many tasks ahead an expected start is worked out one by one; beyond, on average."""
+"""For how many tasks ahead an expected start is computed exactly; beyond, on average."""
 
 
 class DeviceQueue:
-    """Waiting in the order of a policy, or handed over to the device in the order of handing."""
+    """Tasks that wait, in the order of a policy, or were handed over, in that order."""
 
     def __init__(self, policy: Policy, shares: Shares) -> None:
         self._policy = policy
@@ -28,7 +28,7 @@ class DeviceQueue:
         self.waiting: dict[str, Task] = {}
         self.handed: dict[str, Task] = {}
         self.began: float | None = None
-        """When the first of the handed tasks was begun."""
+        """When the first of the tasks handed over started."""
 
     def add(self, task: Task) -> None:
         """Let a task wait."""
@@ -54,12 +54,12 @@ class DeviceQueue:
         return task
 
     def begin(self, task: Task, now: float) -> None:
-        """The device has begun a task."""
+        """The device has started a task."""
         if next(iter(self.handed), None) == task.id:
             self.began = now
 
     def take_back(self, task: Task, used: float, now: float) -> None:
-        """A task has left the device: its owner is charged for what it used, no more."""
+        """A task has left the device: its owner is charged only for what it used."""
         del self.handed[task.id]
         self.began = now if self.handed else None
         self._shares.charge(Owner.of(task.caller), used - task.seconds, now)
@@ -73,7 +73,7 @@ class DeviceQueue:
         return first + sum(task.seconds for task in tasks)
 
     def outlook(self, task: Task, now: float) -> Outlook:
-        """Where a task stands, if nothing else comes."""
+        """Where a task stands, if nothing else is submitted."""
         if task.id in self.handed:
             return self._on_device(task, now)
         start, position = now + self.load(now), len(self.handed)
@@ -86,13 +86,13 @@ class DeviceQueue:
         return Outlook(position + rest, start + rest * mean, start + rest * mean + task.seconds)
 
     def can_promise(self, task: Task, now: float) -> bool:
-        """Whether a waiting task, and all that were promised a start, can start in time."""
+        """Whether a waiting task, and all tasks that were promised a start, can start in time."""
         if task.latest is not None and self.outlook(task, now).start > task.latest:
             return False
         return self._kept(now + self.load(now))
 
     def _order(self, now: float) -> Iterator[Task]:
-        """The policy's order, with promised tasks drawn forward where they would be late."""
+        """The policy's order, with promised tasks moved forward if they would be late."""
         if not self._promised:
             return self._policy.order(now)
         return self._with_promises(now)

@@ -1,4 +1,4 @@
-"""The state of a device: whether tasks are begun on it, and if not, why."""
+"""The state of a device: whether tasks are started on it, and if not, why."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ STATES = ("offline", "idle", "busy", "error", "maintenance", "calibration")
 
 
 class DeviceState:
-    """What the worker, the calendar and the operators have to say."""
+    """The state, as worker, calendar and operators determine it."""
 
     def __init__(self, calendar: Calendar) -> None:
         self.calendar = calendar
         self.present = False
         """Whether there is a worker."""
         self.trouble: str | None = None
-        """Why there is no worker, or why the device rests."""
+        """Why there is no worker, or why the device pauses."""
         self.drained: str | None = None
-        """Why no new task is begun, if an operator wants it so."""
+        """Why no new task is started, if an operator has drained the device."""
         self.closing = False
 
     def name(self, now: float, *, busy: bool) -> str:
@@ -40,11 +40,11 @@ class DeviceState:
 
     @property
     def held_back(self) -> bool:
-        """Whether nothing is begun until somebody says so."""
+        """Whether nothing is started until an operator resumes the device."""
         return self.closing or self.drained is not None
 
     def open(self, now: float) -> bool:
-        """Whether tasks may be begun."""
+        """Whether tasks may be started."""
         return self.present and not self.held_back and self.calendar.pause(now) == 0
 
     def _down(self, now: float) -> bool:

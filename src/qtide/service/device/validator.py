@@ -1,7 +1,7 @@
-"""The validator: looks at payloads before they are accepted, in a process that may be sacrificed.
+"""The validator: checks payloads before they are accepted, in a process that may be sacrificed.
 
 It is a second worker of the same device, which never runs anything. A payload that hangs it or
-kills it is refused; everybody else's wait a moment longer.
+kills it is refused; all others wait a moment longer.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class Validator:
         self._numbers = count()
 
     async def check(self, encoded: Encoded) -> Checked:
-        """Refuse a payload, with a sentence, or say what it is."""
+        """Refuse a payload, with a reason, or return it as it should be stored."""
         if encoded.format == "burst":
             burst: Burst = decode(encoded)
             return Checked(encoded, seconds=burst.seconds)
         async with self._one_at_a_time:
-            worker = await self._employed()
+            worker = await self._running_worker()
             try:
-                return await self._world.timeout(LIMIT, self._look_at(worker, encoded))
+                return await self._world.timeout(LIMIT, self._checked(worker, encoded))
             except TimeoutError:
                 await self.close()
                 raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
 
     async def warm_up(self) -> None:
-        """Be there before the first payload is."""
+        """Start before the first payload comes."""
         async with self._one_at_a_time:
             with suppress(WorkerLost):
-                await self._employed()
+                await self._running_worker()
 
     async def close(self) -> None:
         """End the worker."""
@@ -71,16 +71,16 @@ class Validator:
             worker, self._worker = self._worker, None
             await worker.end()
 
-    async def _employed(self) -> WorkerLink:
+    async def _running_worker(self) -> WorkerLink:
         if self._worker is None:
             self._worker = await self._start_worker(self._name, self._setup)
         return self._worker
 
-    async def _look_at(self, worker: WorkerLink, encoded: Encoded) -> Checked:
+    async def _checked(self, worker: WorkerLink, encoded: Encoded) -> Checked:
         ticket = f"check {next(self._numbers)}"
         worker.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
         async for header, body in worker.messages():
-            if header["ticket"] != ticket:  # of one that nobody waits for any more
+            if header["ticket"] != ticket:  # an answer that is no longer waited for
                 continue
             if "away" in header:
                 raise WorkerLost(f"the payload cannot be checked now: {header['away']}")

@@ -1,4 +1,4 @@
-"""The service's end of a worker: a process of this host, or one of a simulation."""
+"""The service's link to a worker: a process on this host, or a simulated one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from qtide.system.frames import Header
 
 
 class WorkerLink(Protocol):
-    """A worker that is ready: it runs what it is sent, one after the other, and says so."""
+    """A worker that is ready: it runs what it is sent, one by one, and reports on it."""
 
     properties: dict[str, Any]
-    """What its device takes."""
+    """What its device takes: formats, limits and the like."""
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Give it something to do; whoever listens hears of its end as well."""
+        """Send it a message; if it is gone, the listener learns that."""
 
     def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """What it says, until it ends."""
+        """Its messages, until it ends."""
 
     async def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill it, whatever it is doing."""
 
 
 StartWorker = Callable[[str, DeviceSetup], Awaitable[WorkerLink]]
-"""Starts a worker of the device of that name; raises WorkerLost if that cannot be."""
+"""Starts a worker of the device with that name; raises WorkerLost if that fails."""
 
 
 def processes(logs: Path) -> StartWorker:
-    """Workers as processes of this host; what a device prints goes to its log."""
+    """Workers as processes on this host; what a device prints goes to its log."""
 
     async def start(name: str, setup: DeviceSetup) -> WorkerLink:
         with (logs / f"{name}.log").open("ab") as log:

@@ -1,4 +1,4 @@
-"""Policies: in which order the waiting tasks of a device get it. One file each.
+"""Policies: in which order the waiting tasks of a device are run. One file each.
 
 A policy is registered in the group `qtide.policies` as a callable that takes the `Shares`.
 """

@@ -1,8 +1,8 @@
-"""Fair share: whoever used the QPU least of late comes first, accounts before users.
+"""Fair share: the account with the least recent usage comes first, and within it the user.
 
-What was used counts less as time goes by. Who has waited since being served last gains on the
-others, so that no stream of newcomers starves anybody; the tasks of one user keep their order, so
-a thousand of them delay nobody else.
+Usage counts less as time passes. An owner gains credit while waiting, counted since last being
+served, so that no stream of newcomers starves the others. The tasks of one user keep their order,
+so a thousand of them do not delay other users.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ AGEING = 0.1
 
 
 class Contender(Protocol):
-    """Somebody who wants to be served: a user, or an account with several."""
+    """What may be served next: a user, or an account with several users."""
 
     claim: float
-    """What counts against it: the least goes first."""
+    """What counts against it: the contender with the least goes first."""
     credit: float
 
     @property
     def head(self) -> Task | None:
-        """The task it wants to have served next."""
+        """Its next task."""
 
     def serve(self) -> Task:
-        """Give up the head, and be charged for it."""
+        """Return the head, and be charged for it."""
 
 
 class UserQueue:
@@ -65,11 +65,11 @@ class Group:
 
     @property
     def head(self) -> Task | None:
-        """The task of whoever is next."""
+        """The next task of the member that is next."""
         return self._members[self._heap[0][2]].head if self._heap else None
 
     def serve(self) -> Task:
-        """The next one's next task."""
+        """Serve the member that is next."""
         number = self._heap[0][2]
         task = self._members[number].serve()
         self.claim += task.seconds / self._weight
@@ -86,14 +86,14 @@ class Group:
 
 
 class FairShare:
-    """A queue for each owner; the one who is owed most is next."""
+    """A queue for each owner; the owner with the least claim is next."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
         self._queues: dict[Owner, Ordered] = {}
 
     def add(self, task: Task) -> None:
-        """Let a task wait in its owner's queue."""
+        """Add a task to its owner's queue."""
         self._queues.setdefault(Owner.of(task.caller), Ordered(arrival)).add(task)
 
     def remove(self, task: Task) -> None:

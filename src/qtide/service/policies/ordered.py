@@ -1,7 +1,7 @@
-"""Policies whose order never changes while tasks wait: each has a place from its arrival on.
+"""Policies whose order never changes while tasks wait: each task has a fixed place on arrival.
 
-Ageing needs no clock: of two tasks that wait, both grow older at the same pace. A task that comes
-late enough ranks behind any other, so none is starved.
+Ageing needs no clock: two waiting tasks grow older at the same pace. A task that comes late enough
+ranks behind any other, so none starves.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def arrival(task: Task) -> Place:
 
 
 def urgency(task: Task) -> Place:
-    """The higher its priority, the earlier it counts as having come."""
+    """The higher its priority, the earlier it counts as submitted."""
     return task.submitted - AGEING * task.priority, task.submitted, task.id
 
 
 def expected(task: Task) -> Place:
-    """The longer it should take, the later it counts as having come."""
+    """The longer it should take, the later it counts as submitted."""
     return task.submitted + PATIENCE * task.seconds, task.submitted, task.id
 
 
 class Ordered:
-    """Tasks by a place of their own."""
+    """Tasks in a fixed order."""
 
     def __init__(self, place: Callable[[Task], Place]) -> None:
         self._place = place
@@ -56,12 +56,12 @@ class Ordered:
         del self._tasks[bisect_left(self._tasks, self._place(task), key=self._place)]
 
     def order(self, now: float) -> Iterator[Task]:
-        """The tasks by their places."""
+        """The tasks in order."""
         yield from self._tasks
 
 
 def fifo(_: Shares) -> Ordered:
-    """Who came first is first."""
+    """The oldest task is first."""
     return Ordered(arrival)
 
 

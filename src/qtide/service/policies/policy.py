@@ -18,4 +18,4 @@ class Policy(Protocol):
         """Let it wait no longer."""
 
     def order(self, now: float) -> Iterator[Task]:
-        """The tasks in the order in which they would run if nothing else came."""
+        """The tasks in the order in which they would run if nothing else were submitted."""

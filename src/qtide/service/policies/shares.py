@@ -1,4 +1,4 @@
-"""Shares: what everybody has used of the devices of late."""
+"""Shares: the recent usage of the devices by each owner."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple
 from qtide.service.task import Caller
 
 HALF_LIFE = 86_400.0
-"""Seconds after which what was used counts half."""
+"""Seconds after which usage counts half."""
 
 
 class Owner(NamedTuple):
-    """A user in the name of an account."""
+    """A user on behalf of an account."""
 
     account: str
     user: str
 
     @staticmethod
     def of(caller: Caller) -> Owner:
-        """The owner of what a caller hands in; a user without an account stands alone."""
+        """The owner of what a caller submits; a user without an account is an account of one."""
         return Owner(caller.account or caller.user, caller.user)
 
 
 class Shares:
-    """What each owner has used of the devices, decayed; one record for all devices."""
+    """The decayed usage of each owner, summed over all devices."""
 
     def __init__(
         self, weights: Mapping[str, float] | None = None, half_life: float = HALF_LIFE
@@ -33,15 +33,15 @@ class Shares:
         self._half_life = half_life
         self._used: dict[str | Owner, tuple[float, float]] = {}
         self.served: dict[Owner, float] = {}
-        """When each was served last."""
+        """When each owner was last served."""
 
     def charge(self, owner: Owner, seconds: float, now: float) -> None:
-        """Count seconds of a device; negative ones give back what was counted too much."""
+        """Add seconds of usage; a negative number takes back what was added in excess."""
         for each in (owner.account, owner):
             self._used[each] = (max(0.0, self.used(each, now) + seconds), now)
 
     def serve(self, owner: Owner, seconds: float, now: float) -> None:
-        """Count what somebody gets now."""
+        """Add the expected usage of a task that is handed over now."""
         self.charge(owner, seconds, now)
         self.served[owner] = now
 
@@ -51,5 +51,5 @@ class Shares:
         return float(seconds * 0.5 ** ((now - at) / self._half_life))
 
     def weight(self, account: str) -> float:
-        """The share an account is entitled to, relative to the others' 1."""
+        """The share of an account; the default is 1."""
         return self._weights.get(account, 1.0)

@@ -1,4 +1,4 @@
-"""A device in virtual time: occupied for as long as was expected, and able to fail in every way."""
+"""A device in virtual time: it takes the expected time, and can fail in every way."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Fate:
 
 @dataclass
 class Occupation:
-    """From when to when a task was on the device."""
+    """The time that a task was on the device."""
 
     ticket: str
     began: float
     ended: float | None = None
     said: str | None = None
-    """What its worker said in the end; None if that died or was ended."""
+    """The worker's last message on it; None if the worker died or was killed."""
 
 
 class SimulatedDevice:
-    """Starts workers that stand for it, and notes by whom it was occupied."""
+    """Starts simulated workers, and records which tasks occupied it."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SimulatedDevice:
         self.fate = fate
         self.occupations: list[Occupation] = []
         self.worker: SimulatedWorker | None = None
-        """The last one that was started."""
+        """The last worker that was started."""
         self.broken = False
         """Whether no worker starts."""
         self._start_s = start_s
@@ -68,13 +68,13 @@ class SimulatedDevice:
         return SimulatedWorker(self)
 
     def occupy(self, ticket: str) -> Occupation:
-        """A task is begun."""
+        """A task starts."""
         self.occupations.append(Occupation(ticket, self.world.now()))
         return self.occupations[-1]
 
 
 class SimulatedWorker:
-    """Runs what it is sent, one after the other."""
+    """Runs the tasks it is sent, one by one."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self.properties: dict[str, Any] = {"formats": ["burst"]}
@@ -83,22 +83,22 @@ class SimulatedWorker:
         self._orders: deque[tuple[Header, bytes]] = deque()
         self._outgoing: deque[tuple[Header, bytes]] = deque()
         self._cancelled: set[str] = set()
-        self._told = Signal(device.world)
+        self._changed = Signal(device.world)
         self._spoke = Signal(device.world)
         self._occupation: Occupation | None = None
         self._dead = False
         device.world.start(self._run())
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Give it something to do."""
+        """Send it a message."""
         if "cancel" in header:
             self._cancelled.add(header["cancel"])
         else:
             self._orders.append((header, body))
-        self._told.set()
+        self._changed.set()
 
     async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """What it says; what was said before its end is heard after it as well."""
+        """Its messages; those sent before its end are still received after it."""
         while True:
             while self._outgoing:
                 yield self._outgoing.popleft()
@@ -108,25 +108,25 @@ class SimulatedWorker:
             await self._spoke.wait()
 
     async def end(self) -> None:
-        """End it, whatever it is doing."""
+        """Kill it, whatever it is doing."""
         self.die()
 
     def die(self) -> None:
-        """Say nothing more."""
+        """Send no more messages."""
         self._dead = True
         self._spoke.set()
-        self._told.set()
+        self._changed.set()
         if self._occupation is not None:
             self._occupation.ended, self._occupation = self._world.now(), None
 
     def say(self, header: Header, body: bytes = b"") -> None:
-        """Let whoever listens know."""
+        """Send a message to the listener."""
         if not self._dead:
             self._outgoing.append((header, body))
             self._spoke.set()
 
     async def perform(self, header: Header, body: bytes) -> None:
-        """One task, from its begin to its answer."""
+        """One task, from its start to its answer."""
         ticket = header["ticket"]
         if ticket in self._cancelled:
             self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
@@ -135,7 +135,7 @@ class SimulatedWorker:
         began = self._world.now()
         occupation = self._occupation = self._device.occupy(ticket)
         self.say({"began": ticket, "at": began})
-        await self._let_pass(ticket, fate, header["seconds"])
+        await self._wait_out(ticket, fate, header["seconds"])
         if fate.kind == "death":
             self.die()
         if self._dead:
@@ -153,24 +153,24 @@ class SimulatedWorker:
             if self._orders:
                 await self.perform(*self._orders.popleft())
             else:
-                self._told.clear()
-                await self._told.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
-    async def _let_pass(self, ticket: str, fate: Fate, seconds: float) -> None:
-        """Wait for the end of the task's time, or of its share; a hang hears of nothing."""
+    async def _wait_out(self, ticket: str, fate: Fate, seconds: float) -> None:
+        """Wait until the task's time, or its share, is over; a hanging task cannot be cancelled."""
         end = self._world.now() + seconds * fate.share
         while not self._dead:
             left = None if fate.kind == "hang" else end - self._world.now()
             if left is not None and (left <= 0 or ticket in self._cancelled):
                 return
-            self._told.clear()
-            await self._told.wait(left)
+            self._changed.clear()
+            await self._changed.wait(left)
 
     def _answer(self, ticket: str, fate: Fate, body: bytes) -> tuple[Header, bytes]:
         if ticket in self._cancelled:
             return {"cancelled": True}, b""
         if fate.kind == "fault":
-            return {"fault": "the device was away"}, b""
+            return {"fault": "the device was down"}, b""
         if fate.kind == "error":
             return {"error": "the device could not do it"}, b""
         packed = encode_answer(decode(Encoded("burst", body), trusted=True).answer)

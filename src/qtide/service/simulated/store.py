@@ -21,7 +21,7 @@ from qtide.world import Future, World
 Write = tuple[Action[Any], Future[Any]]
 
 COMMIT_S = 0.0004
-"""Seconds that a commit takes, as on a disk of today."""
+"""Seconds that a commit takes, as on a current disk."""
 
 
 class SimulatedStore(Store):
@@ -37,19 +37,19 @@ class SimulatedStore(Store):
         self._commit_s = commit_s
         self._connection = connection or in_memory()
         self.broken = False
-        """Whether nothing can be written, as on a disk that is full."""
+        """Whether nothing can be written, as on a full disk."""
         self._pending: list[Write] = []
         self._committing = False
         self._cut_off = False
 
     def reopened(self) -> SimulatedStore:
-        """As after a power cut: what is committed is there; who waits for a write is gone."""
+        """As after a power cut: committed rows remain, and pending writes are lost."""
         self._cut_off = True
         _cancel(self._pending)
         return SimulatedStore(self._world, self._commit_s, self._connection)
 
     async def write(self, action: Action[Result]) -> Result:
-        """Return what `action` returned, once it is committed."""
+        """Return the result of `action` once it is committed."""
         if self._cut_off:
             raise CancelledError
         answer: Future[Result] = self._world.future()
@@ -64,14 +64,14 @@ class SimulatedStore(Store):
         return action(self._connection)
 
     def close(self) -> None:
-        """Keep the rows for whoever opens them next."""
+        """Keep the rows for the next service."""
         if self._pending and not self._cut_off:
             writes, self._pending = self._pending, []
             outcomes = self._outcomes(writes)
             tell((answer for _, answer in writes), outcomes)
 
     async def _commit(self) -> None:
-        """The moment itself lies in the middle: a cut may come before it, or before the news."""
+        """Commit halfway: a power cut may come before the commit, or before its acknowledgement."""
         while self._pending and not self._cut_off:
             writes, self._pending = self._pending, []
             await self._world.sleep(self._commit_s / 2)

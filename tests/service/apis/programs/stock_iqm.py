@@ -1,6 +1,6 @@
-"""What users of IQM's own client do, as one program: its import takes longer than all the rest.
+"""What users of IQM's own client do, as one program, since its import takes longest.
 
-The service is named by the environment. Prints what came of each step, as JSON.
+The environment names the service. Prints the outcome of each step, as JSON.
 """
 
 import json
@@ -18,11 +18,11 @@ from qiskit import QuantumCircuit, transpile
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 LONG, TOO_LONG, TOO_MANY = 50_000, 5_000, 200_000
-"""Shots: ten seconds of the device, more than the device takes, more than anybody does."""
+"""Shots: ten seconds of the device, more than the device takes, more than any device does."""
 
 
 def backend(computer: str | None = None, **words: Any) -> Any:
-    """The machine that the environment names, or another; older clients are told by hand."""
+    """The computer that the environment names, or another; older clients need it as an argument."""
     if computer is None and int(version("iqm-client").partition(".")[0]) >= 35:
         return IQMProvider().get_backend(**words)
     url, computer = os.environ["IQM_SERVER_URL"], computer or os.environ["IQM_QUANTUM_COMPUTER"]
@@ -52,13 +52,13 @@ def unmeasured() -> QuantumCircuit:
 
 
 def submit() -> str:
-    machine = backend()
-    job: str = machine.run(transpile(bell(), machine), shots=300).job_id()
+    computer = backend()
+    job: str = computer.run(transpile(bell(), computer), shots=300).job_id()
     return job
 
 
 def in_another_process(function: Callable[[], str]) -> str:
-    """A fork, made before any thread: it need not import everything again."""
+    """A fork, started before any thread: it need not import everything again."""
     with get_context("fork").Pool(1) as pool:
         return pool.apply_async(function).get(timeout=120)
 
@@ -81,26 +81,26 @@ def without_a_right_token() -> None:
 
 
 def steps(theirs: str) -> dict[str, Any]:
-    machine = backend()
-    circuit = transpile(bell(), machine)
+    computer = backend()
+    circuit = transpile(bell(), computer)
     metrics = backend(use_metrics=True)
-    batch = transpile([flipped(qubit) for qubit in range(3)], machine, optimization_level=0)
-    long = machine.run(circuit, shots=LONG)
+    batch = transpile([flipped(qubit) for qubit in range(3)], computer, optimization_level=0)
+    long = computer.run(circuit, shots=LONG)
     cancelled = long.cancel()
     long.result()
     failed = backend("quick").run(circuit, shots=TOO_LONG)
     failed_result = failed.result()
     return {
-        "bell": machine.run(circuit, shots=1000).result().get_counts(),
-        "batch": machine.run(batch, shots=10).result().get_counts(),
+        "bell": computer.run(circuit, shots=1000).result().get_counts(),
+        "batch": computer.run(batch, shots=10).result().get_counts(),
         "metrics": metrics.run(transpile(bell(), metrics), shots=10).result().success,
-        "retrieved": machine.retrieve_job(theirs).result().get_counts(),
+        "retrieved": computer.retrieve_job(theirs).result().get_counts(),
         "cancelled": [cancelled, long.status().name],
         "failed": [failed_result.success, failed.status().name, str(failed.error_message())],
-        "too many": failure(lambda: machine.run(circuit, shots=TOO_MANY)),
-        "unmeasured": failure(lambda: machine.run(transpile(unmeasured(), machine))),
+        "too many": failure(lambda: computer.run(circuit, shots=TOO_MANY)),
+        "unmeasured": failure(lambda: computer.run(transpile(unmeasured(), computer))),
         "wrong token": failure(without_a_right_token),
-        "unknown job": failure(lambda: machine.retrieve_job(NOBODYS).result()),
+        "unknown job": failure(lambda: computer.retrieve_job(NOBODYS).result()),
     }
 
 

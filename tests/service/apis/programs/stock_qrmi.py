@@ -1,4 +1,4 @@
-"""What a job does that reaches its QPU by QRMI. Prints what came of each step, as JSON."""
+"""What a job does that uses its QPU by QRMI. Prints the outcome of each step, as JSON."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """The IQM API: what IQM's own clients and QRMI call, under /api/v1.
 
-Programs written for an IQM computer run unchanged: they find this one by `IQM_SERVER_URL`,
-`IQM_TOKEN` and `IQM_QUANTUM_COMPUTER`. What each call has to answer was found by running them.
+Programs written for an IQM computer run unchanged: they find the service by `IQM_SERVER_URL`,
+`IQM_TOKEN` and `IQM_QUANTUM_COMPUTER`. What each call has to return was found by running them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from qtide.service.task import Caller, State, Task
 from qtide.version import __version__
 
 HOLD = 5.0
-"""Seconds that the answer on a job is held back if it should be over by then.
+"""Seconds that a response about a job is delayed if the job should be over by then.
 
-Clients ask again a second after each answer, which would be a second lost for every short job. On
-a job that waits longer they get an answer at once, as somebody who only looks at it wants to.
+Clients poll once per second, so every short job would lose up to a second. For a job that will
+wait longer, the response comes at once, as a user who only looks at it expects.
 """
 SHORT_HOLD = 1.0
-"""Seconds for those who ask to wait for a job that takes longer. QRMI does so in every call, even
-in the one that is to cancel the job: taken at its word, it would cancel what is over.
+"""The same if the client asks to wait for a job that takes longer. QRMI does so in every call, even
+in the one before it cancels: if we waited as asked, it would cancel a job that is over.
 """
 
 Id = Annotated[
@@ -66,7 +66,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def iqm_api(service: Service, access: Access) -> Api:
-    """The API, with refusals as IQM's clients read them."""
+    """The API, with refusals in the format of IQM's clients."""
     router = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
     caller_of = Depends(access.caller)
     computers = Computers(service)
@@ -87,7 +87,7 @@ def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
 
     @router.get("/about")
     async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
-        """What this service is."""
+        """The version of this service."""
         return about
 
     @router.get("/quantum-computers")
@@ -103,7 +103,7 @@ def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
 
     @router.get("/quantum-computers/{computer}/health")
     async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
-        """Whether tasks are begun."""
+        """Whether tasks are started."""
         return (await computers.find(computer)).health()
 
     @router.get("/quantum-computers/{computer}/artifacts/about")
@@ -149,7 +149,7 @@ def _submission(router: APIRouter, service: Service, computers: Computers, calle
     async def submit(
         computer: Name, request: Request, caller: Caller = caller_of, use_timeslot: bool = False
     ) -> Response:
-        """Hand in a batch of circuits. Once this answers, it is not lost."""
+        """Submit a batch of circuits. Once acknowledged, it is not lost."""
         if use_timeslot:
             raise QtideError("there are no time slots here; submit with use_timeslot=False")
         found = await computers.find(computer)
@@ -169,7 +169,7 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
         wait: Wait = False,
         timeout: Timeout = 30.0,
     ) -> Response:
-        """Where a job stands; if its end is near, that is waited for."""
+        """The state of a job; if its end is near, wait for that."""
         task = _task(service, caller, id)
         if ends_within(service, task, HOLD):
             await service.wait(task, min(HOLD, timeout))
@@ -185,13 +185,13 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.post("/jobs/{id}/cancel")
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """End a job; one that is on the device ends when that lets go of it."""
+        """Cancel a job; one that is on the device ends when the device releases it."""
         task = _task(service, caller, id)
         return _json(described(service, await service.cancel(caller, task.id)))
 
     @router.delete("/jobs/{id}", status_code=204)
     async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
-        """End a job and forget it; what it used stays in the accounts."""
+        """Cancel a job and forget it; its usage stays in the accounts."""
         task = _task(service, caller, id)
         await service.forget(caller, task.id)
 
@@ -221,10 +221,10 @@ def _to_submit(computer: Computer, form: CircuitRequest, body: bytes) -> Submiss
 
 
 def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-    """A circuit job of the caller's; tasks that came by other APIs have other payloads."""
+    """A circuit job of the caller; tasks submitted by other APIs have other payloads."""
     task = service.task(caller, id)
     if task.format != "iqm":
-        raise NotFound(f"the task {id!r} is no job of IQM's circuits; ask for it under /v1/tasks")
+        raise NotFound(f"the task {id!r} is not a job of IQM's circuits; get it from /v1/tasks")
     return task
 
 

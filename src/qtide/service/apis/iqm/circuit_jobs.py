@@ -1,4 +1,4 @@
-"""Circuit jobs: tasks as IQM's clients know them."""
+"""Circuit jobs: tasks in the format of IQM's clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUS = {
     State.CANCELLED: "cancelled",
 }
 WHY = {
-    "queue": "others are before it",
+    "queue": "others are ahead of it",
     "down": "the device is down and is being started again",
     "maintenance": "the device is in maintenance",
     "calibration": "the device is being calibrated",
@@ -35,22 +35,22 @@ LONGEST_NAME = 200
 
 
 class CircuitName(BaseModel):
-    """Of a circuit, its name alone: the device's own process reads the rest."""
+    """Only the name of a circuit: the device's own process reads the rest."""
 
     name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
 class CircuitRequest(BaseModel):
-    """What the service itself has to know of a request; most of its bytes become no objects.
+    """What the service itself needs of a request; most of its bytes are not parsed into objects.
 
-    Options that only fight noise are not read: they mean nothing to an emulated device.
+    Options that only reduce noise are not read: an emulated device does not have them.
     """
 
     circuits: Annotated[list[CircuitName], Field(min_length=1)]
     shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     calibration_set_id: UUID | None = None
     heralding_mode: Literal["none"] = "none"
-    """Heralding drops shots, and clients count on that: it cannot be left out in silence."""
+    """Heralding drops shots, and clients rely on that: it must not be ignored silently."""
 
     @classmethod
     def read(cls, body: bytes) -> CircuitRequest:
@@ -62,7 +62,7 @@ class CircuitRequest(BaseModel):
 
     @classmethod
     def schema_inline(cls) -> dict[str, Any]:
-        """For OpenAPI, which knows no definitions beside its own."""
+        """For OpenAPI, which allows no definitions but its own."""
         schema = cls.model_json_schema()
         schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
         return schema
@@ -74,7 +74,7 @@ class CircuitRequest(BaseModel):
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:
-    """A task in the words of IQM's clients."""
+    """A task in the format of IQM's clients."""
     standing = service.standing(task) if task.state is State.QUEUED else None
     return {
         "id": task.id,
@@ -91,7 +91,7 @@ def described(service: Service, task: Task) -> dict[str, Any]:
 
 
 def ends_within(service: Service, task: Task, seconds: float) -> bool:
-    """Whether a task should be over soon: then it is worth while to hold an answer for it."""
+    """Whether a task should be over soon: then it is worth delaying the response."""
     standing = service.standing(task)
     if standing is None:
         return True
@@ -119,7 +119,7 @@ def _entry(status: str, at: float) -> dict[str, Any]:
 
 
 def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
-    """Why a task waits, and until when: nobody should take it for stuck."""
+    """Why a task waits, and until when, so that it does not look stuck."""
     reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
     if start is not None and reason not in UNKNOWN_END:

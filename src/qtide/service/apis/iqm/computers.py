@@ -1,4 +1,4 @@
-"""Quantum computers: devices as IQM's clients know them, with their architecture by names."""
+"""Quantum computers: devices in the format of IQM's clients, with named qubits and gates."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qtide.service.refusals import NotFound
 from qtide.service.service import Service
 
 ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
-"""The name space of all ids below: the same device has the same ids after every start."""
+"""The namespace of all ids below: the same device has the same ids after every start."""
 START_LIMIT = 10.0
 """Seconds that a client waits for devices that are just being started."""
 PAIRS = ("cz", "move")
 UNCALIBRATED = ("barrier", "delay")
-"""What every qubit can, without being named in an architecture."""
+"""Operations of every qubit, which an architecture does not list."""
 
 
 def computer_id(device: str) -> UUID:
-    """The id of a device, by its name alone."""
+    """The id of a device, derived from its name only."""
     return uuid5(ROOT, device)
 
 
 def calibration_set_id(device: ServedDevice) -> UUID:
-    """Another one if the device changes."""
+    """An id that changes if the device does."""
     words = json.dumps(device.properties, sort_keys=True)
     return uuid5(computer_id(device.name), words)
 
@@ -43,7 +43,7 @@ class Computer:
 
     @property
     def id(self) -> UUID:
-        """By which clients of some versions name it; others use its alias."""
+        """The name that some versions of the clients use; others use its alias."""
         return computer_id(self.device.name)
 
     def described(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Computer:
         return {"id": str(self.id), "alias": name, "display_name": name, "proxy_path": None}
 
     def health(self) -> dict[str, Any]:
-        """Whether tasks are begun now, or will be after a pause that was planned."""
+        """Whether tasks are started now, or will be after a planned pause."""
         healthy = self.device.why_waiting() in ("queue", "calibration")
         return {"healthy": healthy, "updated_at": _moment()}
 
@@ -78,18 +78,18 @@ class Computer:
         }
 
     def calibration_set(self) -> dict[str, Any]:
-        """What it is calibrated by: an emulated device needs nothing."""
+        """Its calibration set: empty for an emulated device."""
         name = calibration_set_id(self.device)
         return self._observations("calibration-set", name)
 
     def quality_metrics(self) -> dict[str, Any]:
-        """How good its gates were found to be: nobody measured an emulated device."""
+        """The measured quality of its gates: empty for an emulated device."""
         described = calibration_set_id(self.device)
         set_ = self._observations("quality-metric-set", uuid5(described, "metrics"))
         return set_ | {"describes_id": str(described)}
 
     def check_calibration(self, name: str) -> None:
-        """Refuse a calibration set that the computer has not."""
+        """Refuse a calibration set that the computer does not have."""
         if name not in ("default", str(calibration_set_id(self.device))):
             raise NotFound(
                 f"{self.device.name} has no calibration set {name!r}; use its default one"
@@ -129,7 +129,7 @@ class Computers:
         return await self._of(self._devices)
 
     async def find(self, name: str) -> Computer:
-        """The computer of an alias or an id."""
+        """The computer with that alias or id."""
         named = [each for each in self._devices if name in (each.name, str(computer_id(each.name)))]
         for computer in await self._of(named):
             return computer

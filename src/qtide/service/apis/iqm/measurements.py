@@ -1,7 +1,7 @@
-"""Measurements: answers as IQM's clients read them, by measurement key.
+"""Measurements: answers in the format of IQM's clients, by measurement key.
 
-A batch has half a million rows soon, so the text is put together from columns of bits: a hundred
-times as fast as lists that are then written as JSON, and the service serves nobody meanwhile.
+A batch may easily have half a million rows, and the service is blocked while it writes them. So the
+text is joined from columns of bits: a hundred times as fast as lists that are written as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)
 
 
 def measurements(answers: Iterable[Shots]) -> str:
-    """For each circuit and key a row a shot, as JSON."""
+    """For each circuit and key one row per shot, as JSON."""
     return f"[{','.join(_circuit(shots) for shots in answers)}]"
 
 
@@ -42,7 +42,7 @@ def _circuit(shots: Shots) -> str:
 
 
 def _columns(shots: Shots) -> Iterator[str]:
-    """For each bit its digits, one a shot."""
+    """For each bit its digits, one per shot."""
     width = sum(width for _, width in shots.registers)
     step = (width + 7) // 8
     for bit in range(width):
