@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml
 # four rounds of the clustering application on 20,000 points, one job and two at once
 demo: setup
 	$(VENV)/bin/qtide compare clustering --blobs 20000 --configuration published --threshold 0.99 \
-	  --most 4 --expand-timeout 0.2 --warm-up --jobs 1 --jobs 2
+	  --most 4 --expand-timeout 0.2 --jobs 1 --jobs 2
 
 test: lint
 	$(VENV)/bin/pytest

@@ -18,11 +18,9 @@ from qtide.errors import UsageError
 from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all
 from qtide.runs.folder import stamp
+from qtide.runs.site import is_virtual
 from qtide.runs.spec import Spec
-from qtide.strategies.strategy import STRATEGIES
-
-BASE = "static"
-"""The strategy that the others are compared with, if it is among them."""
+from qtide.strategies.strategy import strategy_names
 
 
 @takes_spec
@@ -40,8 +38,12 @@ def compare(
         list[int] | None, typer.Option(help="Jobs at once; may be repeated.  [default: 1]")
     ] = None,
     warm_up: Annotated[
-        bool, typer.Option("--warm-up", help="Run once beforehand, so that libraries are loaded.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--warm-up/--no-warm-up",
+            help="Run once beforehand, so that no strategy pays for loading libraries.",
+        ),
+    ] = True,
     name: options.Name = "",
     runs: options.Runs = options.RUNS,
     json: options.Json = False,
@@ -54,12 +56,14 @@ def compare(
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; choose another --name")
-    cases = _run(folder, spec, strategy or _all(), jobs or [1], warm_up=warm_up)
+    cases = _run(
+        folder,
+        spec,
+        strategy or strategy_names(),
+        jobs or [1],
+        warm_up=warm_up and not is_virtual(spec),
+    )
     _show(folder, cases, json_wanted=json)
-
-
-def _all() -> list[str]:
-    return sorted(STRATEGIES.names(), key=lambda name: name != BASE)
 
 
 def _run(

@@ -35,6 +35,11 @@ def world_for(spec: Spec) -> World:
     return kind.world(spec.time_scale)
 
 
+def is_virtual(spec: Spec) -> bool:
+    """Whether nothing is waited for, so that no time depends on what is loaded."""
+    return not isinstance(world_for(spec), RealWorld)
+
+
 @asynccontextmanager
 async def opened(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Site]:
     """Start the cluster and the QPU, and stop them at the end."""
