@@ -56,13 +56,8 @@ def compare(
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; choose another --name")
-    cases = _run(
-        folder,
-        spec,
-        strategy or strategy_names(),
-        jobs or [1],
-        warm_up=warm_up and not is_virtual(spec),
-    )
+    warm = warm_up and not is_virtual(spec)
+    cases = _run(folder, spec, strategy or strategy_names(), jobs or [1], warm_up=warm)
     _show(folder, cases, json_wanted=json)
 
 
