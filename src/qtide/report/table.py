@@ -72,12 +72,6 @@ def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
 
 
-def plain_rows(rows: Sequence[Row], relative: bool = False) -> list[list[str]]:
-    """The headings and then the texts of each row."""
-    texts = ([cell.text for cell in row] for row in cells(rows, relative))
-    return [headings(relative), *texts]
-
-
 def rich_table(rows: Sequence[Row], relative: bool = False) -> Table:
     """The table for a terminal; the best values are bold and green."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", collapse_padding=True, pad_edge=False)
