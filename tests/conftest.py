@@ -1,6 +1,8 @@
 """What all tests share: fixtures of Slurm, its marker, and the profiles of property-based tests."""
 
 import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +13,14 @@ common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", common, max_examples=200, derandomize=True)
 settings.register_profile("soak", common, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def search_path() -> Iterator[None]:
+    """Loading a program lets Python search its folder; the next test, and its agents, do not."""
+    before = sys.path.copy()
+    yield
+    sys.path[:] = before
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

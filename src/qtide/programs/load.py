@@ -49,12 +49,12 @@ def _from_file(path: Path) -> ModuleType:
     """Import the file as Python would run it: here and on nodes, it can import its neighbours."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}; name the program's Python file")
-    folder = str(path.absolute().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     loaded = sys.modules.get(path.stem)
     if loaded is not None and Path(loaded.__file__ or "").absolute() != path.absolute():
         raise UsageError(f"{path} has the name of another Python module; rename it")
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     return _from_module(path.stem)
 
 
