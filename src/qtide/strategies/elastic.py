@@ -41,11 +41,6 @@ class Elastic(Strategy):
         """Nothing is held before a task needs it."""
         self.site.demand.watch(self.pool, self.pool.think_again)
 
-    async def close(self) -> None:
-        """Give everything back."""
-        self.site.demand.forget(self.pool)
-        await super().close()
-
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """As many nodes as pay for the tasks."""
         with self._during(phase, key):

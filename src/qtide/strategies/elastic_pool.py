@@ -142,7 +142,7 @@ class ElasticPool(NodePool):
         if self._next is None:
             return False
         number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        wanted = self.demand.by_others(self)
+        wanted = self.demand.share(self, self.cluster.size)
         return self._trade.keep(number, self._next.tasks, self._gap(), wanted=wanted)
 
     def _use(self) -> float:

@@ -55,6 +55,7 @@ class Strategy(ABC):
         self.pool: NodePool = self.new_pool()
         self.pool.on_starving = self._lend_lease
         self.pool.demand = self.site.demand
+        self.site.demand.watch(self.pool)
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
 
@@ -73,6 +74,7 @@ class Strategy(ABC):
     async def close(self) -> None:
         """Give everything back."""
         await self.pool.release_all()
+        self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()
 

@@ -22,11 +22,11 @@ class Trade:
         self._forecast = forecast
 
     def keep(
-        self, number: int, tasks: Sequence[float | None], gap: float, *, wanted: bool = False
+        self, number: int, tasks: Sequence[float | None], gap: float, *, wanted: float = 0.0
     ) -> bool:
         """Whether the `number`-th node should idle over a gap before a phase of these tasks.
 
-        If another job wants it meanwhile, its idling costs that job's time as well.
+        As likely as another job wants it and would get it, its idling costs that job's time.
         """
         if number > len(tasks):
             return False
