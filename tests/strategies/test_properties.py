@@ -68,7 +68,7 @@ def faults(draw: st.DrawFn, nodes: int) -> Faults:
     return Faults(
         draw(st.lists(loss, max_size=3)),
         draw(st.frozensets(st.integers(1, 6), max_size=2)),
-        Delays(draw(delays), draw(delays), draw(delays)),
+        Delays(*(draw(delays) for _ in range(4))),
         draw(st.frozensets(st.integers(1, 12), max_size=8)),
     )
 

@@ -205,3 +205,27 @@ def test_an_agent_that_does_not_start_is_replaced(tmp_path: Path, name: str) -> 
     bench = Bench(tmp_path, unusable=lambda number: number in (1, 4))
     bench.run(play(bench.assignment(), name, loop(10, 2)))
     assert check(bench.intervals(), 3, 1) == []
+
+
+def test_a_request_that_is_being_withdrawn_is_not_counted_on(tmp_path: Path) -> None:
+    """On Slurm that takes its time; the next phase may begin meanwhile."""
+    bench = Bench(tmp_path, nodes=2, delays=Delays(withdraw=20))
+
+    async def crowd() -> None:
+        await bench.cluster.request(bench.job("stranger"), 1)
+        await bench.world.sleep(1e5)
+
+    async def rounds() -> None:
+        for _ in range(3):
+            await classical(task(work, 2), task(work, 2))
+            await quantum(Burst(1))
+            await task(work, 2)
+
+    async def main() -> float:
+        stranger = bench.world.start(crowd())
+        await bench.world.sleep(1)
+        await play(bench.assignment(nodes=2), "elastic", rounds(), favour=0.0)
+        await bench.world.cancel([stranger])
+        return bench.world.now()
+
+    assert bench.run(main(), until=1e4) < 60

@@ -58,11 +58,15 @@ class FifoAllocation(Allocation):
 class FifoCluster(Cluster):
     """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
 
-    def __init__(self, world: World, names: Sequence[str], latency: float = 0.0) -> None:
+    def __init__(
+        self, world: World, names: Sequence[str], latency: float = 0.0, withdrawal: float = 0.0
+    ) -> None:
         self.world = world
         self.size = len(names)
         self._latency = latency
-        """Seconds until a request is looked at for the first time."""
+        """Seconds until a request is looked at for the first time,"""
+        self._withdrawal = withdrawal
+        """and until one that was withdrawn has left."""
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
         self._queue: deque[Pending] = deque()
@@ -150,6 +154,7 @@ class FifoCluster(Cluster):
             if pending in self._queue:
                 self._queue.remove(pending)
                 self._serve()
+                await self.world.sleep(self._withdrawal)
             elif pending.answer.done() and not pending.answer.cancelled():
                 await pending.answer.result().release()
             raise

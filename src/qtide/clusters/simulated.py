@@ -40,6 +40,8 @@ class Delays:
     """until a node that was granted can work"""
     release: float = 0.0
     """until a node that was given back is free"""
+    withdraw: float = 0.0
+    """until a request that was withdrawn has left the queue"""
 
 
 class SimulatedCluster(FifoCluster):
@@ -54,7 +56,8 @@ class SimulatedCluster(FifoCluster):
         seconds: Callable[[Work, float], float] = lambda _, pretended: pretended,
         unusable: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)], delays.grant)
+        names = [f"n{number}" for number in range(1, nodes + 1)]
+        super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
         self._seconds = seconds
         self._unusable = unusable

@@ -62,6 +62,8 @@ class Fetch:
 
     early: bool
     begun: bool = False
+    withdrawn: bool = False
+    """Nobody counts on it any more, though it may still be in the cluster's queue."""
     work: Future[None] | None = None
 
 
@@ -82,7 +84,9 @@ class ElasticPool(NodePool):
     @property
     def coming(self) -> int:
         """How many nodes were decided on and are not here yet."""
-        return self._coming + sum(not each.begun for each in self._fetches)
+        planned = sum(not each.begun and not each.withdrawn for each in self._fetches)
+        leaving = sum(each.begun and each.withdrawn for each in self._fetches)
+        return self._coming + planned - leaving
 
     def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
@@ -162,7 +166,9 @@ class ElasticPool(NodePool):
         self.ensure(self._trade.nodes_for(upcoming.tasks, self.size, ahead=True), early=True)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
+        """Whatever became of it, nobody waits for it in vain."""
         self._fetches.discard(fetch)
+        self.see_to_waiting()
 
     async def _fetch(self, fetch: Fetch) -> None:
         fetch.begun = True
@@ -179,6 +185,7 @@ class ElasticPool(NodePool):
         """No task waits: what was asked for it is not needed any more."""
         for fetch in [each for each in self._fetches if not each.early]:
             if fetch.work is not None and not self.wanted:
+                fetch.withdrawn = True
                 fetch.work.cancel()
 
     async def _reconsider(self, node: Node, seconds: float) -> None:

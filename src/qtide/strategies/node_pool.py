@@ -202,7 +202,7 @@ class NodePool:
         waiting = Waiting(nodes, self.world.future())
         self._waiting.add(waiting)
         self._match()
-        self._see_to_waiting()
+        self.see_to_waiting()
         try:
             return await waiting.granted
         except CancelledError:
@@ -215,7 +215,7 @@ class NodePool:
             if waiting.regroup is not None:
                 waiting.regroup.cancel()
 
-    def _see_to_waiting(self) -> None:
+    def see_to_waiting(self) -> None:
         """Let those regroup who wait for more than is held, or for nothing that comes."""
         short = [each for each in self._waiting.wide() if each.nodes > self.size]
         if not self.size and not self.coming:
@@ -263,7 +263,7 @@ class NodePool:
             self._drop(node)
         self._releases = [each for each in self._releases if not each.done()]
         self._releases.append(self.world.start(allocation.release()))
-        self._see_to_waiting()
+        self.see_to_waiting()
         return self._releases[-1]
 
     def _drop(self, node: Node) -> None:
@@ -283,7 +283,7 @@ class NodePool:
                 self._release(allocation)
             self.start(self.replace())
             self._refuse_hopeless_ones()
-            self._see_to_waiting()
+            self.see_to_waiting()
 
         return forget
 
@@ -297,7 +297,7 @@ class NodePool:
             self._waiting.remove(waiting)
             waiting.granted.set_exception(error)
             self._match()  # others had stood behind it,
-            self._see_to_waiting()  # or counted on the same nodes
+            self.see_to_waiting()  # or counted on the same nodes
 
     def _refuse_if_hopeless(self, nodes: int) -> None:
         if nodes > min(self.most, self.cluster.size):
