@@ -51,8 +51,8 @@ class NodePool:
         self._waiting = TaskQueue()
         self._coming = 0
         self._regrouping = 0
-        self.gives_way = False
-        """Whether no idle node is kept, since the job waits for something else without a limit."""
+        self._gives_way = 0
+        """For how many waits without a limit, such as for a lease, no idle node is kept."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
 
@@ -106,10 +106,14 @@ class NodePool:
             self._release(allocation)
 
     def give_way(self) -> None:
-        """Keep no idle node, now and from now on, until `gives_way` is unset."""
-        self.gives_way = True
+        """Keep no idle node, now and from now on, until `keep_again`."""
+        self._gives_way += 1
         for node in list(self.idle):
             self.release_if_idle(node)
+
+    def keep_again(self) -> None:
+        """What the job waited for has come, or is no longer wanted."""
+        self._gives_way -= 1
 
     async def shrink(self, keep: int = 0) -> None:
         """Give back all but the first `keep` nodes."""
@@ -248,7 +252,7 @@ class NodePool:
     def _offer(self, node: Node) -> None:
         self.idle.append(node)
         self._match()
-        if node in self.idle and (self._regrouping or self.gives_way):
+        if node in self.idle and (self._regrouping or self._gives_way):
             self.release_if_idle(node)
         elif node in self.idle and not self._waiting:
             self.on_idle(node)

@@ -133,8 +133,8 @@ class Strategy(ABC):
         try:
             return await self.site.qpu.lease(self.job)
         finally:
-            giving_way.cancel()
-            self.pool.gives_way = False
+            if not giving_way.cancel():  # it has given way already
+                self.pool.keep_again()
 
     async def _give_way(self) -> None:
         await self.site.world.sleep(LEASE_PATIENCE)
