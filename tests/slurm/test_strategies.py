@@ -51,15 +51,15 @@ def spec(folder: Path, strategy: str, cluster: str) -> Spec:
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, jobs: int) -> None:
-    wish = spec(stage.folder, strategy, "simulated")
-    expected = play(RunFolder.create(stage.folder, "simulated", wish), unheard)
+    wanted = spec(stage.folder, strategy, "simulated")
+    expected = play(RunFolder.create(stage.folder, "simulated", wanted), unheard)
     assert expected.error is None
-    runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(jobs)]
+    runs = [RunFolder.create(stage.folder, f"job-{n}", wanted) for n in range(jobs)]
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
-        qpu = EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu), slots=1)
-        ground = Site(cluster.world, cluster, qpu)
-        return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
+        qpu = EmulatedQpu(cluster.world, Annealer(), profile(wanted.qpu), slots=1)
+        site = Site(cluster.world, cluster, qpu)
+        return await cluster.world.all_of([drive(each, site, unheard) for each in runs])
 
     outcomes = stage.play(scene)
     assert [each.error for each in outcomes] == [None] * jobs
@@ -71,15 +71,15 @@ def test_a_run_on_slurm_ends_as_in_the_simulation(stage: Stage, strategy: str, j
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: str) -> None:
-    wish = spec(stage.folder, strategy, "simulated")
-    expected = play(RunFolder.create(stage.folder, "simulated", wish), unheard)
-    runs = [RunFolder.create(stage.folder, f"job-{n}", wish) for n in range(2)]
+    wanted = spec(stage.folder, strategy, "simulated")
+    expected = play(RunFolder.create(stage.folder, "simulated", wanted), unheard)
+    runs = [RunFolder.create(stage.folder, f"job-{n}", wanted) for n in range(2)]
 
     async def scene(cluster: SlurmCluster) -> list[Outcome]:
-        ground = Site(
-            cluster.world, cluster, EmulatedQpu(cluster.world, Annealer(), profile(wish.qpu))
+        site = Site(
+            cluster.world, cluster, EmulatedQpu(cluster.world, Annealer(), profile(wanted.qpu))
         )
-        return await cluster.world.all_of([drive(each, ground, unheard) for each in runs])
+        return await cluster.world.all_of([drive(each, site, unheard) for each in runs])
 
     outcomes = stage.play(scene, Options(qpu_by="gres"))
     assert [(each.error, each.value) for each in outcomes] == [(None, expected.value)] * 2

@@ -106,11 +106,11 @@ class LocalCluster(FifoCluster):
 
     def _terms_of(self, name: str) -> str:
         """Limits, and how to stay in touch. The nodes go round this machine's cores."""
-        wish, cores = self._limits, sorted(os.sched_getaffinity(0))
-        limits: dict[str, Any] = {} if wish.memory is None else {"memory": wish.memory}
-        if wish.cores is not None:
-            first = (int(name[1:]) - 1) * wish.cores
-            limits["cores"] = [cores[(first + n) % len(cores)] for n in range(wish.cores)]
+        per_node, cores = self._limits, sorted(os.sched_getaffinity(0))
+        limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
+        if per_node.cores is not None:
+            first = (int(name[1:]) - 1) * per_node.cores
+            limits["cores"] = [cores[(first + n) % len(cores)] for n in range(per_node.cores)]
         return json.dumps({"limits": limits, "supervisor": supervisor_terms(self._silence)})
 
 
