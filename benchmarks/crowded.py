@@ -111,15 +111,15 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
     chance = random.Random(seed)
     job = Job("stranger", Ledger("stranger", world.now), Values(Path()))
     rate = cell.load * cell.size / (1.5 * STRANGER_SECONDS)
-    here: list[Future[None]] = []
+    here: set[Future[None]] = set()
     try:
         while rate:
             await world.sleep(chance.expovariate(rate))
             nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STRANGER_SECONDS)
-            here = [each for each in here if not each.done()]
-            here.append(world.start(_stranger(world, cluster, job, nodes, seconds)))
+            here.add(one := world.start(_stranger(world, cluster, job, nodes, seconds)))
+            one.add_done_callback(here.discard)
     finally:
-        await world.cancel(here)
+        await world.cancel(list(here))
 
 
 async def _stranger(

@@ -56,9 +56,9 @@ def test_the_phase_that_followed_will_follow_again() -> None:
     clock = Clock()
     phases = Phases(clock)
     play(phases, clock, (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0), (SCATTER, 10.0))
-    assert phases.next_need(SOLVE) == Need(0.0, "score", (0,))
-    assert phases.next_need(SCATTER) == Need(120.0, "score", (0,))  # past the quantum phase
-    assert phases.next_need(SCORE) == Need(0.0, "scatter", (0, 1, 2))
+    assert phases.next_need(SOLVE) == Need(0.0, SCORE)
+    assert phases.next_need(SCATTER) == Need(120.0, SCORE)  # past the quantum phase
+    assert phases.next_need(SCORE) == Need(0.0, SCATTER)
 
 
 def test_what_never_happened_is_not_known() -> None:
@@ -83,7 +83,7 @@ def test_branches_that_run_together_do_not_follow_each_other() -> None:
         clock.time += 1.0
     with phases.during(SCORE, "1.1.2"):
         clock.time += 1.0
-    assert phases.next_need(SCATTER) == Need(0.0, "score", (0,))
+    assert phases.next_need(SCATTER) == Need(0.0, SCORE)
     assert phases.next_need(SOLVE) is None
 
 

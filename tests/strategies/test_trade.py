@@ -17,31 +17,33 @@ def forecast(waits: list[float], start: float = 0.0) -> Forecast:
 
 
 def trade(favour: float, waits: list[float], start: float = 0.0) -> Trade:
-    return Trade(favour, forecast(waits, start))
+    return Trade(favour, forecast(waits, start), most=8)
 
 
 def test_a_node_that_comes_at_once_is_never_kept_over_a_gap() -> None:
-    assert not trade(0.9, [0.0]).keep(1, [10.0], gap=1.0)
+    assert not trade(0.9, [0.0]).over_a_gap(1, [10.0], gap=1.0).keep
 
 
 def test_a_node_is_kept_if_getting_it_again_costs_more() -> None:
     """Asked for ahead it would come in time, but has to start anew, idle for those 5 s."""
-    assert trade(0.5, [0.0], start=5.0).keep(1, [10.0], gap=4.0)
-    assert not trade(0.5, [0.0], start=5.0).keep(1, [10.0], gap=6.0)
+    assert trade(0.5, [0.0], start=5.0).over_a_gap(1, [10.0], gap=4.0).keep
+    assert not trade(0.5, [0.0], start=5.0).over_a_gap(1, [10.0], gap=6.0).keep
 
 
 def test_waits_that_vary_are_a_reason_to_keep() -> None:
     sure, unsure = trade(0.5, [30.0, 30.0]), trade(0.5, [0.0, 60.0])
-    assert not sure.keep(1, [10.0], gap=35.0)  # asked for 30 s ahead, it is there in time
-    assert unsure.keep(1, [10.0], gap=25.0)
+    assert not sure.over_a_gap(
+        1, [10.0], gap=35.0
+    ).keep  # asked for 30 s ahead, it is there in time
+    assert unsure.over_a_gap(1, [10.0], gap=25.0).keep
 
 
 def test_a_node_that_brings_little_is_not_kept() -> None:
     """The second node would do a task of a second, which the first can do as well."""
     long = trade(0.5, [100.0])
-    assert long.keep(1, [20.0, 1.0], gap=10.0)
-    assert not long.keep(2, [20.0, 1.0], gap=10.0)
-    assert not long.keep(3, [20.0, 1.0], gap=0.0)  # nothing to do for a third
+    assert long.over_a_gap(1, [20.0, 1.0], gap=10.0).keep
+    assert not long.over_a_gap(2, [20.0, 1.0], gap=10.0).keep
+    assert not long.over_a_gap(3, [20.0, 1.0], gap=0.0).keep  # nothing to do for a third
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def more_with_time(decide: Callable[[Trade], float], waits: list[float], start: 
 def test_who_favours_time_keeps_whatever_others_keep(
     waits: list[float], start: float, gap: float
 ) -> None:
-    more_with_time(lambda each: each.keep(1, [10.0], gap), waits, start)
+    more_with_time(lambda each: each.over_a_gap(1, [10.0], gap).keep, waits, start)
 
 
 @given(st.lists(seconds, min_size=1, max_size=16), seconds)

@@ -14,7 +14,11 @@ from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger
 from qtide.ledger.metrics import Metrics, measure
+from qtide.report.decisions import COSTS, decisions
 from qtide.runs.folder import RunFolder
+
+SHOWN = 10
+"""How many decisions are shown."""
 
 
 def show(
@@ -32,11 +36,11 @@ def show(
         return
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        if value and name not in ("spec", "metrics", kind):
+        if value and name not in ("spec", "metrics", "decisions", kind):
             out.print(f"{name}: {_words(value)}", markup=False, highlight=False)
     held = found["metrics"]["nodes_held"]
     out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
-    for line in _account_lines(kind, found.get(kind, {})):
+    for line in (*_account_lines(kind, found.get(kind, {})), *_decision_lines(found["decisions"])):
         out.print(line, markup=False, highlight=False)
 
 
@@ -70,9 +74,23 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "waits for": waits if state == "running" else [],
         "end": run.end,
         "metrics": metrics.as_dict(),
+        "decisions": _decisions(run, min((span.start for span in spans), default=0.0)),
         "spec": asdict(run.spec),
     }
     return found | _interruption(run, state) | _accounts(run, metrics)
+
+
+def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
+    """What its strategy did with idle nodes, and why."""
+    return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
+
+
+def _decision_lines(found: list[dict[str, Any]]) -> list[str]:
+    if not found:
+        return []
+    earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
+    lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
+    return [f"what was decided about idle nodes, and why{earlier}:", *lines, COSTS]
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:

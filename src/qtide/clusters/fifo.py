@@ -174,6 +174,8 @@ class FifoCluster(Cluster):
 
     def _serve(self) -> None:
         """Grant what can be granted, in order. Who waits for a QPU as well lets others pass."""
+        if self._queue and self._share(self._queue[0]) is None:
+            return  # before the queue, which may be long, is copied
         for pending in list(self._queue):
             share = self._share(pending)
             if share is None:

@@ -21,6 +21,11 @@ class Durations:
         """The same, or None if it never ended."""
         return self._last.get(key)
 
+    def estimate(self, key: Hashable) -> float | None:
+        """The same; of what never ended and is under way, twice as long as it has taken so far."""
+        began = self._under_way.get(key)
+        return self._last.get(key, None if began is None else 2 * (self._now() - began))
+
     def expect(self, keys: Iterable[Hashable]) -> None:
         """These are to be done, and have not begun."""
         self._under_way |= dict.fromkeys(keys)

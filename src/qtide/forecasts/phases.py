@@ -24,11 +24,10 @@ class Shape(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A classical phase to come: how many seconds after the present one, and its single tasks."""
+    """A classical phase to come, and how many seconds after the present one."""
 
     after: float
-    label: str
-    singles: tuple[int, ...]
+    shape: Shape
 
 
 class Phases:
@@ -39,6 +38,7 @@ class Phases:
         self._followed: dict[str, Shape] = {}
         self._seconds: dict[str, float] = {}
         self._last: dict[str, str] = {}
+        self._classical = Shape("")
 
     @contextmanager
     def during(self, shape: Shape, key: str) -> Iterator[None]:
@@ -47,9 +47,15 @@ class Phases:
         if branch in self._last:
             self._followed[self._last[branch]] = shape
         self._last[branch] = shape.name
+        if not shape.quantum:
+            self._classical = shape
         began = self._now()
         yield
         self._seconds[shape.name] = self._now() - began
+
+    def latest(self) -> Shape:
+        """The classical phase that began last; one without tasks if there was none."""
+        return self._classical
 
     def next_need(self, shape: Shape) -> Need | None:
         """The next classical phase after this one, as far as the past tells."""
@@ -59,7 +65,7 @@ class Phases:
             if following is None:
                 return None
             if not following.quantum:
-                return Need(after, following.label, following.singles)
+                return Need(after, following)
             after += self._seconds.get(following.name, 0.0)
             shape = following
         return None

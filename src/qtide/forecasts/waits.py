@@ -26,18 +26,18 @@ class Waits:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._standing: set[Wait] = set()
+        self._standing: dict[Wait, None] = {}  # the oldest first
         self._recent = Recent(RECENT)
 
     @contextmanager
     def standing(self) -> Iterator[Wait]:
         """A request stands in the queue; if it leaves without an error, it was granted."""
         wait = Wait(self._now())
-        self._standing.add(wait)
+        self._standing[wait] = None
         try:
             yield wait
         finally:
-            self._standing.discard(wait)
+            del self._standing[wait]
         self._recent.add(self._now() - wait.since)
 
     def expected(self, *, announced: bool = False) -> float:
@@ -54,7 +54,7 @@ class Waits:
     def seen(self) -> list[float]:
         """The last waits, and the present one that is longer than all of them were."""
         recent, now = self._recent.values(), self._now()
-        longest = max((now - each.since for each in self._standing), default=0.0)
+        longest = now - next(iter(self._standing)).since if self._standing else 0.0
         return [*recent, longest] if longest > max(recent, default=0.0) else recent
 
     def forget(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from qtide.devices.device import Device
 from qtide.devices.profile import Profile
 from qtide.forecasts.outlook import Outlook
+from qtide.forecasts.slips import Slips
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.world.world import Future, World
@@ -63,6 +64,7 @@ class EmulatedQpu(Qpu):
         self._queue: list[EmulatedTask] = []
         """The queue; its first payload is on the device."""
         self._ranks: dict[Job, int] = {}
+        self._slips = Slips()
 
     def check(self, payload: Any) -> None:
         """Ask the device."""
@@ -92,9 +94,7 @@ class EmulatedQpu(Qpu):
         """When the payloads before this one, and this one itself, should be done."""
         now = self.world.now()
         position = self._queue.index(task)
-        start = now
-        for each in self._queue[:position]:
-            start += self._remaining(each, now)
+        start = now + self._slips.corrected(self._ahead(position))
         if task.began is not None:
             start = task.began
         return Outlook(position, start, max(now, start + task.seconds))
@@ -103,8 +103,15 @@ class EmulatedQpu(Qpu):
         self._queue.insert(self._place(task), task)
         if self._queue[0] is task:
             return
+        expected = self._ahead(self._queue.index(task))
         with task.payload.job.ledger.span("wait", "qpu", "the device"):
             await task.go
+        self._slips.add(expected, self.world.now() - task.since)
+
+    def _ahead(self, position: int) -> float:
+        """How long the payloads before a place should take."""
+        now = self.world.now()
+        return sum(self._remaining(each, now) for each in self._queue[:position])
 
     def _place(self, task: EmulatedTask) -> int:
         """After all payloads of its own and of earlier jobs, and those that waited too long."""

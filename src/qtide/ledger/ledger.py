@@ -86,6 +86,11 @@ class Ledger:
         self.write(event | {"label": label} if label else event)
         self.write({"t": max(start, end), "end": identity})
 
+    def note(self, what: str, lane: str, **figures: float) -> None:
+        """Write down what was decided now, and on which figures."""
+        event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
+        self.write(event | {name: round(value, 3) for name, value in figures.items()})
+
     def write(self, event: Event) -> None:
         """Append one event; a ledger in a file keeps nothing in memory.
 
@@ -126,14 +131,15 @@ def _last_byte(file: Path) -> bytes:
 
 
 def read(file: Path) -> list[Interval]:
-    """The intervals of a ledger file; torn lines are skipped."""
-    events = []
+    """The intervals of a ledger file."""
+    return list(intervals(read_events(file)))
+
+
+def read_events(file: Path) -> Iterator[Event]:
+    """The events of a ledger file; torn lines are skipped."""
     for line in file.read_text().splitlines():
-        try:
-            events.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return list(intervals(events))
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
 
 
 def intervals(events: Iterable[Event]) -> Iterator[Interval]:
@@ -145,6 +151,8 @@ def intervals(events: Iterable[Event]) -> Iterator[Interval]:
             yield from (_interval(each, last) for each in opened.values())
             opened = {}
         last = event["t"]
+        if "note" in event:
+            continue
         if "end" in event:
             if event["end"] in opened:
                 yield _interval(opened.pop(event["end"]), last)

@@ -12,9 +12,13 @@ from string import Template
 
 from qtide.ledger.metrics import Metrics
 from qtide.report import svg, timeline
+from qtide.report.decisions import COSTS, decisions
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
+
+SHOWN = 400
+"""How many decisions of a strategy a page lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,29 @@ def _section(group: Group, picture: str, is_headline: bool) -> str:
 <figcaption>Each row is a node, the QPU or the queue; a colour is a job, pale while it holds the
 row and full while it works. The same picture as {links}.</figcaption>
 </figure>
+{"".join(map(_decisions, group.panels))}
 </section>"""
+
+
+def _decisions(panel: Panel) -> str:
+    """What a strategy decided over each gap, folded away."""
+    if not panel.notes:
+        return ""
+    began = min(span.start for span in panel.intervals)
+    items = [
+        f"<li>{escape(f'{job}, {brief(each.at - began)} s: {each.text}')}</li>"
+        for job, notes in groupby(panel.notes, key=lambda note: note.job)
+        for each in decisions(notes)
+    ]
+    more = f"<p>{len(items) - SHOWN:,} more are in the ledgers.</p>" if len(items) > SHOWN else ""
+    return f"""<details><summary>What {escape(panel.strategy)} decided over each gap, and why
+({len(items):,})</summary>
+<p>{escape(COSTS)}</p>
+<ol class="decisions">
+{chr(10).join(items[:SHOWN])}
+</ol>
+{more}
+</details>"""
 
 
 def _description(group: Group) -> str:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from qtide.ledger.ledger import Interval
 from qtide.ledger.metrics import Metrics
+from qtide.ledger.notes import Note
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One strategy: its jobs in the order of their colours, their intervals and their metrics."""
+    """One strategy: its jobs in the order of their colours, and what their ledgers have."""
 
     strategy: str
     jobs: tuple[str, ...]
     intervals: Sequence[Interval]
     metrics: Metrics
+    notes: Sequence[Note] = ()

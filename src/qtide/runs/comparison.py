@@ -36,7 +36,8 @@ class Case:
         """The metrics of its jobs together, from their ledgers."""
         spans = [span for run in self.runs for span in run.intervals()]
         names = tuple(run.name for run in self.runs)
-        return Panel(self.strategy, names, spans, measure(spans))
+        notes = tuple(note for run in self.runs for note in run.notes())
+        return Panel(self.strategy, names, spans, measure(spans), notes)
 
     def as_dict(self) -> dict[str, Any]:
         """Its figures, for JSON."""

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from qtide.errors import QtideError, UsageError
 from qtide.jobs.values import Values
-from qtide.ledger.ledger import Interval, read
+from qtide.ledger.ledger import Interval, read, read_events
+from qtide.ledger.notes import Note, notes
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 from qtide.system.files import Locked, lock, write_whole
@@ -145,6 +146,10 @@ class RunFolder:
     def intervals(self) -> list[Interval]:
         """What the ledger has."""
         return read(self.ledger) if self.ledger.exists() else []
+
+    def notes(self) -> list[Note]:
+        """What its strategy decided, and why."""
+        return list(notes(read_events(self.ledger))) if self.ledger.exists() else []
 
     def _locked(self) -> bool:
         """Whether a driver holds the journal."""

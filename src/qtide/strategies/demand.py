@@ -1,4 +1,4 @@
-"""Demand: which jobs of a site stand still for lack of nodes, and how many nodes they share.
+"""Demand: which jobs of a site stand still for lack of nodes, and what that makes a node worth.
 
 A node that idles for one job while another stands still costs the other its time. Only jobs of the
 same driver know of each other; what strangers wait for shows in how long requests take, and a node
@@ -7,8 +7,7 @@ that is given back among many strangers is most likely theirs next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -19,42 +18,39 @@ class Pool(Protocol):
     def size(self) -> int:
         """How many nodes it holds."""
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether its job has tasks to do and no node."""
+
 
 class Demand:
-    """Counts the jobs that stand still, and tells whoever keeps a node."""
+    """Knows the pools of all jobs, and tells whoever keeps a node when one stands still."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Pool, int] = {}
-        self._watchers: dict[Pool, Callable[[], None]] = {}
+        self._pools: dict[Pool, Callable[[], None]] = {}
 
     def watch(self, pool: Pool, changed: Callable[[], None] = lambda: None) -> None:
-        """Count a job's nodes, and call `changed` when another one begins to stand still."""
-        self._watchers[pool] = changed
+        """Count a job in, and call `changed` when another one begins to stand still."""
+        self._pools[pool] = changed
 
     def forget(self, pool: Pool) -> None:
         """The job is over."""
-        self._watchers.pop(pool, None)
+        self._pools.pop(pool, None)
 
-    def share(self, pool: Pool, size: int) -> float:
-        """How likely a node of a cluster goes to a job that stands still, if this one frees it.
+    def price(self, pool: Pool, size: int) -> float:
+        """How many seconds other jobs lose for each second that a pool keeps an idle node.
 
-        None does if no other job of ours stands still; otherwise as many as are ours anyway.
+        A node that is given back goes to one of them as likely as a node of the cluster is ours,
+        and everybody in the queue moves up by as much as one node of the cluster does in a second.
         """
-        if all(each is pool for each in self._waiting):
+        standing = sum(each.stands_still for each in self._pools if each is not pool)
+        if not standing:
             return 0.0
-        return min(1.0, sum(each.size for each in self._watchers) / max(1, size))
+        ours = sum(each.size for each in self._pools)
+        return (min(size, ours) + standing) / max(1, size)
 
-    @contextmanager
-    def standing_still(self, pool: Pool) -> Iterator[None]:
-        """A job has no node and waits for one."""
-        self._waiting[pool] = self._waiting.get(pool, 0) + 1
-        if self._waiting[pool] == 1:
-            for other, changed in list(self._watchers.items()):
-                if other is not pool:
-                    changed()
-        try:
-            yield
-        finally:
-            self._waiting[pool] -= 1
-            if not self._waiting[pool]:
-                del self._waiting[pool]
+    def stands_still(self, pool: Pool) -> None:
+        """A job has begun to stand still."""
+        for other, changed in list(self._pools.items()):
+            if other is not pool:
+                changed()

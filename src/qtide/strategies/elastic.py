@@ -71,22 +71,28 @@ class Elastic(Strategy):
         finally:
             self._phases -= 1
             if not self._phases:
-                self.pool.pause()
+                self.pool.on_done()
 
     def _durations(self, phase: Classical) -> list[float | None]:
-        label, last = phase.label, self.forecast.tasks.known
-        return [last((label, n)) for n, task in enumerate(phase.tasks) if task.nodes == 1]
+        return [self.forecast.tasks.known(each) for each in places(shape(phase))]
 
     def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
         """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
         need = self.forecast.phases.next_need(shape(phase))
         if need is not None:
-            last = self.forecast.tasks.known
-            tasks = [last((need.label, n)) for n in need.singles]
-            self.pool.expect(Upcoming(lambda: end() + need.after, tasks))
-            return
-        after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
-        self.pool.expect(Upcoming(lambda: end() + after, [None] * self.nodes, known=False))
+            begins, following, known = (lambda: end() + need.after), need.shape, True
+        elif isinstance(phase, Classical):
+            after = self.site.qpu.profile.seconds(None)
+            begins, following, known = (lambda: end() + after), shape(phase), False
+        else:
+            begins, following, known = end, self.forecast.phases.latest(), False
+        estimate = self.forecast.tasks.estimate
+        self.pool.expect(Upcoming(begins, lambda: [estimate(n) for n in places(following)], known))
+
+
+def places(shape: Shape) -> list[tuple[str, int]]:
+    """Where the tasks of a classical phase that need one node each stand."""
+    return [(shape.label, n) for n in shape.singles]
 
 
 def shape(phase: Phase) -> Shape:

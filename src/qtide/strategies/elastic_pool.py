@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from qtide.clusters.cluster import Node
 from qtide.errors import QtideError, UsageError
 from qtide.options import Option
+from qtide.strategies.decisions import Decisions
 from qtide.strategies.node_pool import NodePool
-from qtide.strategies.trade import Trade
+from qtide.strategies.trade import Trade, Verdict
 from qtide.world.world import Future
 
 UNKNOWN_USE = 10.0
@@ -52,8 +53,9 @@ class Upcoming:
     """
 
     begins: Callable[[], float]
-    tasks: Sequence[float | None]
+    durations: Callable[[], Sequence[float | None]]
     known: bool = True
+    """Whether the program has done so before; otherwise it is supposed to."""
 
 
 @dataclass(eq=False)
@@ -73,7 +75,8 @@ class ElasticPool(NodePool):
     def __init__(self, options: ElasticOptions, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.favour, self.forecast)
+        self._trade = Trade(options.favour, self.forecast, self.most)
+        self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
         """Whether no phase is under way: the program is about to say what it wants."""
@@ -93,15 +96,16 @@ class ElasticPool(NodePool):
         self._next, self._quiet = upcoming, False
         if self._prefetch is not None:
             self._prefetch.cancel()
-        self._prefetch = self.start(self._fetch_in_time(upcoming)) if upcoming.known else None
+        self._prefetch = self.start(self._fetch_in_time(upcoming))
         if not self.load:
             self._withdraw()
             for node in list(self.idle):
                 self.on_idle(node)
 
-    def pause(self) -> None:
+    def on_done(self) -> None:
         """A phase is over: nothing is decided before the program has spoken."""
         self._quiet = True
+        self._decisions.forget()
 
     def work_on(self, tasks: Sequence[float | None]) -> None:
         """Ask for as many nodes as pay for these tasks, and for what runs already."""
@@ -125,11 +129,8 @@ class ElasticPool(NodePool):
             self._withdraw()
         if self._quiet:
             self._kept[node] = self.start(self._reconsider(node, SILENCE))
-        elif self._worth_keeping():
-            late = self._idle_share * self._use()
-            self._kept[node] = self.start(self._reconsider(node, self._gap() + late))
         else:
-            self.release_if_idle(node)
+            self._keep_or_release(node)
 
     def think_again(self) -> None:
         """Another job stands still: a node that is kept may be worth more to it."""
@@ -141,17 +142,26 @@ class ElasticPool(NodePool):
         """In place of a lost node, as many as the tasks still need."""
         self.ensure(self.singles)
 
-    def _worth_keeping(self) -> bool:
-        """Whether having the node when the next phase begins is best had by keeping it."""
-        if self._next is None:
-            return False
+    def _keep_or_release(self, node: Node) -> None:
+        price = self.demand.price(self, self.cluster.size)
+        verdict = self._verdict(price)
+        wait, start = self.forecast.lead(1) - self.forecast.start(), self.forecast.start()
+        self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
+        if verdict.keep:
+            late = self._idle_share * self._use()
+            self._kept[node] = self.start(self._reconsider(node, verdict.gap + late))
+        else:
+            self.release_if_idle(node)
+
+    def _verdict(self, price: float) -> Verdict:
+        """Whether having one more node when the next phase begins is best had by keeping it."""
+        tasks = self._next.durations() if self._next else ()
         number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        wanted = self.demand.share(self, self.cluster.size)
-        return self._trade.keep(number, self._next.tasks, self._gap(), wanted=wanted)
+        return self._trade.over_a_gap(number, tasks, self._gap(), price)
 
     def _use(self) -> float:
         """How long the next phase should use a node."""
-        tasks = self._next.tasks if self._next else ()
+        tasks = self._next.durations() if self._next else ()
         return max((each or 0.0 for each in tasks), default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
@@ -163,7 +173,11 @@ class ElasticPool(NodePool):
         ahead = self._trade.ahead()
         while (pause := upcoming.begins() - ahead - self.world.now()) > 0:
             await self.world.sleep(pause)
-        self.ensure(self._trade.nodes_for(upcoming.tasks, self.size, ahead=True), early=True)
+        wanted = self._trade.nodes_for(upcoming.durations(), self.size, ahead=True)
+        more = min(wanted, self.most) - self.size - self.coming
+        if more > 0:
+            self._decisions.ask_ahead(more, gap=self._gap(), ahead=ahead)
+            self.ensure(wanted, early=True)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
         """Whatever became of it, nobody waits for it in vain."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
@@ -76,6 +75,11 @@ class NodePool:
         """Whether nothing goes on until the cluster grants more."""
         return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether there are tasks to do and no node."""
+        return self.size == 0 and self.wanted
+
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """The results of a phase's tasks."""
         for task in phase.tasks:
@@ -135,6 +139,9 @@ class NodePool:
     def on_idle(self, node: Node) -> None:
         """A node has nothing to do: it stays."""
 
+    def on_done(self) -> None:
+        """No task is left, until the program says what it wants next."""
+
     async def replace(self) -> None:
         """Ask for a node in place of a lost one."""
         try:
@@ -147,10 +154,8 @@ class NodePool:
         self._coming += nodes
         if self.starving:
             self.on_starving()
-        still = self.demand.standing_still(self) if not self.size else nullcontext()
         try:
-            with still:
-                return await self.cluster.request(self.job, nodes)
+            return await self.cluster.request(self.job, nodes)
         finally:
             self._coming -= nodes
 
@@ -169,31 +174,41 @@ class NodePool:
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
     async def _task(self, task: Task, key: str, place: tuple[str, int]) -> Any:
+        used: list[Node] = []
         try:
             for left in reversed(range(TRIES)):
                 try:
-                    return await self._attempt(task, f"{key}/{place[1]}", place)
+                    return await self._attempt(task, f"{key}/{place[1]}", place, used)
                 except NodeLost as error:
+                    self._offer_again(used)
                     if not left:
                         error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
                         raise
         finally:
-            self.forecast.tasks.end(place)
-            self.load -= task.nodes
-            self.singles -= task.nodes == 1
+            self._end(task, place)
+            self._offer_again(used)
 
-    async def _attempt(self, task: Task, key: str, place: tuple[str, int]) -> Any:
-        nodes = await self._take(task.nodes)
+    async def _attempt(self, task: Task, key: str, place: tuple[str, int], used: list[Node]) -> Any:
+        """Run a task once; the nodes that it used are the caller's to offer again."""
+        used.extend(await self._take(task.nodes))
         self.forecast.tasks.begin(place)
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
-        try:
-            results = await self._perform(nodes, works)
-            self.forecast.tasks.learn(place)
-        finally:
-            for node in nodes:
-                if node in self._home:
-                    self._offer(node)
+        results = await self._perform(used, works)
+        self.forecast.tasks.learn(place)
         return results if task.nodes > 1 else results[0]
+
+    def _end(self, task: Task, place: tuple[str, int]) -> None:
+        self.forecast.tasks.end(place)
+        self.load -= task.nodes
+        self.singles -= task.nodes == 1
+        if not self.load:
+            self.on_done()
+
+    def _offer_again(self, used: list[Node]) -> None:
+        while used:
+            node = used.pop(0)
+            if node in self._home:
+                self._offer(node)
 
     async def _perform(self, nodes: list[Node], works: list[Work]) -> list[Any]:
         if len(nodes) == 1:  # no further task of the world for what is most common
@@ -207,6 +222,8 @@ class NodePool:
         self._waiting.add(waiting)
         self._match()
         self.see_to_waiting()
+        if self.stands_still:
+            self.demand.stands_still(self)
         try:
             return await waiting.granted
         except CancelledError:

@@ -8,55 +8,71 @@ their last time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 from qtide.forecasts.forecast import Forecast
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a node should idle over a gap, and the expected costs that this follows from."""
+
+    gap: float
+    idling: float
+    """If it is kept;"""
+    returning: float
+    """if it is given back, and asked for again in time;"""
+    missing: float
+    """if the next phase does without it."""
+
+    @property
+    def keep(self) -> bool:
+        """Whether to keep it."""
+        return self.idling <= self.returning and self.idling < self.missing
+
+
 class Trade:
     """Weighs one job's choices."""
 
-    def __init__(self, favour: float, forecast: Forecast) -> None:
+    def __init__(self, favour: float, forecast: Forecast, most: int) -> None:
         self._time = favour
         self._node = 1 - favour
         self._forecast = forecast
+        self._most = most
+        """The most nodes that the job may hold."""
 
-    def keep(
-        self, number: int, tasks: Sequence[float | None], gap: float, *, wanted: float = 0.0
-    ) -> bool:
-        """Whether the `number`-th node should idle over a gap before a phase of these tasks.
+    def over_a_gap(
+        self, number: int, tasks: Sequence[float | None], gap: float, price: float = 0.0
+    ) -> Verdict:
+        """Weigh whether the `number`-th node should idle over a gap before a phase of these tasks.
 
-        As likely as another job wants it and would get it, its idling costs that job's time.
+        The price is how many seconds other jobs lose by each second that it idles.
         """
-        if number > len(tasks):
-            return False
-        idling = (self._node + self._time * wanted) * gap
-        return idling <= min(self._return(gap), self._merit(number, tasks))
+        idling = (self._node + self._time * price) * gap
+        return Verdict(gap, idling, self._return(gap), self._merit(number, tasks))
 
     def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
         """How many nodes pay for themselves; for tasks that never ran, one each.
 
         Asked for ahead of time, they come when they are needed; otherwise the tasks wait for them.
         """
-        known = [each for each in tasks if each is not None]
-        if len(known) < len(tasks):
-            return len(tasks)
+        most = min(self._most, len(tasks))
+        if not tasks or None in tasks:
+            return most
+        work, longest = sum(each or 0.0 for each in tasks), max(each or 0.0 for each in tasks)
         lead = 0.0 if ahead else self._forecast.lead(1)
-        costs = {
-            number: self._phase_cost(known, number, held, lead)
-            for number in range(1, len(known) + 1)
-        }
-        return min(costs, key=lambda number: (costs[number], number), default=0)
+        costs = [self._cost(work, longest, n, held, lead) for n in range(1, most + 1)]
+        return 1 + costs.index(min(costs))
 
     def ahead(self) -> float:
         """How long before nodes are needed it is best to ask for them."""
         leads = self._forecast.leads()
         return min(leads, key=self._asked_ahead, default=0.0)
 
-    def _phase_cost(self, tasks: list[float], number: int, held: int, lead: float) -> float:
+    def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
         """Of a phase on so many nodes, those that are not held coming after a while."""
         more = max(0, number - held)
-        work, longest = sum(tasks), max(tasks)
         if not held:
             seconds = lead + max(longest, work / number)
         else:
@@ -78,6 +94,8 @@ class Trade:
     def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
         """What the phase would lose without the `number`-th node: the others would do its work."""
         known = [each for each in tasks if each is not None]
+        if number > len(tasks):
+            return 0.0
         if number == 1 or len(known) < len(tasks):
             return inf
         work, longest = sum(known), max(known)

@@ -1,0 +1,29 @@
+"""Notes: what a job decided and on which figures, beside the spans of its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from qtide.ledger.ledger import Event
+
+OWN = ("t", "job", "note", "lane")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Job `job` decided `what` about `lane`."""
+
+    job: str
+    what: str
+    lane: str
+    at: float
+    figures: Mapping[str, float]
+
+
+def notes(events: Iterable[Event]) -> Iterator[Note]:
+    """The notes among the events of a ledger."""
+    for each in events:
+        if "note" in each:
+            figures = {name: value for name, value in each.items() if name not in OWN}
+            yield Note(each["job"], each["note"], each["lane"], each["t"], figures)

@@ -1,0 +1,65 @@
+"""Decisions in words: what a job did with its nodes over each gap, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from qtide.ledger.notes import Note
+from qtide.report.number import brief
+
+COSTS = (
+    "Costs are in seconds of the job, each worth what --favour says, and node-seconds, each worth "
+    "the rest."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided at a moment, in a sentence."""
+
+    at: float
+    text: str
+
+
+def decisions(notes: Iterable[Note]) -> Iterator[Decision]:
+    """One for all nodes about which the same was decided at the same moment."""
+    for (at, what, _), same in groupby(notes, key=_alike):
+        yield Decision(at, _sentence(what, list(same)))
+
+
+def _alike(note: Note) -> tuple[float, str, float | None]:
+    return note.at, note.what, note.figures.get("missing")
+
+
+def _sentence(what: str, same: Sequence[Note]) -> str:
+    figures = same[0].figures
+    if what == "asked ahead":
+        ahead, gap = _seconds(figures["ahead"]), _seconds(figures["gap"])
+        return f"asked for {_count(figures['nodes'])} {ahead} ahead, needed in {gap}"
+    names = ", ".join(each.lane.removeprefix("node/") for each in same)
+    costs = f"to keep one costs {brief(figures['idling'])}{_price(figures)}, {_others(figures)}"
+    return f"{what} {names}, with a gap of {_seconds(figures['gap'])} ahead: {costs}"
+
+
+def _others(figures: Mapping[str, float]) -> str:
+    again = (
+        f"to get it again {brief(figures['returning'])} ({_seconds(figures['wait'])} in the queue, "
+        f"{_seconds(figures['start'])} to start)"
+    )
+    if "missing" not in figures:
+        return again
+    return f"{again}, to do without it {brief(figures['missing'])}"
+
+
+def _price(figures: Mapping[str, float]) -> str:
+    return ", as other jobs wait for nodes" if figures["price"] else ""
+
+
+def _count(nodes: float) -> str:
+    return "1 node" if nodes == 1 else f"{nodes:g} nodes"
+
+
+def _seconds(value: float) -> str:
+    return f"{brief(value)} s"
