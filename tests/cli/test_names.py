@@ -75,7 +75,9 @@ def test_two_runs_of_one_name_get_two_folders(here: Path) -> None:
 
 def test_a_run_is_shown_in_words(here: Path) -> None:
     printed("run", "synthetic", "--iterations", 1, "--cluster", "simulated", "--name", "it")
-    lines = dict(line.split(": ", 1) for line in printed("show", "it").splitlines())
+    shown, _, decided = printed("show", "it").partition("what was decided about idle nodes")
+    assert "gave back n1" in decided
+    lines = dict(line.split(": ", 1) for line in shown.splitlines())
     assert lines["state"] == "done"
     assert lines["driver"].startswith("process ")
     assert json.loads(lines["end"])["iterations"] == 1

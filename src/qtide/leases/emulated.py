@@ -94,7 +94,7 @@ class EmulatedQpu(Qpu):
         """When the payloads before this one, and this one itself, should be done."""
         now = self.world.now()
         position = self._queue.index(task)
-        start = now + self._slips.corrected(self._ahead(position))
+        start = now + self._slips.corrected(task.payload.job, self._ahead(position))
         if task.began is not None:
             start = task.began
         return Outlook(position, start, max(now, start + task.seconds))
@@ -106,7 +106,7 @@ class EmulatedQpu(Qpu):
         expected = self._ahead(self._queue.index(task))
         with task.payload.job.ledger.span("wait", "qpu", "the device"):
             await task.go
-        self._slips.add(expected, self.world.now() - task.since)
+        self._slips.add(task.payload.job, expected, self.world.now() - task.since)
 
     def _ahead(self, position: int) -> float:
         """How long the payloads before a place should take."""
