@@ -1,5 +1,7 @@
 """What a job's own past says: durations of tasks, phases that follow, starts of nodes."""
 
+import json
+
 import pytest
 
 from qtide.forecasts.durations import Durations
@@ -10,6 +12,7 @@ from tests.forecasts.test_waits import Clock
 SCATTER = Shape("classical scatter", "scatter", (0, 1, 2))
 SOLVE = Shape("quantum bqm", quantum=True)
 SCORE = Shape("classical score", "score", (0,))
+A, B = ("scatter", 0), ("scatter", 1)
 
 
 def play(phases: Phases, clock: Clock, *steps: tuple[Shape, float], first: int = 1) -> None:
@@ -21,12 +24,12 @@ def play(phases: Phases, clock: Clock, *steps: tuple[Shape, float], first: int =
 def test_a_task_takes_as_long_as_last_time() -> None:
     clock = Clock()
     tasks = Durations(clock)
-    tasks.begin("a")
+    tasks.begin(A)
     clock.time += 4.0
-    tasks.learn("a")
-    tasks.end("a")
-    assert (tasks.last("a"), tasks.last("b"), tasks.remaining()) == (4.0, 0.0, 0.0)
-    tasks.begin("a")
+    tasks.learn(A)
+    tasks.end(A)
+    assert (tasks.last(A), tasks.last(B), tasks.remaining()) == (4.0, 0.0, 0.0)
+    tasks.begin(A)
     clock.time += 1.0
     assert tasks.remaining() == 3.0
     clock.time += 9.0
@@ -36,20 +39,21 @@ def test_a_task_takes_as_long_as_last_time() -> None:
 def test_a_task_without_a_past_lasts_as_long_again() -> None:
     clock = Clock()
     tasks = Durations(clock)
-    tasks.expect(["a", "b"])
+    tasks.expect([A, B])
     assert tasks.remaining() == 0.0
-    tasks.begin("a")
+    tasks.begin(A)
     clock.time += 5.0
     assert tasks.remaining() == 5.0
+    assert (tasks.estimate(A), tasks.estimate(B)) == (10.0, None)
 
 
 def test_a_failed_attempt_teaches_nothing() -> None:
     clock = Clock()
     tasks = Durations(clock)
-    tasks.begin("a")
+    tasks.begin(A)
     clock.time += 5.0
-    tasks.end("a")
-    assert tasks.last("a") == 0.0
+    tasks.end(A)
+    assert tasks.last(A) == 0.0
 
 
 def test_the_phase_that_followed_will_follow_again() -> None:
@@ -93,3 +97,16 @@ def test_getting_nodes_takes_the_wait_and_the_start() -> None:
     for seconds in (9.0, *[1.0, 3.0] * (STARTS // 2)):
         forecast.node_started(seconds)
     assert forecast.lead(2) == pytest.approx(22.0)
+
+
+def test_a_later_run_begins_with_what_was_learnt() -> None:
+    clock = Clock()
+    before, after = Forecast(clock, lambda _: 0.0), Forecast(clock, lambda _: 0.0)
+    play(before.phases, clock, (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0))
+    before.tasks.begin(A)
+    clock.time += 4.0
+    before.tasks.learn(A)
+    after.recall(json.loads(json.dumps(before.as_json())), scale=0.5)
+    assert after.tasks.known(A) == 2.0
+    assert after.tasks.known(B) is None
+    assert after.phases.next_need(SCATTER) == Need(60.0, SCORE)

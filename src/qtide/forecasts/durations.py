@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+Place = tuple[str, int]
+"""The label of a phase, and the number of one of its tasks."""
+
+MOST = 2000
+"""How many durations are remembered for later runs, the last ones."""
 
 
 class Durations:
-    """The last duration of each thing, by a key of the caller's."""
+    """The last duration of each task, by its place."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._last: dict[Hashable, float] = {}
-        self._under_way: dict[Hashable, float | None] = {}
+        self._last: dict[Place, float] = {}
+        self._under_way: dict[Place, float | None] = {}
 
-    def last(self, key: Hashable) -> float:
+    def last(self, key: Place) -> float:
         """How long it took last time; 0 if it never ended."""
         return self._last.get(key, 0.0)
 
-    def known(self, key: Hashable) -> float | None:
+    def known(self, key: Place) -> float | None:
         """The same, or None if it never ended."""
         return self._last.get(key)
 
-    def estimate(self, key: Hashable) -> float | None:
+    def estimate(self, key: Place) -> float | None:
         """The same; of what never ended and is under way, twice as long as it has taken so far."""
         began = self._under_way.get(key)
         return self._last.get(key, None if began is None else 2 * (self._now() - began))
 
-    def expect(self, keys: Iterable[Hashable]) -> None:
+    def expect(self, keys: Iterable[Place]) -> None:
         """These are to be done, and have not begun."""
         self._under_way |= dict.fromkeys(keys)
 
-    def begin(self, key: Hashable) -> None:
+    def begin(self, key: Place) -> None:
         """It begins now, maybe again."""
         self._under_way[key] = self._now()
 
-    def learn(self, key: Hashable) -> None:
+    def learn(self, key: Place) -> None:
         """It has just ended well: so long it takes."""
         began = self._under_way.get(key)
         if began is not None:
             self._last[key] = self._now() - began
 
-    def end(self, key: Hashable) -> None:
+    def end(self, key: Place) -> None:
         """It is no longer to be done, whatever became of it."""
         self._under_way.pop(key, None)
 
@@ -54,3 +62,13 @@ class Durations:
             elapsed = 0.0 if began is None else now - began
             left.append(max(0.0, self._last.get(key, 2 * elapsed) - elapsed))
         return max(left)
+
+    def as_json(self) -> list[list[Any]]:
+        """The last durations of what ended."""
+        newest = islice(reversed(self._last.items()), MOST)
+        return [[label, number, round(seconds, 6)] for (label, number), seconds in newest]
+
+    def recall(self, known: Iterable[Any], scale: float) -> None:
+        """Begin with the durations of an earlier run."""
+        for label, number, seconds in known:
+            self._last[str(label), int(number)] = float(seconds) * scale

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from qtide.forecasts.durations import Durations
 from qtide.forecasts.phases import Phases
 from qtide.forecasts.recent import Recent
+
+Known = Mapping[str, Any]
+"""What a job has learnt of its program, as JSON."""
 
 STARTS = 4
 """How many past starts of nodes count for the next."""
@@ -43,3 +47,12 @@ class Forecast:
     def lead(self, nodes: int) -> float:
         """How long it takes from asking for nodes until they can work."""
         return self._expected_wait(nodes) + self.start()
+
+    def as_json(self) -> Known:
+        """What holds for the next run of the program as well."""
+        return {"tasks": self.tasks.as_json(), "phases": self.phases.as_json()}
+
+    def recall(self, known: Known, scale: float = 1.0) -> None:
+        """Begin with what an earlier run has learnt, with the seconds of its clock in ours."""
+        self.tasks.recall(known["tasks"], scale)
+        self.phases.recall(known["phases"], scale)

@@ -6,10 +6,12 @@ take about as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+WIDEST = 2000
+"""Of a phase with more tasks than this, a later run is not told."""
 HORIZON = 8
 """How many quantum phases in a row are looked past."""
 
@@ -69,3 +71,16 @@ class Phases:
             after += self._seconds.get(following.name, 0.0)
             shape = following
         return None
+
+    def as_json(self) -> dict[str, Any]:
+        """What followed what, and how long phases took."""
+        followed = {
+            name: shape for name, shape in self._followed.items() if len(shape.singles) <= WIDEST
+        }
+        return {"followed": followed, "seconds": self._seconds}
+
+    def recall(self, known: Mapping[str, Any], scale: float) -> None:
+        """Begin with what followed what in an earlier run."""
+        for before, (name, label, singles, quantum) in known["followed"].items():
+            self._followed[before] = Shape(name, label, tuple(singles), quantum)
+        self._seconds |= {name: scale * seconds for name, seconds in known["seconds"].items()}
