@@ -19,6 +19,8 @@ from qtide.system.frames import Header
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
+PREPARATION_LIMIT = 60.0
+"""Seconds within which it has to have imported what earlier tasks needed."""
 SILENCE = 60.0
 """Seconds without a word after which a node counts as lost. The network may stumble: what was lost
 is sent again after as long as it took to miss it, so half of this is ridden out."""
@@ -61,10 +63,9 @@ class Link:
 
     async def greet(self, preparation: Preparation) -> None:
         """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
-        limit = preparation.limit
         await self._word(START_LIMIT, AgentFailed)
         try:
-            await self._word(limit, PreparationFailed)
+            await self._word(PREPARATION_LIMIT, PreparationFailed)
         except PreparationFailed:
             preparation.failed()
             raise

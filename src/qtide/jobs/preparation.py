@@ -11,8 +11,6 @@ from typing import Any
 
 MOST = 1000
 """The most modules that are remembered, whatever a program makes up."""
-PATIENCE, SLACK = 10.0, 5.0
-"""Seconds that a preparation may take, and how many times as long as its imports took before."""
 FAILURES = 2
 """After so many agents that died of it or did not end it, there is no preparation any more."""
 
@@ -38,11 +36,6 @@ class Preparation:
         """How long the next start should take, from the grant to full speed; None if unknown."""
         return None if self._seconds is None else self._seconds + self._learnt_since
 
-    @property
-    def limit(self) -> float:
-        """Seconds after which a preparation is given up."""
-        return PATIENCE + SLACK * sum(self._modules.values())
-
     def learn(self, imported: Mapping[str, float]) -> None:
         """A task had to import these, and it took so many seconds each."""
         for name, seconds in imported.items():
@@ -61,6 +54,15 @@ class Preparation:
         if self._modules:  # nodes that start together fail together, and count once
             self._modules.clear()
             self._failures += 1
+
+    def scaled(self, factor: float) -> Preparation:
+        """The same by a clock on which a second of this one takes `factor` seconds."""
+        modules = {name: factor * seconds for name, seconds in self._modules.items()}
+        return Preparation(modules, None if self.seconds is None else factor * self.seconds)
+
+    def elsewhere(self) -> Preparation:
+        """What holds for every cluster: the modules, not how long a start takes."""
+        return Preparation(self._modules)
 
     def as_json(self) -> dict[str, Any]:
         """To be read by a later run of the same program."""
