@@ -93,3 +93,12 @@ def test_getting_nodes_takes_the_wait_and_the_start() -> None:
     for seconds in (9.0, *[1.0, 3.0] * (STARTS // 2)):
         forecast.node_started(seconds)
     assert forecast.lead(2) == pytest.approx(22.0)
+
+
+def test_what_a_task_imported_is_not_how_long_it_takes() -> None:
+    clock = Clock()
+    tasks = Durations(clock)
+    tasks.begin("a")
+    clock.time += 5.0
+    tasks.learn("a", besides=3.0)
+    assert tasks.last("a") == 2.0
