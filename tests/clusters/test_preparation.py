@@ -1,6 +1,7 @@
 """Agents that import what earlier tasks needed, with real agents that start for every grant."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -161,6 +162,33 @@ def test_a_module_that_hangs_is_given_up(
         return lab.job.preparation.modules
 
     assert "hanging" not in play(tmp_path, main, {"hanging": 0.1})
+
+
+def loaded_with(variable: str, name: str) -> bool:
+    """Whether the agent had a module before, which is then imported in another environment."""
+    os.environ[variable] = "1"
+    return bool(loaded(name))
+
+
+def test_a_module_that_a_task_imports_in_an_environment_of_its_own_is_left_to_it(
+    tmp_path: Path, modules: Callable[..., None]
+) -> None:
+    modules(setting="import os\nos.environ['BY_A_MODULE'] = '1'", early="", late="")
+
+    async def main(lab: Lab) -> tuple[bool, list[str], float]:
+        await lab.on_a_new_node(loaded, "setting", "early")
+        await lab.on_a_new_node(loaded_with, "BY_A_TASK", "late")
+        had = await lab.on_a_new_node(loaded_with, "BY_A_TASK", "late")
+        return (
+            had,
+            lab.job.preparation.modules[-2:],
+            measure(lab.job.ledger.intervals()).nodes_starting,
+        )
+
+    had, known, starting = play(tmp_path, main)
+    assert not had
+    assert known == ["setting", "early"]
+    assert starting > 0
 
 
 def test_a_failed_import_within_a_task_is_told_as_ever(tmp_path: Path) -> None:

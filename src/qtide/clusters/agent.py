@@ -35,8 +35,7 @@ def main() -> None:
     imports.watch()
     while (message := read(tasks)) is not None:
         header, body = _perform(*message)
-        if imported := imports.take():
-            header["imported"] = imported
+        header |= imports.take()
         sys.stdout.flush()  # a kill may be the next thing that happens to this process
         answers.write(frame(header, body))
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
+from qtide.jobs.preparation import NOTHING, Imported
 from qtide.world.world import Future, World
 
 
@@ -92,7 +93,7 @@ class Node:
         """Whether a task may still run on it that nobody waits for any more."""
         self.importing = 0.0
         """Seconds of its last task in which it only loaded modules."""
-        self._imported: Mapping[str, float] = {}
+        self._imported = NOTHING
         self.lost: Future[str] = world.future()
 
     async def run(self, work: Work) -> Any:
@@ -118,13 +119,13 @@ class Node:
         ticket: int,
         result: Any = None,
         error: BaseException | None = None,
-        imported: Mapping[str, float] | None = None,
+        imported: Imported = NOTHING,
     ) -> bool:
         """Take an answer of the agent; False if it is not the one that is waited for."""
         if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
             self.refused += 1
             return False
-        self._imported = imported or {}
+        self._imported = imported
         if error is None:
             self._pending[1].set_result(result)
         else:
@@ -133,11 +134,10 @@ class Node:
 
     def _book(self, work: Work, began: float) -> None:
         """Tell the part of a task that went into imports from work, and learn from it."""
-        imported, self._imported = self._imported, {}
-        learnt = {name: self._world.counted(seconds) for name, seconds in imported.items()}
-        self.importing = sum(learnt.values())
-        if learnt:
-            work.job.preparation.learn(learnt)
+        imported, self._imported = self._imported, NOTHING
+        self.importing = self._world.counted(imported.seconds)
+        if imported.seconds:
+            work.job.preparation.learn(imported.by(self._world.counted))
             ledger, lane = work.job.ledger, f"node/{self.name}"
             end = min(began + self.importing, ledger.clock())
             ledger.enter("starting", lane, began, end, work.task.name)
@@ -224,10 +224,12 @@ class Cluster(ABC):
         began = job.ledger.clock()
         try:
             await allocation.ready()
-            job.preparation.started(job.ledger.clock() - began)
+            if allocation.nodes:
+                job.preparation.started(job.ledger.clock() - began)
         finally:
-            for node in allocation.nodes if job.ledger.clock() > began else ():
-                job.ledger.enter("starting", f"node/{node.name}", began, job.ledger.clock())
+            end = job.ledger.clock()
+            for node in allocation.nodes if end > began else ():
+                job.ledger.enter("starting", f"node/{node.name}", began, end)
 
     @abstractmethod
     async def grant(self, request: Request) -> Allocation:

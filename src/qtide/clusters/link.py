@@ -12,7 +12,7 @@ from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
-from qtide.jobs.preparation import Preparation
+from qtide.jobs.preparation import Imported, Preparation
 from qtide.jobs.values import Packed
 from qtide.system.child import Child
 from qtide.system.frames import Header
@@ -136,7 +136,8 @@ class Link:
                 result = work.job.values.unpack(packed)
             except Exception as unreadable:
                 error = unreadable
-        self.node.deliver(header["ticket"], result, error, header.get("imported", {}))
+        imported = Imported(header.get("imported", {}), header.get("importing", 0.0))
+        self.node.deliver(header["ticket"], result, error, imported)
 
 
 @lru_cache(maxsize=4)

@@ -6,13 +6,27 @@ until the node has imported what such tasks needed before, and the next one can 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 MOST = 1000
 """The most modules that are remembered, whatever a program makes up."""
 FAILURES = 2
 """After so many agents that died of it or did not end it, there is no preparation any more."""
+
+
+class Imported(NamedTuple):
+    """What a task had to import: modules that can be imported beforehand, and the time for all."""
+
+    modules: Mapping[str, float] = {}
+    seconds: float = 0.0
+
+    def by(self, counted: Callable[[float], float]) -> dict[str, float]:
+        """The modules with their seconds by another clock."""
+        return {name: counted(seconds) for name, seconds in self.modules.items()}
+
+
+NOTHING = Imported()
 
 
 class Preparation:
