@@ -185,3 +185,18 @@ def test_the_expected_wait_is_none_while_nodes_are_free(tmp_path: Path) -> None:
         return [free, bench.cluster.expected_wait(1)]
 
     assert bench.run(main()) == [0, 7]
+
+
+def test_a_start_is_told_from_work(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, delays=Delays(start=3))
+    job = bench.job()
+
+    async def main() -> None:
+        allocation = await bench.cluster.request(job, 1)
+        await allocation.nodes[0].run(Work(job, task(work, 5), "1"))
+        await allocation.release()
+
+    bench.run(main())
+    spans = {(span.what, span.start, span.end) for span in job.ledger.intervals()}
+    assert {("held", 0, 8), ("starting", 0, 3), ("busy", 3, 8)} <= spans
+    assert job.preparation.seconds == 3

@@ -15,7 +15,7 @@ import pytest
 from qtide import classical, task
 from qtide.clusters.cluster import Allocation, NodeLost, Work
 from qtide.clusters.link import SILENCE, TaskFailed
-from qtide.clusters.local import Limits, LocalCluster
+from qtide.clusters.local import LocalCluster, Options
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
 from qtide.jobs.values import Values
@@ -25,7 +25,7 @@ from qtide.strategies.node_pool import NodePool
 from qtide.world.real import RealWorld
 from tests.clusters import remote
 
-NO_LIMITS = Limits()
+AS_USUAL = Options()
 
 
 class Lab:
@@ -52,9 +52,9 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(folder: Path, nodes: int, limits: Limits, silence: float) -> AsyncIterator[Lab]:
+async def lab(folder: Path, nodes: int, options: Options, silence: float) -> AsyncIterator[Lab]:
     world = RealWorld()
-    cluster = LocalCluster(world, nodes, limits, folder / "agents.log", silence)
+    cluster = LocalCluster(world, nodes, options, folder / "agents.log", silence)
     made = Lab(folder, cluster, world)
     made.allocation = await cluster.request(made.job, nodes)
     try:
@@ -67,11 +67,11 @@ def play(
     folder: Path,
     main: Callable[[Lab], Coroutine[Any, Any, Any]],
     nodes: int = 1,
-    limits: Limits = NO_LIMITS,
+    options: Options = AS_USUAL,
     silence: float = SILENCE,
 ) -> Any:
     async def whole() -> Any:
-        async with lab(folder, nodes, limits, silence) as made:
+        async with lab(folder, nodes, options, silence) as made:
             return await main(made)
 
     return asyncio.run(asyncio.wait_for(whole(), 60))
@@ -267,7 +267,7 @@ def test_memory_and_cores_are_limited(tmp_path: Path) -> None:
             await lab.run(task(remote.eat, 2000))
         return int(await lab.run(task(remote.cores)))
 
-    assert play(tmp_path, main, limits=Limits(memory=2**30, cores=1)) == 1
+    assert play(tmp_path, main, options=Options(memory=2**30, cores=1)) == 1
 
 
 def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:

@@ -110,3 +110,12 @@ def test_a_later_run_begins_with_what_was_learnt() -> None:
     assert after.tasks.known(A) == 2.0
     assert after.tasks.known(B) is None
     assert after.phases.next_need(SCATTER) == Need(60.0, SCORE)
+
+
+def test_what_a_task_imported_is_not_how_long_it_takes() -> None:
+    clock = Clock()
+    tasks = Durations(clock)
+    tasks.begin(A)
+    clock.time += 5.0
+    tasks.learn(A, besides=3.0)
+    assert tasks.last(A) == 2.0

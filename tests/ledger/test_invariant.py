@@ -100,3 +100,9 @@ def test_slack_forgives_clocks_that_differ() -> None:
     early.append(Interval("b", "run", "", 3, 5))
     assert check(early, nodes=2, slots=1, slack=0.02) == []
     assert len(check(early, nodes=2, slots=1)) == 1
+
+
+def test_starting_without_a_hold_is_found() -> None:
+    late = Interval("b", "starting", "node/n2", 4.5, 5.5)
+    (found,) = check([*two_jobs(), late], nodes=2, slots=1)
+    assert found == "node/n2 is starting for b from 4.5 to 5 while b does not hold it"

@@ -82,3 +82,16 @@ def test_to_write_all_twice_changes_nothing(ledger: list[Interval]) -> None:
     once, twice = measure(ledger), measure([*ledger, *ledger])
     assert (once.nodes_held, once.qpu_busy) == (twice.nodes_held, twice.qpu_busy)
     assert set(once.jobs) == set(twice.jobs)
+
+
+def test_starting_is_no_work() -> None:
+    metrics = measure(
+        [
+            Interval("a", "held", "node/n", 0, 10),
+            Interval("a", "starting", "node/n", 0, 2),
+            Interval("a", "busy", "node/n", 2, 8),
+            Interval("a", "starting", "node/n", 2, 3.5),
+        ]
+    )
+    assert (metrics.nodes_starting, metrics.nodes_busy) == (3.5, 4.5)
+    assert metrics.efficiency == pytest.approx(0.45)

@@ -59,3 +59,18 @@ def test_labels_are_printable_and_short() -> None:
 
 def test_nothing_has_no_lanes() -> None:
     assert lanes([]) == []
+
+
+def test_a_node_that_is_starting_is_not_busy() -> None:
+    (node,) = lanes(
+        [
+            Interval("a", "held", "node/n", 0, 9),
+            Interval("a", "busy", "node/n", 1, 5),
+            Interval("a", "starting", "node/n", 1, 2),
+        ]
+    )
+    assert [(bars.what, bars.cover) for bars in node.bars] == [
+        ("held", [(0, 9)]),
+        ("starting", [(1, 2)]),
+        ("busy", [(2, 5)]),
+    ]

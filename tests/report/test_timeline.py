@@ -103,3 +103,10 @@ def test_a_moment_on_the_device_is_wide_enough_to_be_seen() -> None:
     (axes,) = draw([panel("static", ledger, ("a",))]).axes
     widths = [patch.get_path().get_extents().width for patch in axes.patches]
     assert sorted(widths) == [pytest.approx(10_000 / 800), 10_000]
+
+
+def test_the_legend_names_starting_where_there_is_some() -> None:
+    assert "starting" not in texts(draw([panel("x", two_jobs())]))
+    figure = draw([panel("x", [*two_jobs(), Interval("a", "starting", "node/n1", 0, 1)])])
+    assert "starting" in texts(figure)
+    assert any("1.000 starting, 5.000 busy" in text for text in texts(figure))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -209,3 +211,21 @@ def test_closing_gives_everything_back(stage: Stage, tmp_path: Path) -> None:
 
     stage.play(scene)
     assert stage.running() == []
+
+
+def loaded(name: str) -> bool:
+    had = name in sys.modules
+    importlib.import_module(name)
+    return had
+
+
+def test_a_second_grants_task_finds_its_modules_imported(stage: Stage) -> None:
+    async def scene(cluster: SlurmCluster) -> tuple[list[bool], list[str]]:
+        job, had = stage.job(), []
+        for _ in range(2):
+            allocation = await cluster.request(job, 1)
+            had.append(await run(allocation.nodes[0], job, loaded, "numpy"))
+            await allocation.release()
+        return had, [span.label for span in job.ledger.intervals() if span.what == "starting"]
+
+    assert stage.play(scene) == ([False, True], ["", "loaded", ""])

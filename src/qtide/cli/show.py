@@ -38,10 +38,14 @@ def show(
     for name, value in found.items():
         if value and name not in ("spec", "metrics", "decisions", kind):
             out.print(f"{name}: {_words(value)}", markup=False, highlight=False)
-    held = found["metrics"]["nodes_held"]
-    out.print(f"node-seconds held: {held:,.1f}", markup=False, highlight=False)
+    out.print(_node_seconds(found["metrics"]), markup=False, highlight=False)
     for line in (*_account_lines(kind, found.get(kind, {})), *_decision_lines(found["decisions"])):
         out.print(line, markup=False, highlight=False)
+
+
+def _node_seconds(metrics: dict[str, Any]) -> str:
+    held, starting, busy = (metrics[f"nodes_{name}"] for name in ("held", "starting", "busy"))
+    return f"node-seconds held: {held:,.1f}, starting {starting:,.1f}, busy {busy:,.1f}"
 
 
 def _words(value: Any) -> str:

@@ -1,7 +1,8 @@
 """The agent: the process that works on a node.
 
-It imports almost nothing until a task needs it, and answers each task with the ticket it came
-with. A supervisor beside it ends it, with everything it started, as soon as its driver is gone.
+It imports what earlier tasks of the program needed, if its driver knows that, and otherwise almost
+nothing until a task needs it. It answers each task with the ticket it came with. A supervisor
+beside it ends it, with everything it started, as soon as its driver is gone.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import sys
 from pathlib import Path
 
+from qtide.clusters.imports import Imports, load
 from qtide.clusters.supervisor import guarded
 from qtide.errors import QtideError
 from qtide.jobs.values import Packed, Unstorable, Values
+from qtide.system.bytecode import keep_bytecode
 from qtide.system.frames import Header, frame, read
 from qtide.system.parent import die_with_parent
 
@@ -25,10 +28,16 @@ def main() -> None:
     _limit(**terms.get("limits", {}))
     answers.write(frame({"hello": os.getpid()}))
     die_with_parent()
+    keep_bytecode()
+    _prepare(**terms.get("preparation", {}))
+    answers.write(frame({"prepared": True}))
+    imports = Imports()
+    imports.watch()
     while (message := read(tasks)) is not None:
-        answer = _perform(*message)
+        header, body = _perform(*message)
+        header |= imports.take()
         sys.stdout.flush()  # a kill may be the next thing that happens to this process
-        answers.write(answer)
+        answers.write(frame(header, body))
 
 
 def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
@@ -40,8 +49,16 @@ def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _perform(header: Header, body: bytes) -> bytes:
-    """One task: its answer as a frame, whatever becomes of it."""
+def _prepare(path: list[str] | None = None, modules: list[str] | None = None) -> None:
+    """Import what tasks will need, from where they will look for it."""
+    if path is not None and modules:
+        sys.path[:] = path
+        load(modules)
+        sys.stdout.flush()
+
+
+def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
+    """One task: its answer, whatever becomes of it."""
     ticket = {"ticket": header["ticket"]}
     sys.path[:] = header["path"]
     values = Values(Path(header["values"]))
@@ -51,12 +68,12 @@ def _perform(header: Header, body: bytes) -> bytes:
         )
         result = function(*args, **kwargs)
         packed = values.pack(result)
-        return frame(ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data)
+        return ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data
     except BaseException as error:
         from qtide.jobs.traceback import own_lines
 
         text, data = _failure(error, values)
-        return frame(ticket | {"error": text, "lines": own_lines(error)}, data)
+        return ticket | {"error": text, "lines": own_lines(error)}, data
 
 
 def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:

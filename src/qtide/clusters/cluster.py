@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
+from qtide.jobs.preparation import NOTHING, Imported
 from qtide.world.world import Future, World
 
 
@@ -90,6 +91,9 @@ class Node:
         self._gone = ""
         self.dirty = False
         """Whether a task may still run on it that nobody waits for any more."""
+        self.importing = 0.0
+        """Seconds of its last task in which it only loaded modules."""
+        self._imported = NOTHING
         self.lost: Future[str] = world.future()
 
     async def run(self, work: Work) -> Any:
@@ -98,6 +102,7 @@ class Node:
             raise NodeLost(f"node {self.name} {self._gone}")
         ticket, answer = next(Node._tickets), self._world.future()
         self._pending = (ticket, answer)
+        began = work.job.ledger.clock()
         with work.job.ledger.span("busy", f"node/{self.name}", work.task.name):
             try:
                 self._send(self, ticket, work)
@@ -107,17 +112,35 @@ class Node:
                 raise
             finally:
                 self._pending = None
+                self._book(work, began)
 
-    def deliver(self, ticket: int, result: Any = None, error: BaseException | None = None) -> bool:
+    def deliver(
+        self,
+        ticket: int,
+        result: Any = None,
+        error: BaseException | None = None,
+        imported: Imported = NOTHING,
+    ) -> bool:
         """Take an answer of the agent; False if it is not the one that is waited for."""
         if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
             self.refused += 1
             return False
+        self._imported = imported
         if error is None:
             self._pending[1].set_result(result)
         else:
             self._pending[1].set_exception(error)
         return True
+
+    def _book(self, work: Work, began: float) -> None:
+        """Tell the part of a task that went into imports from work, and learn from it."""
+        imported, self._imported = self._imported, NOTHING
+        self.importing = self._world.counted(imported.seconds)
+        if imported.seconds:
+            work.job.preparation.learn(imported.by(self._world.counted))
+            ledger, lane = work.job.ledger, f"node/{self.name}"
+            end = min(began + self.importing, ledger.clock())
+            ledger.enter("starting", lane, began, end, work.task.name)
 
     def lose(self, why: str) -> None:
         """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
@@ -187,7 +210,7 @@ class Cluster(ABC):
         for left in reversed(range(TRIES)):
             allocation = await self.grant(wanted)
             try:
-                await allocation.ready()
+                await self._until_ready(job, allocation)
             except BaseException as error:
                 await allocation.release()
                 if not (isinstance(error, NodeUnusable) and left):
@@ -195,6 +218,18 @@ class Cluster(ABC):
             else:
                 break
         return allocation
+
+    async def _until_ready(self, job: Job, allocation: Allocation) -> None:
+        """Wait until the nodes can work at full speed; what that takes is no work."""
+        began = job.ledger.clock()
+        try:
+            await allocation.ready()
+            if allocation.nodes:
+                job.preparation.started(job.ledger.clock() - began)
+        finally:
+            end = job.ledger.clock()
+            for node in allocation.nodes if end > began else ():
+                job.ledger.enter("starting", f"node/{node.name}", began, end)
 
     @abstractmethod
     async def grant(self, request: Request) -> Allocation:

@@ -34,13 +34,14 @@ class FifoAllocation(Allocation):
     ) -> None:
         super().__init__(nodes, cluster.world.now(), co_allocated)
         self._cluster = cluster
+        self._job = job
         self._spans = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
         self._release: Future[None] | None = None
 
     async def ready(self) -> None:
         """All nodes at the same time."""
         cluster = self._cluster
-        await cluster.world.all_of([cluster.ready(node) for node in self.nodes])
+        await cluster.world.all_of([cluster.ready(node, self._job) for node in self.nodes])
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
@@ -96,8 +97,8 @@ class FifoCluster(Cluster):
         self._waits.forget()
 
     @abstractmethod
-    async def ready(self, node: Node) -> None:
-        """Return when the node can take a task."""
+    async def ready(self, node: Node, job: Job) -> None:
+        """Return when the node can take a task of the job."""
 
     @abstractmethod
     def send(self, node: Node, ticket: int, work: Work) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
+from qtide.jobs.preparation import Imported, Preparation
 from qtide.jobs.values import Packed
 from qtide.system.child import Child
 from qtide.system.frames import Header
 
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
+PREPARATION_LIMIT = 60.0
+"""Seconds within which it has to have imported what earlier tasks needed."""
 SILENCE = 60.0
 """Seconds without a word after which a node counts as lost. The network may stumble: what was lost
 is sent again after as long as it took to miss it, so half of this is ridden out."""
@@ -33,9 +36,18 @@ class AgentFailed(Exception):  # noqa: N818 - what happened
     """An agent did not start."""
 
 
+class PreparationFailed(AgentFailed):
+    """An agent started, but died while it prepared itself, or did not get done with it."""
+
+
 def supervisor_terms(silence: float, release_command: Sequence[str] = ()) -> dict[str, Any]:
     """What the other end of a link has to know of it."""
     return {"beat": silence / BEATS, "release_command": list(release_command)}
+
+
+def preparation_terms(preparation: Preparation) -> dict[str, Any]:
+    """What an agent is to import first, and where it finds that."""
+    return {"path": _search_path(tuple(sys.path)), "modules": preparation.modules}
 
 
 class Link:
@@ -49,16 +61,25 @@ class Link:
         """Whom answers are for; an agent may outlive a grant."""
         self._works: dict[int, Work] = {}
 
-    async def greet(self) -> None:
-        """Wait for its first word, then listen; AgentFailed if there is none."""
+    async def greet(self, preparation: Preparation) -> None:
+        """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
+        await self._word(START_LIMIT, AgentFailed)
         try:
-            async with asyncio.timeout(START_LIMIT):
+            await self._word(PREPARATION_LIMIT, PreparationFailed)
+        except PreparationFailed:
+            preparation.failed()
+            raise
+        self._listener = asyncio.create_task(self._listen())
+        self._pulse = asyncio.create_task(self._beat())
+
+    async def _word(self, limit: float, failure: type[AgentFailed]) -> None:
+        """Wait for its next word; heartbeats are none."""
+        try:
+            async with asyncio.timeout(limit):
                 while not (await self.child.message())[0]:
                     continue
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
-            raise AgentFailed from error
-        self._listener = asyncio.create_task(self._listen())
-        self._pulse = asyncio.create_task(self._beat())
+            raise failure from error
 
     def send(self, ticket: int, work: Work) -> None:
         """Hand over a task."""
@@ -115,7 +136,8 @@ class Link:
                 result = work.job.values.unpack(packed)
             except Exception as unreadable:
                 error = unreadable
-        self.node.deliver(header["ticket"], result, error)
+        imported = Imported(header.get("imported", {}), header.get("importing", 0.0))
+        self.node.deliver(header["ticket"], result, error, imported)
 
 
 @lru_cache(maxsize=4)

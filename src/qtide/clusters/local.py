@@ -1,4 +1,7 @@
-"""The embedded cluster: N nodes of this machine, each an agent process that is kept warm."""
+"""The embedded cluster: N nodes of this machine, each an agent process that is kept warm.
+
+With `cold` it is not: every grant pays for a new agent, as on Slurm.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from typing import IO, Annotated, Any
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
-from qtide.clusters.link import SILENCE, AgentFailed, Link, supervisor_terms
+from qtide.clusters.link import SILENCE, AgentFailed, Link, preparation_terms, supervisor_terms
 from qtide.clusters.pretend import SCALE
 from qtide.errors import NodeUnusable, UsageError
+from qtide.jobs.job import Job
+from qtide.jobs.preparation import Preparation
 from qtide.options import Option
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
@@ -31,14 +36,17 @@ def megabytes(word: str) -> int:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What one node may use; None is no limit."""
+class Options:
+    """What one node may use, where None is no limit, and whether its agent outlives a grant."""
 
     memory: Annotated[
         int | None, Option("Megabytes of memory that a node may use.", megabytes, "MB")
     ] = None
     """In bytes."""
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
+    cold: Annotated[
+        bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
+    ] = False
 
 
 class LocalCluster(FifoCluster):
@@ -48,22 +56,22 @@ class LocalCluster(FifoCluster):
         self,
         world: RealWorld,
         nodes: int,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        options: Options = Options(),  # noqa: B008 - frozen
         log: Path | None = None,
         silence: float = SILENCE,
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
-        self._limits = limits
+        self._options = options
         self._silence = silence
         self._log: IO[bytes] | None = log.open("ab") if log else None
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}
 
-    async def ready(self, node: Node) -> None:
+    async def ready(self, node: Node, job: Job) -> None:
         """Start an agent where none is warm."""
         agent = self._agents.get(node.name)
         if agent is None or not agent.child.alive:
-            agent = self._agents[node.name] = await self._start(node.name)
+            agent = self._agents[node.name] = await self._start(node.name, job.preparation)
         agent.node = node
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
@@ -71,11 +79,11 @@ class LocalCluster(FifoCluster):
         self._agents[node.name].send(ticket, work)
 
     async def stopped(self, node: Node) -> bool:
-        """Keep an idle agent warm; one that still works for us is killed."""
+        """Keep an idle agent warm, unless told otherwise; one that still works for us is killed."""
         agent = self._agents.get(node.name)
         if agent is not None:
             agent.node = None
-            if node.dirty:
+            if node.dirty or self._options.cold:
                 del self._agents[node.name]
                 await agent.child.kill()
         return True
@@ -91,11 +99,12 @@ class LocalCluster(FifoCluster):
         """The process of each node that has one."""
         return {name: agent.child.pid for name, agent in self._agents.items()}
 
-    async def _start(self, name: str) -> Link:
-        words = [sys.executable, "-m", "qtide.clusters.agent", self._terms_of(name)]
+    async def _start(self, name: str, preparation: Preparation) -> Link:
+        terms = self._terms_of(name) | {"preparation": preparation_terms(preparation)}
+        words = [sys.executable, "-m", "qtide.clusters.agent", json.dumps(terms)]
         agent = Link(await Child.start(words, self._log, self._environment), self._silence)
         try:
-            await agent.greet()
+            await agent.greet(preparation)
         except BaseException as error:
             await agent.child.kill()
             if isinstance(error, AgentFailed):
@@ -104,31 +113,31 @@ class LocalCluster(FifoCluster):
             raise
         return agent
 
-    def _terms_of(self, name: str) -> str:
+    def _terms_of(self, name: str) -> dict[str, Any]:
         """Limits, and how to stay in touch. The nodes go round this machine's cores."""
-        per_node, cores = self._limits, sorted(os.sched_getaffinity(0))
+        per_node, cores = self._options, sorted(os.sched_getaffinity(0))
         limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
         if per_node.cores is not None:
             first = (int(name[1:]) - 1) * per_node.cores
             limits["cores"] = [cores[(first + n) % len(cores)] for n in range(per_node.cores)]
-        return json.dumps({"limits": limits, "supervisor": supervisor_terms(self._silence)})
+        return {"limits": limits, "supervisor": supervisor_terms(self._silence)}
 
 
 class Local(ClusterKind):
     """This machine."""
 
     summary = "processes of this machine, as local or local:4"
-    Options = Limits
+    Options = Options
 
     def check(self, setting: Setting) -> None:
         """Refuse sizes and limits that cannot be."""
         setting.check_nodes(numbered("local", setting.argument))
-        limits = setting.options(Limits)
-        if limits.cores is not None and limits.cores < 1:
-            raise UsageError(f"--cores has to be at least 1, not {limits.cores}")
+        cores = setting.options(Options).cores
+        if cores is not None and cores < 1:
+            raise UsageError(f"--cores has to be at least 1, not {cores}")
 
     async def open(self, world: World, setting: Setting, log: Path | None) -> LocalCluster:
         """Agents are started as they are needed."""
         assert isinstance(world, RealWorld)
         size = numbered("local", setting.argument)
-        return LocalCluster(world, size, setting.options(Limits), log)
+        return LocalCluster(world, size, setting.options(Options), log)

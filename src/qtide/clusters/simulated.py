@@ -12,6 +12,7 @@ from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.errors import NodeUnusable
+from qtide.jobs.job import Job
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
@@ -65,7 +66,7 @@ class SimulatedCluster(FifoCluster):
         self._dead: dict[str, Loss] = {}
         self._faults = [world.start(self._strike(loss)) for loss in losses]
 
-    async def ready(self, node: Node) -> None:
+    async def ready(self, node: Node, job: Job) -> None:
         """After the start's delay; the agents of some starts never answer."""
         self._starts += 1
         number = self._starts

@@ -42,11 +42,11 @@ class Durations:
         """It begins now, maybe again."""
         self._under_way[key] = self._now()
 
-    def learn(self, key: Place) -> None:
-        """It has just ended well: so long it takes."""
+    def learn(self, key: Place, besides: float = 0.0) -> None:
+        """It has just ended well: so long it takes, without what it was not busy with itself."""
         began = self._under_way.get(key)
         if began is not None:
-            self._last[key] = self._now() - began
+            self._last[key] = max(0.0, self._now() - began - besides)
 
     def end(self, key: Place) -> None:
         """It is no longer to be done, whatever became of it."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from qtide.jobs.preparation import Preparation
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its ledger, the folder of its values, and its seed."""
+    """One run: its ledger, the folder of its values, its seed, and what its nodes prepare."""
 
     name: str
     ledger: Ledger
     values: Values
     seed: int = 0
+    preparation: Preparation = field(default_factory=Preparation)

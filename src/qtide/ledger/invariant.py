@@ -21,7 +21,7 @@ def check(
         *_backward(intervals, slack),
         *_shared(found, slack),
         *_device_clashes(intervals, slack),
-        *_busy_unheld(found, slack),
+        *_used_unheld(found, slack),
         *_crowd(found, "node", nodes, slack),
         *_crowd(found, "vqpu", slots, slack),
         *_outside_run(found, slack),
@@ -63,11 +63,12 @@ def _clashes(uses: list[Use], slack: float) -> Iterable[str]:
             latest = use
 
 
-def _busy_unheld(found: Covers, slack: float) -> Iterable[str]:
+def _used_unheld(found: Covers, slack: float) -> Iterable[str]:
     for (what, lane, job), cover in found.items():
-        if what == "busy":
+        if what in ("starting", "busy"):
             for start, end in _beyond(cover, _held(found, lane, job), slack):
-                yield f"{lane} is busy for {job} from {start} to {end} while {job} does not hold it"
+                when = f"from {start} to {end}"
+                yield f"{lane} is {what} for {job} {when} while {job} does not hold it"
 
 
 def _held(found: Covers, lane: str, job: str) -> Cover:

@@ -15,9 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-What = Literal["run", "phase", "held", "busy", "wait"]
+What = Literal["run", "phase", "held", "starting", "busy", "wait"]
 """run: the driver is running; phase: one phase of the program; held: the job holds a node or QPU
-slot; busy: it works; wait: a request is queued."""
+slot; starting: the node cannot work at full speed yet, or loads modules within a task; busy: it
+works, except while it is starting; wait: a request is queued."""
 
 Event = dict[str, Any]
 

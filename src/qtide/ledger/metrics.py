@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qtide.ledger.cover import Cover, Covers, covers, merge, runs, seconds
+from qtide.ledger.cover import Cover, Covers, covers, merge, outside, runs, seconds
 from qtide.ledger.ledger import Interval, What
 
 
@@ -34,6 +34,7 @@ class Metrics:
     quantum: float = 0.0
     queue_nodes: float = 0.0
     queue_qpu: float = 0.0
+    nodes_starting: float = 0.0
 
     @property
     def queue(self) -> float:
@@ -67,18 +68,28 @@ def measure(intervals: Iterable[Interval]) -> Metrics:
         jobs=jobs,
         total=total,
         nodes_held=_sum(found, "held", lambda lane: lane.startswith("node/")),
-        nodes_busy=_sum(found, "busy", lambda lane: lane.startswith("node/")),
+        nodes_busy=sum(map(seconds, _at_work(found))),
         qpu_busy=qpu_busy,
         qpu_occupancy=_ratio(qpu_busy, total * len(devices)),
         slots_held=_sum(found, "held", lambda lane: lane.startswith("vqpu/")),
         quantum=_sum(found, "phase", lambda lane: lane == "quantum"),
         queue_nodes=_sum(found, "wait", lambda lane: lane == "nodes"),
         queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
+        nodes_starting=_sum(found, "starting", lambda lane: lane.startswith("node/")),
     )
 
 
 def _job_time(job: str, cover: Cover) -> JobTime:
     return JobTime(job, cover[0][0], cover[-1][1], seconds(cover))
+
+
+def _at_work(found: Covers) -> list[Cover]:
+    """When each node worked: what a task loads first is no work."""
+    return [
+        outside(cover, found.get(("starting", lane, job), []))
+        for (what, lane, job), cover in found.items()
+        if what == "busy" and lane.startswith("node/")
+    ]
 
 
 def _devices(found: Covers) -> list[Cover]:

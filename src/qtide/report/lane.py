@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qtide.ledger.cover import Cover, Covers, covers, merge
+from qtide.ledger.cover import Cover, Covers, covers, merge, outside
 from qtide.ledger.ledger import Interval, What
 
 LONGEST = 22
@@ -98,10 +98,15 @@ def _names(found: Covers, kind: str) -> list[str]:
 
 
 def _bars(found: Covers, jobs: Iterable[str], lane: str) -> tuple[Bars, ...]:
-    """Busy stretches are drawn over held ones."""
-    whats: tuple[What, ...] = ("held", "busy")
-    drawn = (Bars(job, what, found.get((what, lane, job), [])) for what in whats for job in jobs)
+    """Busy stretches are drawn over held ones; while a node is starting, it is not busy."""
+    whats: tuple[What, ...] = ("held", "starting", "busy")
+    drawn = (Bars(job, what, _cover(found, what, lane, job)) for what in whats for job in jobs)
     return tuple(each for each in drawn if each.cover)
+
+
+def _cover(found: Covers, what: What, lane: str, job: str) -> Cover:
+    cover = found.get((what, lane, job), [])
+    return outside(cover, found.get(("starting", lane, job), [])) if what == "busy" else cover
 
 
 def _apart(group: list[Lane]) -> list[Lane]:

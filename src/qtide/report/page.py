@@ -125,7 +125,8 @@ def _section(group: Group, picture: str, is_headline: bool) -> str:
 {picture}
 </div>
 <figcaption>Each row is a node, the QPU or the queue; a colour is a job, pale while it holds the
-row and full while it works. The same picture as {links}.</figcaption>
+row, striped upright while its node starts, full while it works. The same picture as
+{links}.</figcaption>
 </figure>
 {"".join(map(_decisions, group.panels))}
 </section>"""

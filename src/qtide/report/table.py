@@ -49,6 +49,7 @@ _COLUMNS = (
     _Column("total s", lambda m: m.total, better=min),
     _Column("wall s per job", lambda m: m.mean_wall, better=min),
     _Column("held node-s", lambda m: m.nodes_held, better=min),
+    _Column("start node-s", lambda m: m.nodes_starting),
     _Column("busy node-s", lambda m: m.nodes_busy),
     _Column("busy / held", lambda m: m.efficiency, percent, max),
     _Column("QPU busy", lambda m: m.qpu_occupancy, percent, max),
@@ -74,7 +75,7 @@ def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
 
 def rich_table(rows: Sequence[Row], relative: bool = False) -> Table:
     """The table for a terminal; the best values are bold and green."""
-    table = Table(box=SIMPLE_HEAD, header_style="bold", collapse_padding=True, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=0, pad_edge=False)
     for index, title in enumerate(headings(relative)):
         table.add_column(title, justify="right" if index else "left", no_wrap=index == 0)
     for index, line in enumerate(cells(rows, relative)):

@@ -28,15 +28,17 @@ from qtide.report.panel import Panel
 
 WIDTH, ROW = 10.0, 0.215
 """Inches: the figure's width and a row's height."""
-TITLE, AXIS, LEGEND, SIDE, KINDS = 0.42, 0.46, 0.24, 0.20, 2.9
+TITLE, AXIS, LEGEND, SIDE, KIND = 0.42, 0.46, 0.24, 0.20, 0.97
 """Inches: above each panel, below the last one, a line of the legend, the margin, the
-legend of kinds."""
+legend of one kind."""
 HAIRLINE = 1 / 800
 """The fraction of the time axis below which bars are widened and gaps closed: a pixel or two."""
 MOST_JOBS = 12
 """The most jobs named in the legend."""
 MOST_BARS = 10_000
 """The most bars of a panel; more become pixels in an SVG, which would otherwise be too large."""
+HATCHES: dict[What, str] = {"wait": "//////", "starting": "||||||"}
+"""Kinds that are neither held nor at work."""
 STYLE: Any = {
     "text.parse_math": False,  # dollar signs in a label are not mathematics
     "svg.fonttype": "none",
@@ -58,7 +60,8 @@ def draw(panels: Sequence[Panel]) -> Figure:
     rows = [lanes(panel.intervals) for panel in panels]
     heights = [ROW * _height(each) for each in rows]
     left = _left(rows)
-    jobs, columns = _legend_grid(panels, WIDTH - left - SIDE - KINDS)
+    kinds = _kinds(panels)
+    jobs, columns = _legend_grid(panels, WIDTH - left - SIDE - KIND * len(kinds))
     head = LEGEND * max(1, -(-len(jobs) // columns))
     tall = head + sum(heights) + TITLE * len(panels) + AXIS
     with matplotlib.rc_context(STYLE):
@@ -66,7 +69,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
         FigureCanvasAgg(figure)
         if jobs:
             _legend(figure, jobs, columns, left, "upper left")
-        _legend(figure, _kinds(panels), 3, WIDTH - SIDE, "upper right")
+        _legend(figure, kinds, len(kinds), WIDTH - SIDE, "upper right")
         top, last = tall - head, max(map(_length, panels)) or 1.0
         for panel, lane_rows, height in zip(panels, rows, heights, strict=True):
             top -= TITLE + height
@@ -152,8 +155,8 @@ def _rectangles(
 
 
 def _look(what: What, colour: str) -> dict[str, Any]:
-    if what == "wait":
-        line = {"edgecolor": colour, "hatch": "//////", "linewidth": 0.6}
+    if what in HATCHES:
+        line = {"edgecolor": colour, "hatch": HATCHES[what], "linewidth": 0.6}
         return {"facecolor": "none", "zorder": 3} | line
     held = what == "held"
     zorder, alpha = (2, TINT) if held else (3, None)
@@ -193,7 +196,9 @@ def _entitle(axes: Axes, panel: Panel, height: float) -> None:
 
 def _figures(metrics: Metrics) -> str:
     wall = [f"mean wall {brief(metrics.mean_wall)} s"] if len(metrics.jobs) > 1 else []
-    nodes = f"{brief(metrics.nodes_held)} node-s held, {brief(metrics.nodes_busy)} busy"
+    starting = f"{brief(metrics.nodes_starting)} starting, " if metrics.nodes_starting else ""
+    busy = f"{starting}{brief(metrics.nodes_busy)} busy"
+    nodes = f"{brief(metrics.nodes_held)} node-s held, {busy}"
     qpu = f"QPU {percent(metrics.qpu_occupancy)} busy"
     return "  ·  ".join([f"total {brief(metrics.total)} s", *wall, nodes, qpu])
 
@@ -221,9 +226,12 @@ def _kinds(panels: Sequence[Panel]) -> list[Entry]:
         ("held", Patch(facecolor=MUTED, alpha=TINT, linewidth=0)),
         ("busy", Patch(facecolor=MUTED, linewidth=0)),
     ]
-    if any(each.what == "wait" for panel in panels for each in panel.intervals):
-        hatched = Patch(facecolor="none", edgecolor=MUTED, hatch="//////", linewidth=0.6)
-        kinds.append(("waiting", hatched))
+    there = {each.what for panel in panels for each in panel.intervals}
+    named: list[tuple[What, str]] = [("starting", "starting"), ("wait", "waiting")]
+    for what, label in named:
+        if what in there:
+            hatched = Patch(facecolor="none", edgecolor=MUTED, hatch=HATCHES[what], linewidth=0.6)
+            kinds.append((label, hatched))
     return kinds
 
 

@@ -14,6 +14,7 @@ from qtide.ledger.metrics import measure
 from qtide.report.panel import Panel
 from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import RunFolder
+from qtide.runs.preparations import hand_on
 from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
 
@@ -58,7 +59,7 @@ def compare(
     """Run every case, one after the other; all must give the same result.
 
     A warm-up runs the program once beforehand, so that no case includes the time for the first
-    use of a library.
+    use of a library, and all begin with the same knowledge of what nodes have to import.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number)
@@ -72,6 +73,8 @@ def compare(
 
     def check(outcomes: list[Outcome]) -> None:
         _refuse_failure(outcomes)
+        if outcomes[0].run.path.parent.name == WARM_UP:
+            hand_on(outcomes[0].run, [run for case in cases for run in case.runs])
         for case in cases:
             if outcomes[0].run in case.runs:
                 ended(case)

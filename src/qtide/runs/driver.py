@@ -19,6 +19,7 @@ from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.runs.folder import RunFolder
+from qtide.runs.preparations import recall, remember
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
@@ -44,7 +45,7 @@ async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
         closing(prepare(program, run)) as playing,
         closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
-        job = Job(run.name, ledger, run.values, run.spec.seed)
+        job = Job(run.name, ledger, run.values, run.spec.seed, recall(run))
         try:
             run.unfinish()
             run.presence.arrive()
@@ -58,6 +59,8 @@ async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
             with suppress(OSError):  # the error itself may be a full disk
                 run.finish({"error": sentence(error)})
             return Outcome(run, error=error)
+        finally:
+            remember(run, job.preparation)
 
 
 def prepare(program: Program, run: RunFolder) -> Playing:

@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Node, Work
-from qtide.clusters.link import AgentFailed, Link
+from qtide.clusters.link import AgentFailed, Link, PreparationFailed
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
+from qtide.jobs.preparation import Preparation
 from qtide.slurm.companion import Companion
 from qtide.system.child import Child
 from qtide.world.world import Future, World
 
-Start = Callable[[Companion, str], Awaitable[Child]]
-"""Starts the agent of a node of a companion."""
+Start = Callable[[Companion, str, Preparation], Awaitable[Child]]
+"""Starts the agent of a node of a companion, with what it is to prepare."""
 
 
 class SlurmAllocation(Allocation):
@@ -28,6 +29,7 @@ class SlurmAllocation(Allocation):
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
+        self._preparation = job.preparation
         self._start_agent = start
         self._silence = silence
         self._links: dict[str, Link] = {}
@@ -41,7 +43,7 @@ class SlurmAllocation(Allocation):
         return taken is not None
 
     async def ready(self) -> None:
-        """Start all agents, and return when each has answered."""
+        """Start all agents, and return when each is prepared."""
         await self._world.all_of([self._start(node) for node in self.nodes])
 
     def release(self) -> Coroutine[Any, Any, None]:
@@ -62,12 +64,13 @@ class SlurmAllocation(Allocation):
 
     async def _start(self, node: Node) -> None:
         assert self._companion is not None
-        link = Link(await self._start_agent(self._companion, node.name), self._silence)
-        self._links[node.name] = link
+        child = await self._start_agent(self._companion, node.name, self._preparation)
+        link = self._links[node.name] = Link(child, self._silence)
         try:
-            await link.greet()
+            await link.greet(self._preparation)
         except AgentFailed as error:
-            self._companion.silent.add(node.name)
+            if not isinstance(error, PreparationFailed):
+                self._companion.silent.add(node.name)
             raise NodeUnusable(f"the agent of node {node.name} did not start") from error
         link.node = node
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))

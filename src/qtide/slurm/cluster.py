@@ -18,6 +18,7 @@ from qtide.clusters.pretend import SCALE
 from qtide.errors import NotEnoughNodes
 from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
+from qtide.jobs.preparation import Preparation
 from qtide.leases.qpu import Qpu
 from qtide.slurm.allocation import SlurmAllocation
 from qtide.slurm.commands import Slurm, SlurmFailed
@@ -180,9 +181,12 @@ class SlurmCluster(Cluster):
     def _words(self, job: Job, nodes: str) -> list[str]:
         return self._options.salloc(job_name(job), Driver.own().comment(), nodes)
 
-    def _start_agent(self, companion: Companion, node: str) -> Coroutine[Any, Any, Child]:
+    def _start_agent(
+        self, companion: Companion, node: str, preparation: Preparation
+    ) -> Coroutine[Any, Any, Child]:
         assert companion.job is not None
-        words = self._options.srun(companion.job, node, het=companion.qpu_job is not None)
+        het = companion.qpu_job is not None
+        words = self._options.srun(companion.job, node, preparation, het=het)
         return Child.start(words, self._log, self._slurm.environment)
 
     async def _reap_once(self, job: Job) -> None:

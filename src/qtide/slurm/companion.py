@@ -20,8 +20,11 @@ from qtide.errors import NotEnoughNodes
 from qtide.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.slurm.queue import entries
 
-NAMES = 'names() { scontrol show hostnames "$1" | tr "\\n" ,; }; '
-"""Slurm itself expands its node lists."""
+NAMES = (
+    'names() { case "$1" in *\\[*) scontrol show hostnames "$1" | tr "\\n" , ;; '
+    '*) echo "$1" ;; esac; }; '
+)
+"""Slurm itself expands its node lists; a single name needs no command, which takes 10 ms."""
 HOLD = (
     *("/bin/sh", "-c"),
     NAMES + 'echo "$SLURM_JOB_ID $(names "$SLURM_JOB_NODELIST")" && exec cat',

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.clusters.link import SILENCE, supervisor_terms
+from qtide.clusters.link import SILENCE, preparation_terms, supervisor_terms
+from qtide.jobs.preparation import Preparation
 
 ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
 """What a job that holds one virtual QPU asks for."""
@@ -60,8 +61,14 @@ class Options:
         words = [f"--partition={self.qpu_partition}", "--ntasks=1", ADMISSION[self.qpu_by]]
         return [*words, *self._of_any_job(name, comment)]
 
-    def srun(self, job: int, node: str, *, het: bool = False) -> list[str]:
+    def srun(
+        self, job: int, node: str, preparation: Preparation, *, het: bool = False
+    ) -> list[str]:
         """The command that runs an agent on a node of a companion, with all its resources."""
+        terms = {
+            "supervisor": self._supervisor(job),
+            "preparation": preparation_terms(preparation),
+        }
         return [
             "srun",
             f"--jobid={job}",
@@ -72,7 +79,7 @@ class Options:
             "--mpi=none",
             "--cpu-bind=none",
             "--unbuffered",
-            *(self.python, "-c", AGENT, json.dumps({"supervisor": self._supervisor(job)})),
+            *(self.python, "-c", AGENT, json.dumps(terms)),
         ]
 
     def _supervisor(self, job: int) -> dict[str, Any]:

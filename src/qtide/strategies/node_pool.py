@@ -194,7 +194,7 @@ class NodePool:
         self.forecast.tasks.begin(place)
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
         results = await self._perform(used, works)
-        self.forecast.tasks.learn(place)
+        self._learn(place, max(node.importing for node in used))
         return results if task.nodes > 1 else results[0]
 
     def _end(self, task: Task, place: tuple[str, int]) -> None:
@@ -209,6 +209,12 @@ class NodePool:
             node = used.pop(0)
             if node in self._home:
                 self._offer(node)
+
+    def _learn(self, place: tuple[str, int], importing: float) -> None:
+        """So long a task works; what it had to import belongs to the start of its node."""
+        self.forecast.tasks.learn(place, importing)
+        if importing and self.job.preparation.seconds is not None:
+            self.forecast.node_started(self.job.preparation.seconds)
 
     async def _perform(self, nodes: list[Node], works: list[Work]) -> list[Any]:
         if len(nodes) == 1:  # no further task of the world for what is most common

@@ -52,6 +52,8 @@ class Strategy(ABC):
         self.options = self.Options() if options is None else options
         cluster = self.site.cluster
         self.forecast = Forecast(self.site.world.now, cluster.expected_wait, cluster.waits_seen)
+        if self.job.preparation.seconds is not None:  # an earlier run of the program knows it
+            self.forecast.node_started(self.job.preparation.seconds)
         self.pool: NodePool = self.new_pool()
         self.pool.on_starving = self._lend_lease
         self.pool.demand = self.site.demand

@@ -29,6 +29,10 @@ class RealWorld(World):
         """The time of day, on the scaled clock."""
         return (self._origin + time.monotonic()) / self.scale
 
+    def counted(self, seconds: float) -> float:
+        """On the scaled clock, more or fewer."""
+        return seconds / self.scale
+
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let `seconds` of the scaled clock pass."""
         return asyncio.sleep(max(0.0, seconds) * self.scale)

@@ -54,6 +54,10 @@ class World(ABC):
     def now(self) -> float:
         """Seconds on this world's clock."""
 
+    def counted(self, seconds: float) -> float:
+        """So many seconds of the real clock, on this world's."""
+        return seconds
+
     @abstractmethod
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Let `seconds` pass."""
