@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.report.panel import Panel
+from qtide.runs import precedent
 from qtide.runs.driver import Outcome, Tell, sentence
-from qtide.runs.folder import RunFolder
+from qtide.runs.folder import WARM_UP, RunFolder
 from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
 
 if TYPE_CHECKING:
     from qtide.report.page import Report
-
-
-WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,8 @@ def compare(
 ) -> list[Case]:
     """Run every case, one after the other; all must give the same result.
 
-    A warm-up runs the program once beforehand, so that no case includes the time for the first
-    use of a library.
+    A warm-up runs the program once beforehand, and each of its functions on every node, so that no
+    case includes the time for the first use of a library.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number)
@@ -65,9 +63,7 @@ def compare(
         for strategy in strategies
     ]
     groups = [case.runs for case in cases]
-    if warm_up:
-        first = replace(spec, strategy="static")
-        groups.insert(0, (RunFolder.create(folder / WARM_UP, "run", first),))
+    first = _create_warm_up(folder, spec) if warm_up else None
 
     def check(outcomes: list[Outcome]) -> None:
         _refuse_failure(outcomes)
@@ -75,7 +71,7 @@ def compare(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups(groups, folder / "agents.log", tell, check)
+    play_groups(groups, folder / "agents.log", tell, check, first)
     _agree(cases)
     return cases
 
@@ -84,7 +80,7 @@ def read_cases(folder: Path) -> list[Case]:
     """The cases of an earlier comparison, or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
-        if run.path.parent.name == WARM_UP:
+        if run.is_warm_up:
             continue
         found[_siblings(run), run.spec.strategy].append(run)
     return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
@@ -112,9 +108,14 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines.append(
             "Virtual time, without real waits; the strategies' own code made the decisions."
         )
+        lines += precedent.notes([run for case in cases for run in case.runs])
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     return lines
+
+
+def _create_warm_up(folder: Path, spec: Spec) -> RunFolder:
+    return RunFolder.create(folder / WARM_UP, "run", replace(spec, strategy="static"))
 
 
 def _create(folder: Path, spec: Spec, jobs: int) -> Case:
@@ -127,7 +128,7 @@ def _create(folder: Path, spec: Spec, jobs: int) -> Case:
 def _refuse_failure(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
-            name = outcome.run.spec.strategy
+            name = "the warm-up" if outcome.run.is_warm_up else outcome.run.spec.strategy
             raise QtideError(f"{name} failed: {sentence(outcome.error)}")
 
 
