@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qtide.clusters.cluster import Cluster
+from qtide.clusters.cluster import Allocation, Cluster
 from qtide.clusters.simulated import Delays, SimulatedCluster
 from qtide.devices.bursts import Bursts
 from qtide.jobs.job import Job
@@ -91,19 +91,29 @@ async def strangers(world: World, cluster: Cluster, load: float, seed: int) -> N
     job = job_in(world, "stranger")
     rate = load * cluster.size / (1.5 * STAY)
     here: list[Future[None]] = []
+    held: set[Allocation] = set()
     try:
         while rate:
             await world.sleep(chance.expovariate(rate))
             nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STAY)
             here = [each for each in here if not each.done()]
-            here.append(world.start(_stay(world, cluster, job, min(nodes, cluster.size), seconds)))
+            wanted = cluster.request(job, min(nodes, cluster.size))
+            here.append(world.start(_stay(world, wanted, seconds, held)))
     finally:
         await world.cancel(here)
+        await world.all_of([each.release() for each in held])
 
 
-async def _stay(world: World, cluster: Cluster, job: Job, nodes: int, seconds: float) -> None:
-    allocation = await cluster.request(job, nodes)
+async def _stay(
+    world: World,
+    wanted: Coroutine[Any, Any, Allocation],
+    seconds: float,
+    held: set[Allocation],
+) -> None:
+    allocation = await wanted
+    held.add(allocation)
     try:
         await world.sleep(seconds)
     finally:
         await allocation.release()
+    held.discard(allocation)

@@ -59,7 +59,7 @@ WORKLOADS = [
 def growth(before: list[float], after: list[float]) -> float:
     """By which share the mean grew, beyond what may be chance; 0 or less if it did not."""
     differences = [new - old for old, new in zip(before, after, strict=True)]
-    error = stdev(differences) / len(differences) ** 0.5
+    error: float = stdev(differences) / len(differences) ** 0.5
     return (fmean(differences) - max(2 * error, LEAST * fmean(before))) / fmean(before)
 
 
