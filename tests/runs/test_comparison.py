@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qtide.ledger.ledger import Ledger
-from qtide.runs.comparison import compare, notes
+from qtide.runs.comparison import Case, compare, notes
 from qtide.runs.folder import WARM_UP, RunFolder
 from qtide.runs.precedent import with_precedent
 from qtide.runs.spec import Spec
@@ -68,6 +68,17 @@ def test_every_node_is_warm_before_any_strategy_is_timed(tmp_path: Path) -> None
     states = {file.parent.parent.name: file.read_text().split() for file in tmp_path.rglob("notes")}
     assert states.pop(WARM_UP).count("cold") == 3
     assert states == dict.fromkeys(strategy_names(), ["warm"] * 6)
+
+
+def test_a_restless_machine_is_told(tmp_path: Path) -> None:
+    """The same work took twice as long under one strategy as under the other."""
+    runs = {
+        name: recorded(tmp_path / name, Spec(PROGRAM, strategy=name), {"note": [seconds]})
+        for name, seconds in [("static", 1.0), ("workflow", 1.1), ("elastic", 2.0)]
+    }
+    cases = [Case(name, 1, (run,)) for name, run in runs.items()]
+    assert "The same work took 1.0 to 2.0 node-seconds" in notes(cases)[-1]
+    assert len(notes(cases[:2])) == 1
 
 
 def test_real_work_takes_as_long_in_virtual_time_as_in_an_earlier_run(tmp_path: Path) -> None:

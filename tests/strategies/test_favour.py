@@ -53,6 +53,7 @@ WORKLOADS = [
     Workload(load=0.6, jobs=1, quantum=60, classical=20),
     Workload(load=0.8, jobs=3, quantum=5, classical=20),
     Workload(load=0.9, jobs=1, quantum=15, classical=40),
+    Workload(load=0.9, jobs=8, quantum=0, classical=20),
 ]
 
 

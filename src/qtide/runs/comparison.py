@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from qtide.report.page import Report
 
 
+UNREST = 1.2
+"""By which factor the same work may take longer under one strategy than under another."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One strategy with a number of concurrent jobs, and their runs."""
@@ -111,7 +115,26 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines += precedent.notes([run for case in cases for run in case.runs])
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
+    if spec.cluster.startswith("local"):
+        lines += _unrest(cases)
     return lines
+
+
+def _unrest(cases: Sequence[Case]) -> list[str]:
+    """A warning if the same work took longer under one strategy than under another."""
+    groups: dict[int, list[float]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel().metrics.nodes_busy)
+    least, most = max(
+        ((min(busy), max(busy)) for busy in groups.values()), key=lambda pair: pair[1] - pair[0]
+    )
+    if most <= UNREST * least:
+        return []
+    return [
+        f"The same work took {least:,.1f} to {most:,.1f} node-seconds: this machine did other "
+        "things as well, or has too few cores for its nodes; smaller differences mean nothing. "
+        "--cluster simulated compares without such noise."
+    ]
 
 
 def _create_warm_up(folder: Path, spec: Spec) -> RunFolder:
