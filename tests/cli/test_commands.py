@@ -63,6 +63,26 @@ def test_a_program_of_the_user_and_its_arguments(tmp_path: Path) -> None:
     assert as_json(tmp_path, "run", "my program.py", "8", "--times", "3")["value"] == 1
 
 
+def test_real_work_in_virtual_time_is_timed_by_an_earlier_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from qtide import program, task\n"
+        "def half(x): return x / 2\n"
+        "@program\n"
+        "async def mine(): return await task(half, await task(half, 4))\n"
+    )
+    before = qtide(tmp_path, "run", "mine.py", *SIMULATED)
+    assert "The task half took no time at all" in before.stdout
+    assert "run mine.py once with --cluster local, then this again" in before.stdout
+    real = as_json(tmp_path, "run", "mine.py", "--name", "real")
+    assert real["durations"] == {}
+    after = as_json(tmp_path, "run", "mine.py", *SIMULATED)
+    assert after["durations"]["run"] == str(tmp_path / "qtide-runs" / "real")
+    assert after["metrics"]["nodes_busy"] == pytest.approx(real["metrics"]["nodes_busy"])
+    compared = as_json(tmp_path, "compare", "mine.py", *SIMULATED, "--strategy", "static")
+    assert compared["durations"]["used"] == ["half"]
+    assert "as long as in the run qtide-runs/real (local, " in compared["notes"][-1]
+
+
 def test_a_failure_names_task_node_and_line_and_is_resumable(tmp_path: Path) -> None:
     failed = qtide(tmp_path, "run", f"{PROGRAMS}:breaks", tmp_path, "--name", "it")
     assert failed.returncode == 1

@@ -70,12 +70,12 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
     printed(*words, *both, "--favour", "time", "--name", "it")
     assert "--favour is an option of" in refused(*words, "--strategy", "static", "--favour", "time")
     options = json.loads((here / "qtide-runs/it/1-jobs/elastic/job-1/run.json").read_text())
-    assert options["options"] == {"favour": 1.0, "idle_share": 0.1}
+    assert options["options"] == {"durations": "", "favour": 1.0, "idle_share": 0.1}
 
 
 def test_what_was_chosen_is_kept_with_its_defaults(here: Path) -> None:
     printed("run", "synthetic", "--iterations", 1, *SIMULATED, "--favour", "nodes")
-    assert spec(here)["options"] == {"favour": 0.0, "idle_share": 0.1}
+    assert spec(here)["options"] == {"durations": "", "favour": 0.0, "idle_share": 0.1}
 
 
 def test_a_wrong_value_of_a_plug_in_names_its_option(here: Path) -> None:

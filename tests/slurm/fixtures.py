@@ -34,7 +34,7 @@ def empty(packages: None) -> Iterator[Path]:
     """A short path for a test's own box; what is left there afterwards is taken down."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     yield folder
-    _remove(folder)
+    remove(folder)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def conf(packages: None) -> Iterator[Path]:
     try:
         yield Path(box.env(box.up(folder, nodes=3, qpus=2).folder)["SLURM_CONF"])
     finally:
-        _remove(folder)
+        remove(folder)
 
 
 @pytest.fixture
@@ -55,7 +55,8 @@ def stage(conf: Path, tmp_path: Path) -> Iterator[Stage]:
     assert stage.slurm("squeue", "--noheader", "--format=%i %j %T") == ""
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
+    """Take down the box in a folder, if there is one, and remove it."""
     if (folder / "box.json").exists():
         box.down(folder)
     shutil.rmtree(folder, ignore_errors=True)

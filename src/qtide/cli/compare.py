@@ -18,6 +18,7 @@ from qtide.errors import UsageError
 from qtide.runs.comparison import Case, notes, report
 from qtide.runs.comparison import compare as run_all
 from qtide.runs.folder import stamp
+from qtide.runs.precedent import durations, with_precedent
 from qtide.runs.site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
@@ -41,7 +42,7 @@ def compare(
         bool,
         typer.Option(
             "--warm-up/--no-warm-up",
-            help="Run once beforehand, so that no strategy pays for loading libraries.",
+            help="Run once beforehand, on every node: no strategy pays for loading libraries.",
         ),
     ] = True,
     name: options.Name = "",
@@ -56,7 +57,7 @@ def compare(
     folder = runs / (name or f"compare-{title}-{stamp()}")
     if folder.exists():
         raise UsageError(f"{folder} exists already; choose another --name")
-    warm = warm_up and not is_virtual(spec)
+    spec, warm = with_precedent(spec, runs), warm_up and not is_virtual(spec)
     cases = _run(folder, spec, strategy or strategy_names(), jobs or [1], warm_up=warm)
     _show(folder, cases, json_wanted=json)
 
@@ -92,7 +93,8 @@ def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
     made = report(folder, cases)
     if json_wanted:
         lines = [case.as_dict() for case in cases]
-        as_json({"folder": str(folder), "report": str(made.page), "cases": lines})
+        described = {"folder": str(folder), "report": str(made.page), "notes": notes(cases)}
+        as_json(described | {"durations": durations(cases[0].runs[0]), "cases": lines})
         return
     show_table(cases)
     for note in notes(cases):

@@ -13,6 +13,7 @@ from qtide.report.table import Row, rich_table
 from qtide.runs.comparison import Case
 from qtide.runs.driver import Outcome, plain, sentence
 from qtide.runs.folder import RunFolder
+from qtide.runs.precedent import durations, notes
 from qtide.runs.session import play
 
 
@@ -42,9 +43,12 @@ def _show(outcome: Outcome, *, json_wanted: bool) -> None:
     value = plain(outcome.value)
     if json_wanted:
         described = {"run": run.name, "folder": str(run.path), "state": run.state}
-        as_json(described | {"value": value, "metrics": metrics.as_dict()})
+        figures = {"value": value, "metrics": metrics.as_dict()}
+        as_json(described | figures | {"durations": durations(run)})
         return
     show_table([Case(run.spec.strategy, 1, (run,))])
+    for note in notes([run]):
+        out.print(note, markup=False, highlight=False)
     out.print(f"result: {json.dumps(value)}", markup=False, highlight=False)
     out.print(
         f"run {run.name} is in {run.path}; see it with: qtide report {run.name}", markup=False

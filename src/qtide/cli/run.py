@@ -10,6 +10,7 @@ from qtide.cli.program import takes_spec
 from qtide.programs.arguments import parse
 from qtide.programs.load import load
 from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.precedent import with_precedent
 from qtide.runs.site import check_site
 from qtide.runs.spec import Spec
 
@@ -26,6 +27,7 @@ def run(
     Example: qtide run synthetic published --time-scale 0.01
     """
     title = check(spec)
+    spec = with_precedent(spec, runs)
     play_one(RunFolder.create(runs, name or f"{title}-{stamp()}", spec), json_wanted=json)
 
 

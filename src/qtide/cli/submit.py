@@ -16,6 +16,7 @@ from qtide.cli.run import check
 from qtide.clusters.kind import CLUSTERS, ClusterKind
 from qtide.errors import QtideError, UsageError
 from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.precedent import with_precedent
 from qtide.runs.spec import Spec
 
 BACKGROUND = "background"
@@ -51,6 +52,7 @@ def submit(
     title = check(spec)
     if driver != BACKGROUND and driver not in (known := drivers()):
         raise UsageError(f"--driver is {' or '.join((BACKGROUND, *known))}, not {driver!r}")
+    spec = with_precedent(spec, runs)
     run = RunFolder.create(runs, name or f"{title}-{stamp()}", spec)
     where = _in_background(run) if driver == BACKGROUND else _as_job(run, driver, driver_option)
     if json:

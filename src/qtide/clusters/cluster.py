@@ -200,6 +200,8 @@ class Cluster(ABC):
     """Gives allocations of nodes."""
 
     size: int
+    keeps_agents = False
+    """Whether the process of a node outlives a grant, and with it what it has loaded."""
 
     async def request(self, job: Job, nodes: int, **terms: Any) -> Allocation:
         """Wait for nodes that are ready to work; the terms are those of `Request`.

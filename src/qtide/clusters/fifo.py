@@ -59,6 +59,8 @@ class FifoAllocation(Allocation):
 class FifoCluster(Cluster):
     """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
 
+    keeps_agents = True
+
     def __init__(
         self, world: World, names: Sequence[str], latency: float = 0.0, withdrawal: float = 0.0
     ) -> None:

@@ -16,15 +16,15 @@ _meters: list[list[float]] = []
 def pretend(seconds: float) -> None:
     """Let `seconds` of the run's clock pass, as if the task had worked for so long."""
     if _meters:
-        _meters[-1][0] += seconds
+        _meters[-1].append(seconds)
     else:
         time.sleep(seconds * float(os.environ.get(SCALE, "1")))
 
 
 @contextmanager
 def metered() -> Iterator[list[float]]:
-    """Within, pretended work takes no time, but is added up in the first item of the list."""
-    _meters.append([0.0])
+    """Within, pretended work takes no time, but is noted in the list."""
+    _meters.append([])
     try:
         yield _meters[-1]
     finally:

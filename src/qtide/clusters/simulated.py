@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
@@ -13,6 +13,7 @@ from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
+from qtide.options import Option
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
@@ -29,6 +30,20 @@ class Loss:
     node: str
     back: float | None = None
     answers: bool = False
+
+
+@dataclass(frozen=True)
+class SimulatedOptions:
+    """What its user may choose."""
+
+    durations: Annotated[
+        str,
+        Option(
+            "The earlier run that says how long tasks take that pretend nothing: its name, or "
+            "none.  [default: the newest of the same program]",
+            metavar="RUN",
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -54,13 +69,14 @@ class SimulatedCluster(FifoCluster):
         nodes: int,
         delays: Delays = Delays(),  # noqa: B008 - frozen
         losses: Sequence[Loss] = (),
-        seconds: Callable[[Work, float], float] = lambda _, pretended: pretended,
+        seconds: Callable[[Work, float | None], float] = lambda _, pretended: pretended or 0.0,
         unusable: Callable[[int], bool] = lambda _: False,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
-        self._seconds = seconds
+        self.seconds = seconds
+        """How long a task takes, by what it pretended; None if it pretended nothing."""
         self._unusable = unusable
         self._starts = 0
         self._dead: dict[str, Loss] = {}
@@ -89,7 +105,7 @@ class SimulatedCluster(FifoCluster):
 
     async def _work(self, node: Node, ticket: int, work: Work) -> None:
         result, error, pretended = _call(work)
-        await self.world.sleep(self._seconds(work, pretended))
+        await self.world.sleep(self.seconds(work, pretended))
         loss = self._dead.get(node.name)
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
@@ -108,18 +124,20 @@ class SimulatedCluster(FifoCluster):
             self.gain(loss.node)
 
 
-def _call(work: Work) -> tuple[Any, BaseException | None, float]:
-    with metered() as meter:
+def _call(work: Work) -> tuple[Any, BaseException | None, float | None]:
+    with metered() as pretended:
         try:
-            return work.task.function(*work.task.args, **work.kwargs), None, meter[0]
+            result, failure = work.task.function(*work.task.args, **work.kwargs), None
         except Exception as error:
-            return None, error, meter[0]
+            result, failure = None, error
+    return result, failure, sum(pretended) if pretended else None
 
 
 class Simulated(ClusterKind):
     """Nothing is waited for: the strategies' own code, on a clock that jumps."""
 
     summary = "virtual time, as simulated or simulated:12"
+    Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
         """Refuse sizes that cannot be."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.report.panel import Panel
+from qtide.runs import precedent
 from qtide.runs.driver import Outcome, Tell, sentence
-from qtide.runs.folder import RunFolder
+from qtide.runs.folder import WARM_UP, RunFolder
 from qtide.runs.preparations import hand_on
 from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from qtide.report.page import Report
 
 
-WARM_UP = "warm-up"
+UNREST = 1.2
+"""By which factor the same work may take longer under one strategy than under another."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def compare(
 ) -> list[Case]:
     """Run every case, one after the other; all must give the same result.
 
-    A warm-up runs the program once beforehand, so that no case includes the time for the first
-    use of a library, and all begin with the same knowledge of what nodes have to import.
+    A warm-up runs the program once beforehand, and each of its functions on every node, so that no
+    case includes the time for the first use of a library, and all begin with the same knowledge.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number)
@@ -67,9 +69,7 @@ def compare(
         for strategy in strategies
     ]
     groups = [case.runs for case in cases]
-    if warm_up:
-        first = replace(spec, strategy="static")
-        groups.insert(0, (RunFolder.create(folder / WARM_UP, "run", first),))
+    first = _create_warm_up(folder, spec) if warm_up else None
 
     def check(outcomes: list[Outcome]) -> None:
         _refuse_failure(outcomes)
@@ -79,7 +79,7 @@ def compare(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups(groups, folder / "agents.log", tell, check)
+    play_groups(groups, folder / "agents.log", tell, check, first)
     _agree(cases)
     return cases
 
@@ -88,7 +88,7 @@ def read_cases(folder: Path) -> list[Case]:
     """The cases of an earlier comparison, or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
-        if run.path.parent.name == WARM_UP:
+        if run.is_warm_up:
             continue
         found[_siblings(run), run.spec.strategy].append(run)
     return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
@@ -116,9 +116,33 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines.append(
             "Virtual time, without real waits; the strategies' own code made the decisions."
         )
+        lines += precedent.notes([run for case in cases for run in case.runs])
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
+    if spec.cluster.startswith("local"):
+        lines += _unrest(cases)
     return lines
+
+
+def _unrest(cases: Sequence[Case]) -> list[str]:
+    """A warning if the same work took longer under one strategy than under another."""
+    groups: dict[int, list[float]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel().metrics.nodes_busy)
+    least, most = max(
+        ((min(busy), max(busy)) for busy in groups.values()), key=lambda pair: pair[1] - pair[0]
+    )
+    if most <= UNREST * least:
+        return []
+    return [
+        f"The same work took {least:,.1f} to {most:,.1f} node-seconds: this machine did other "
+        "things as well, or has too few cores for its nodes; smaller differences mean nothing. "
+        "--cluster simulated compares without such noise."
+    ]
+
+
+def _create_warm_up(folder: Path, spec: Spec) -> RunFolder:
+    return RunFolder.create(folder / WARM_UP, "run", replace(spec, strategy="static"))
 
 
 def _create(folder: Path, spec: Spec, jobs: int) -> Case:
@@ -131,7 +155,7 @@ def _create(folder: Path, spec: Spec, jobs: int) -> Case:
 def _refuse_failure(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
-            name = outcome.run.spec.strategy
+            name = "the warm-up" if outcome.run.is_warm_up else outcome.run.spec.strategy
             raise QtideError(f"{name} failed: {sentence(outcome.error)}")
 
 

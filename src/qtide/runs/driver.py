@@ -37,8 +37,13 @@ class Outcome:
     error: Exception | None = None
 
 
-async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
-    """Execute a run to its end. However it ends, everything it held is given back."""
+async def drive(
+    run: RunFolder, site: Site, tell: Tell, kind: type[Strategy] | None = None
+) -> Outcome:
+    """Execute a run to its end. However it ends, everything it held is given back.
+
+    Its strategy is the one that it names, unless a `kind` is given.
+    """
     program = load(run.spec.program)
     with (
         closing(Journal(run.journal, program.name)) as journal,
@@ -49,7 +54,7 @@ async def drive(run: RunFolder, site: Site, tell: Tell) -> Outcome:
         try:
             run.unfinish()
             run.presence.arrive()
-            performer = _strategy(run.spec, program, site, job)
+            performer = _strategy(run.spec, program, site, job, kind)
             replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work)
@@ -70,10 +75,13 @@ def prepare(program: Program, run: RunFolder) -> Playing:
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
 
 
-def _strategy(spec: Spec, program: Program, site: Site, job: Job) -> Strategy:
+def _strategy(
+    spec: Spec, program: Program, site: Site, job: Job, kind: type[Strategy] | None
+) -> Strategy:
     size = site.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
-    return strategy(spec.strategy, Assignment(site, job, nodes), spec.options)
+    assignment = Assignment(site, job, nodes)
+    return kind(assignment) if kind else strategy(spec.strategy, assignment, spec.options)
 
 
 async def _execute(

@@ -19,6 +19,9 @@ from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 from qtide.system.files import Locked, lock, write_whole
 
+WARM_UP = "warm-up"
+"""The folder of the run before a comparison."""
+
 State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
 
 SHOWN = 5
@@ -90,6 +93,27 @@ class RunFolder:
             return bool(self.spec.program) and self.state is not None
         except (QtideError, OSError):
             return False
+
+    @property
+    def is_warm_up(self) -> bool:
+        """Whether it only warmed up the nodes for others."""
+        return self.path.parent.name == WARM_UP
+
+    @property
+    def durations(self) -> dict[str, list[str]]:
+        """Which tasks took as long as in an earlier run, and which took no time for want of one."""
+        file = self.path / "durations.json"
+        try:
+            found: dict[str, list[str]] = json.loads(file.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
+
+    def note_durations(self, used: Iterable[str], missing: Iterable[str]) -> None:
+        """Write the same, if there are any."""
+        noted = {"used": sorted(used), "missing": sorted(missing)}
+        if any(noted.values()):
+            write_whole(self.path / "durations.json", (json.dumps(noted) + "\n").encode())
 
     @property
     def journal(self) -> Path:

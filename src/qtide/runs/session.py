@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import opened, qpu_for, world_for
+from qtide.runs.precedent import recorded
+from qtide.runs.site import is_virtual, opened, qpu_for, world_for
 from qtide.strategies.site import Site
+from qtide.strategies.warm_up import WarmUp
+
+Ended = Callable[[list[Outcome]], None]
+"""Called with the outcomes of each group."""
 
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
@@ -22,23 +26,41 @@ def play_groups(
     groups: Sequence[Sequence[RunFolder]],
     log: Path,
     tell: Tell,
-    ended: Callable[[list[Outcome]], None],
+    ended: Ended,
+    warm_up: RunFolder | None = None,
 ) -> list[list[Outcome]]:
-    """Execute the runs of each group concurrently, and one group after the other, with warm agents.
+    """Execute the runs of each group concurrently, and one group after the other.
 
-    All share the cluster that the first run's options name; each group has its own QPU.
+    All are on the cluster that the first run's options name, each group with its own QPU. In real
+    time they share warm agents, and nothing else; in virtual time, each group has its own world.
     """
+    if is_virtual(groups[0][0].spec):
+        return [outcomes for each in groups for outcomes in _session([each], log, tell, ended)]
+    return _session(groups, log, tell, ended, warm_up)
+
+
+def _session(
+    groups: Sequence[Sequence[RunFolder]],
+    log: Path,
+    tell: Tell,
+    ended: Ended,
+    warm_up: RunFolder | None = None,
+) -> list[list[Outcome]]:
     spec = groups[0][0].spec
-    world = world_for(spec)
+    world, durations = world_for(spec), recorded(spec)
 
     async def play_all() -> list[list[Outcome]]:
-        async with opened(spec, world, log) as site:
+        async with opened(spec, world, log, durations) as site:
+            if warm_up is not None:
+                ended([await drive(warm_up, site, tell, WarmUp)])
             return [await group(site, runs) for runs in groups]
 
     async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
         site.cluster.forget()
-        place = replace(site, qpu=qpu_for(runs[0].spec, world))
+        place = Site(world, site.cluster, qpu_for(runs[0].spec, world))
         outcomes = await world.all_of([drive(run, place, tell) for run in runs])
+        for run in runs:
+            run.note_durations(durations.used, durations.missing)
         ended(outcomes)
         return outcomes
 

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from qtide.clusters.kind import cluster_kind
+from qtide.clusters.recorded import Recorded
+from qtide.clusters.simulated import SimulatedCluster
 from qtide.devices.annealer import Annealer
 from qtide.devices.profile import profile
 from qtide.errors import UsageError
@@ -41,10 +43,17 @@ def is_virtual(spec: Spec) -> bool:
 
 
 @asynccontextmanager
-async def opened(spec: Spec, world: World, log: Path | None = None) -> AsyncIterator[Site]:
-    """Start the cluster and the QPU, and stop them at the end."""
+async def opened(
+    spec: Spec, world: World, log: Path | None = None, durations: Recorded | None = None
+) -> AsyncIterator[Site]:
+    """Start the cluster and the QPU, and stop them at the end.
+
+    The durations are for a simulated cluster: how long tasks take that pretend nothing.
+    """
     kind, _ = cluster_kind(spec.cluster)
     cluster = await kind.open(world, spec.setting(), log)
+    if durations is not None and isinstance(cluster, SimulatedCluster):
+        cluster.seconds = durations.seconds
     try:
         yield Site(world, cluster, qpu_for(spec, world))
     finally:
