@@ -106,10 +106,10 @@ def test_a_later_run_begins_with_what_was_learnt() -> None:
     before.tasks.begin(A)
     clock.time += 4.0
     before.tasks.learn(A)
-    after.recall(json.loads(json.dumps(before.as_json())), scale=0.5)
-    assert after.tasks.known(A) == 2.0
+    after.recall(json.loads(json.dumps(before.as_json())))
+    assert after.tasks.known(A) == 4.0
     assert after.tasks.known(B) is None
-    assert after.phases.next_need(SCATTER) == Need(60.0, SCORE)
+    assert after.phases.next_need(SCATTER) == Need(120.0, SCORE)
 
 
 def test_what_a_task_imported_is_not_how_long_it_takes() -> None:

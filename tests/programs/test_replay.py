@@ -11,7 +11,7 @@ from qtide.jobs.job import Job
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
 from qtide.programs.journal import Journal
-from qtide.programs.phase import Classical, Quantum
+from qtide.programs.phase import Phase, Quantum
 from qtide.programs.program import Program
 from qtide.programs.replay import Replay
 from qtide.world.virtual import VirtualWorld
@@ -23,13 +23,11 @@ class Direct:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def classical(self, phase: Classical, key: str) -> list[Any]:
+    async def perform(self, phase: Phase, key: str) -> Any:
         self.asked.append(key)
+        if isinstance(phase, Quantum):
+            return phase.payload
         return [each.function(*each.args, **each.kwargs) for each in phase.tasks]
-
-    async def quantum(self, phase: Quantum, key: str) -> Any:
-        self.asked.append(key)
-        return phase.payload
 
 
 def play(folder: Path, program: Program, *args: Any) -> tuple[Any, list[str]]:

@@ -68,7 +68,7 @@ class Durations:
         newest = islice(reversed(self._last.items()), MOST)
         return [[label, number, round(seconds, 6)] for (label, number), seconds in newest]
 
-    def recall(self, known: Iterable[Any], scale: float) -> None:
+    def recall(self, known: Iterable[Any]) -> None:
         """Begin with the durations of an earlier run."""
         for label, number, seconds in known:
-            self._last[str(label), int(number)] = float(seconds) * scale
+            self._last[str(label), int(number)] = float(seconds)

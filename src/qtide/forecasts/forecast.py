@@ -52,7 +52,7 @@ class Forecast:
         """What holds for the next run of the program as well."""
         return {"tasks": self.tasks.as_json(), "phases": self.phases.as_json()}
 
-    def recall(self, known: Known, scale: float = 1.0) -> None:
-        """Begin with what an earlier run has learnt, with the seconds of its clock in ours."""
-        self.tasks.recall(known["tasks"], scale)
-        self.phases.recall(known["phases"], scale)
+    def recall(self, known: Known) -> None:
+        """Begin with what an earlier run has learnt."""
+        self.tasks.recall(known["tasks"])
+        self.phases.recall(known["phases"])

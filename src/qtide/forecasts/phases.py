@@ -79,8 +79,8 @@ class Phases:
         }
         return {"followed": followed, "seconds": self._seconds}
 
-    def recall(self, known: Mapping[str, Any], scale: float) -> None:
+    def recall(self, known: Mapping[str, Any]) -> None:
         """Begin with what followed what in an earlier run."""
         for before, (name, label, singles, quantum) in known["followed"].items():
             self._followed[before] = Shape(name, label, tuple(singles), quantum)
-        self._seconds |= {name: scale * seconds for name, seconds in known["seconds"].items()}
+        self._seconds |= known["seconds"]

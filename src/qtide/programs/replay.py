@@ -22,11 +22,8 @@ from qtide.world.world import World
 class Performer(Protocol):
     """What actually runs phases: a strategy."""
 
-    async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks of a phase."""
-
-    async def quantum(self, phase: Quantum, key: str) -> Any:
-        """Run the payload of a phase."""
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Run the tasks of a phase on nodes, or its payload on the QPU."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,7 @@ class Replay:
 
     async def _run(self, phase: Phase, key: str) -> Any:
         with self._job.ledger.span("phase", phase.kind, phase.label):
-            if isinstance(phase, Classical):
-                return await self._performer.classical(phase, key)
-            return await self._performer.quantum(phase, key)
+            return await self._performer.perform(phase, key)
 
     def _replayed(self, phase: Phase, key: str, record: Record) -> Any:
         if record.asked != asked(phase):

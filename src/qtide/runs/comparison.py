@@ -15,7 +15,7 @@ from qtide.report.panel import Panel
 from qtide.runs import precedent
 from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import WARM_UP, RunFolder
-from qtide.runs.preparations import hand_on
+from qtide.runs.lessons import hand_on
 from qtide.runs.session import play_groups
 from qtide.runs.spec import Spec
 

@@ -19,7 +19,7 @@ from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.runs.folder import RunFolder
-from qtide.runs.preparations import recall, remember
+from qtide.runs.lessons import recall, remember
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
@@ -50,11 +50,13 @@ async def drive(
         closing(prepare(program, run)) as playing,
         closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
-        job = Job(run.name, ledger, run.values, run.spec.seed, recall(run))
+        lessons = recall(run)
+        job = Job(run.name, ledger, run.values, run.spec.seed, lessons.preparation)
+        performer = _strategy(run.spec, program, site, job, kind)
+        lessons.teach(performer.forecast)
         try:
             run.unfinish()
             run.presence.arrive()
-            performer = _strategy(run.spec, program, site, job, kind)
             replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work)
@@ -65,7 +67,7 @@ async def drive(
                 run.finish({"error": sentence(error)})
             return Outcome(run, error=error)
         finally:
-            remember(run, job.preparation)
+            remember(run, job.preparation, performer.forecast)
 
 
 def prepare(program: Program, run: RunFolder) -> Playing:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from qtide.forecasts.phases import Shape
+from qtide.forecasts.phases import Need, Shape
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.programs.replay import asked
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
-from qtide.strategies.strategy import Assignment, Strategy
+from qtide.strategies.strategy import Assignment, Strategy, shape
 
 
 class Elastic(Strategy):
@@ -43,7 +42,7 @@ class Elastic(Strategy):
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """As many nodes as pay for the tasks."""
-        with self._during(phase, key):
+        with self._during():
             work = self.pool.run(phase, key)
             self._look_ahead(phase, lambda: self.site.world.now() + self.forecast.tasks.remaining())
             self.pool.work_on(self._durations(phase))
@@ -51,7 +50,7 @@ class Elastic(Strategy):
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone; meanwhile, nodes go and come back."""
-        with self._during(phase, key):
+        with self._during():
             usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
             asked = self.site.world.now()
             self._look_ahead(phase, lambda: asked + usual)
@@ -62,12 +61,11 @@ class Elastic(Strategy):
                 return await self.solve(lease, phase, key)
 
     @contextmanager
-    def _during(self, phase: Phase, key: str) -> Iterator[None]:
+    def _during(self) -> Iterator[None]:
         """While a phase is under way, nodes are decided on; when none is, the program speaks."""
         self._phases += 1
         try:
-            with self.forecast.phases.during(shape(phase), key):
-                yield
+            yield
         finally:
             self._phases -= 1
             if not self._phases:
@@ -78,26 +76,21 @@ class Elastic(Strategy):
 
     def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
         """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
-        need = self.forecast.phases.next_need(shape(phase))
-        if need is not None:
-            begins, following, known = (lambda: end() + need.after), need.shape, True
-        elif isinstance(phase, Classical):
-            after = self.site.qpu.profile.seconds(None)
-            begins, following, known = (lambda: end() + after), shape(phase), False
-        else:
-            begins, following, known = end, self.forecast.phases.latest(), False
+        need = self.forecast.phases.next_need(shape(phase)) or self._supposed(phase)
         estimate = self.forecast.tasks.estimate
-        self.pool.expect(Upcoming(begins, lambda: [estimate(n) for n in places(following)], known))
+        self.pool.expect(
+            Upcoming(
+                begins=lambda: end() + need.after,
+                durations=lambda: [estimate(each) for each in places(need.shape)],
+            )
+        )
+
+    def _supposed(self, phase: Phase) -> Need:
+        """After what was never followed: another phase like the last one, and a payload before."""
+        after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
+        return Need(after, self.forecast.phases.latest())
 
 
 def places(shape: Shape) -> list[tuple[str, int]]:
     """Where the tasks of a classical phase that need one node each stand."""
     return [(shape.label, n) for n in shape.singles]
-
-
-def shape(phase: Phase) -> Shape:
-    """A phase as the forecast knows it."""
-    if isinstance(phase, Quantum):
-        return Shape(asked(phase), quantum=True)
-    singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
-    return Shape(asked(phase), phase.label, singles)

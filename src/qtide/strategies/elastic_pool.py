@@ -54,8 +54,6 @@ class Upcoming:
 
     begins: Callable[[], float]
     durations: Callable[[], Sequence[float | None]]
-    known: bool = True
-    """Whether the program has done so before; otherwise it is supposed to."""
 
 
 @dataclass(eq=False)

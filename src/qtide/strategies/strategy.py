@@ -11,11 +11,13 @@ from typing import Any
 
 from qtide.clusters.cluster import Allocation
 from qtide.forecasts.forecast import Forecast
+from qtide.forecasts.phases import Shape
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Lease, QpuFailed
 from qtide.options import NoOptions, chosen
 from qtide.plugins import Plugins
-from qtide.programs.phase import Classical, Quantum
+from qtide.programs.phase import Classical, Phase, Quantum
+from qtide.programs.replay import asked
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.site import Site
 from qtide.world.world import Future
@@ -64,6 +66,13 @@ class Strategy(ABC):
     @abstractmethod
     async def open(self) -> None:
         """Take what is held from the start."""
+
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Run a phase, and learn from it what follows what."""
+        with self.forecast.phases.during(shape(phase), key):
+            if isinstance(phase, Classical):
+                return await self.classical(phase, key)
+            return await self.quantum(phase, key)
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:
@@ -170,6 +179,14 @@ def strategy(name: str, assignment: Assignment, given: Mapping[str, Any]) -> Str
     """The strategy of that name, with its own out of the given options."""
     kind = STRATEGIES.load(name)
     return kind(assignment, chosen(kind.Options, given))
+
+
+def shape(phase: Phase) -> Shape:
+    """A phase as the forecast knows it."""
+    if isinstance(phase, Quantum):
+        return Shape(asked(phase), quantum=True)
+    singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
+    return Shape(asked(phase), phase.label, singles)
 
 
 def seed_of(job: Job, key: str) -> int:
