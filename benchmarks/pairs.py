@@ -1,8 +1,8 @@
 """Two drivers on one small Slurm, all pairs of strategies: each of them has to end.
 
 Each pair has a box of its own, with three nodes and one QPU, and does not know of the other driver.
-The QPU is admitted by GRES and by licence. For comparison, each strategy also runs alone; a pair
-should take no longer than its two runs one after the other.
+The QPU is admitted by GRES and by licence. For comparison, each strategy also runs alone: "in turn"
+is what the two would take one after the other.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class View(Cluster):
         self._waits.forget()
 
     def admit(self, qpu: Qpu) -> None:
-        qpu.admission = Queued(self._shared, qpu, self._slots) if self._queue else self._slots
+        qpu.admission = Queued(self._shared, self._slots) if self._queue else self._slots
 
     async def close(self) -> None:
         pass
@@ -89,7 +89,7 @@ class BareSlot:
 class Queued(Slots):
     """Admission by requests without nodes in the cluster's one queue."""
 
-    def __init__(self, shared: SimulatedCluster, qpu: Qpu, slots: FifoSlots) -> None:
+    def __init__(self, shared: SimulatedCluster, slots: FifoSlots) -> None:
         self._shared = shared
         self._wanted = BareSlot(slots)
 
