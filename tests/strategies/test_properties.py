@@ -27,6 +27,7 @@ def test_every_strategy_gives_the_same_result_and_holds_no_more_than_there_is(ca
         assert cluster.expected_wait(case.nodes) == healthy.delays.grant  # every node is free
 
 
+@example(BEHIND_A_WIDE_TASK)
 @given(cases())
 def test_faults_leave_every_run_right_or_resumable(case: Case) -> None:
     with folder() as root:

@@ -243,11 +243,15 @@ class NodePool:
                 waiting.regroup.cancel()
 
     def see_to_waiting(self) -> None:
-        """Let those regroup who wait for more than is held, or for nothing that comes."""
-        short = [each for each in self._waiting.wide() if each.nodes > self.size]
-        if not self.size and not self.coming:
-            short += self._waiting.singles(self.most)
-        for each in short:
+        """Let those regroup who are next and wait for more than is held, or for nothing.
+
+        Those behind do not: they would ask for nodes that they may not use yet, in the way of those
+        that the first one asks for.
+        """
+        first = self._waiting.first
+        if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
+            return
+        for each in [first] if first.nodes > 1 else self._waiting.singles(self.most):
             if each.regroup is None or each.regroup.done():
                 each.regroup = self.start(self._regroup(each))
 
@@ -275,6 +279,7 @@ class NodePool:
     def _offer(self, node: Node) -> None:
         self.idle.append(node)
         self._match()
+        self.see_to_waiting()
         if node in self.idle and (self._regrouping or self._gives_way):
             self.release_if_idle(node)
         elif node in self.idle and not self._waiting:

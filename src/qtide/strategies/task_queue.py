@@ -1,10 +1,10 @@
-"""The tasks of a job that wait for nodes. No question asked here grows with how many wait."""
+"""The tasks of a job that wait for nodes. No question asked for a task grows with how many wait."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from qtide.clusters.cluster import Node
 from qtide.world.world import Future
@@ -21,11 +21,10 @@ class Waiting:
 
 
 class TaskQueue:
-    """First come, first served; those that need several nodes can be looked at by themselves."""
+    """First come, first served."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[Waiting, None] = OrderedDict()
-        self._wide: dict[Waiting, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -41,21 +40,14 @@ class TaskQueue:
     def add(self, waiting: Waiting) -> None:
         """Wait behind all others."""
         self._all[waiting] = None
-        if waiting.nodes > 1:
-            self._wide[waiting] = None
 
     def remove(self, waiting: Waiting) -> None:
         """Wait no longer."""
         del self._all[waiting]
-        self._wide.pop(waiting, None)
-
-    def wide(self) -> list[Waiting]:
-        """Those that need several nodes at once."""
-        return list(self._wide)
 
     def singles(self, most: int) -> list[Waiting]:
-        """The first of those that are content with one node."""
-        return list(islice((each for each in self._all if each.nodes == 1), most))
+        """The first ones, as long as they are content with one node."""
+        return list(islice(takewhile(lambda each: each.nodes == 1, self._all), most))
 
     def everybody(self) -> list[Waiting]:
         """All of them, in order."""
