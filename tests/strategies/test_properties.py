@@ -5,14 +5,30 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from qtide.clusters.simulated import Delays, Loss
 from qtide.programs.journal import Journal
 from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
 from tests.strategies.arena import Case, Faults, broken, cases, create, expected, folder, play
 from tests.strategies.random_program import RAN
+
+BEHIND_A_WIDE_TASK = Case(
+    nodes=5,
+    slots=1,
+    strategies=["malleable", "static", *["workflow"] * 3, "malleable", "elastic", "malleable"],
+    plan=[["t", [["s", 5, 0.5], ["s", 2, 2.0], ["f", 7.5]]], ["s", 4, 0.0]],
+    faults=Faults(
+        [Loss(at=49.16754746109458, node="n5", back=20.146696033581417, answers=True)],
+        frozenset({1}),
+        Delays(grant=0.3, release=0.3),
+        frozenset({2}),
+    ),
+    seed=21,
+)
+"""Tasks for two nodes and for one that asked for nodes behind one for five: nobody got on."""
 
 
 @given(cases())
