@@ -14,6 +14,9 @@ from qtide.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
 from qtide.service.task import Caller, Task
 
+SubjectKey = tuple[str, str]
+"""Whether it is a user or an account, and its name."""
+
 
 class QuotaExceeded(QtideError):  # noqa: N818 - what happened
     """A user or an account has as many tasks as allowed."""
@@ -28,7 +31,7 @@ class Subject:
     quota: Quota
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> SubjectKey:
         """The key of its counts."""
         return self.kind, self.name
 
@@ -39,8 +42,8 @@ class Meter:
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._day = 0
-        self._tasks: Counter[tuple[str, str]] = Counter()
-        self._seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._tasks: Counter[SubjectKey] = Counter()
+        self._seconds: defaultdict[SubjectKey, float] = defaultdict(float)
         self._held: dict[str, Task] = {}
 
     def accept(self, caller: Caller) -> None:
@@ -61,13 +64,20 @@ class Meter:
 
     def fits(self, caller: Caller, seconds: float, now: float) -> bool:
         """Whether so many seconds more are within today's limits; if none are in use, always."""
+        return self.blocked(caller, seconds, now) is None
+
+    def blocked(self, caller: Caller, seconds: float, now: float) -> SubjectKey | None:
+        """The user or account whose limit of today leaves no room for so many seconds more."""
         self._roll_over(now)
-        return all(
-            subject.quota.qpu_seconds is None
-            or self._seconds[subject.key] + seconds <= subject.quota.qpu_seconds
-            or not self._seconds[subject.key]
-            for subject in self._subjects(caller)
-        )
+        for subject in self._subjects(caller):
+            most, used = subject.quota.qpu_seconds, self._seconds[subject.key]
+            if most is not None and used and used + seconds > most:
+                return subject.key
+        return None
+
+    def keys(self, caller: Caller) -> list[SubjectKey]:
+        """The user and the account of a caller."""
+        return [subject.key for subject in self._subjects(caller)]
 
     def hold(self, task: Task, now: float) -> None:
         """Reserve what a task should take."""
