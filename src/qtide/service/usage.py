@@ -23,7 +23,8 @@ def usage(
         SELECT {names},
           sum(ended IS NULL OR ended >= :since AND ended < :until) AS tasks,
           sum(ended IS NULL) AS running,
-          sum(max(0.0, min(last, :until) - max(last - used, :since))) AS qpu_seconds,
+          sum(max(0.0, used - max(0.0, :since - (last - used)) - max(0.0, last - :until)))
+            AS qpu_seconds,
           min(submitted) AS first, max(last) AS last
         FROM (
           SELECT user, account, job, device, submitted, ended,

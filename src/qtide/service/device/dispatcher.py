@@ -32,7 +32,7 @@ AHEAD = 0.01
 """Seconds of work that a worker gets in advance: a commit, and the delays of a busy loop."""
 MOST_AHEAD = 16
 """Tasks that a worker gets in advance, however short they are."""
-BEGIN_LIMIT = 30.0
+BEGIN_LIMITS = (1.0, 10.0)
 """Seconds within which a worker has to begin a task when it has nothing else to do."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
@@ -200,7 +200,7 @@ class Dispatcher:
             self._unbegun = None
         first = next(iter(self._queue.handed.values()), None)
         if first is not None and first.started is None:
-            limit = min(BEGIN_LIMIT, self._setup.limit)
+            limit = min(max(BEGIN_LIMITS[0], self._setup.limit), BEGIN_LIMITS[1])
             self._unbegun = self._world.alarm(limit, self._replace_worker)
 
     def _replace_worker(self) -> None:
