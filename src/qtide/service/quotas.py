@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from qtide.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
 from qtide.service.task import Caller, Task
 
+MOST_KNOWN = 100_000
 SubjectKey = tuple[str, str]
 """Whether it is a user or an account, and its name."""
 
@@ -30,7 +32,7 @@ class Subject:
     name: str
     quota: Quota
 
-    @property
+    @cached_property
     def key(self) -> SubjectKey:
         """The key of its counts."""
         return self.kind, self.name
@@ -45,6 +47,7 @@ class Meter:
         self._tasks: Counter[SubjectKey] = Counter()
         self._seconds: defaultdict[SubjectKey, float] = defaultdict(float)
         self._held: dict[str, Task] = {}
+        self._known: dict[tuple[str, str], tuple[Subject, ...]] = {}
 
     def accept(self, caller: Caller) -> None:
         """Count one task more, or refuse it."""
@@ -112,7 +115,16 @@ class Meter:
             for task in self._held.values():
                 self._add(task.caller, task.seconds)
 
-    def _subjects(self, caller: Caller) -> Iterator[Subject]:
+    def _subjects(self, caller: Caller) -> tuple[Subject, ...]:
+        """The user, and the account if there is one: looked up once for each."""
+        names = caller.user, caller.account
+        if names not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[names] = tuple(self._looked_up(caller))
+        return self._known[names]
+
+    def _looked_up(self, caller: Caller) -> Iterator[Subject]:
         limits = self._quotas
         yield Subject("user", caller.user, limits.users.get(caller.user, limits.user))
         if caller.account:

@@ -143,6 +143,13 @@ def purge(before: float) -> Any:
     return lambda store: store.execute(words, (before, PURGE_AT_ONCE)).rowcount
 
 
+def count_live(store: sqlite3.Connection) -> int:
+    """How many tasks are not over."""
+    words = "SELECT count(*) FROM tasks WHERE state IN ('queued', 'running')"
+    count: int = store.execute(words).fetchone()[0]
+    return count
+
+
 def live(store: sqlite3.Connection) -> list[Task]:
     """All tasks that are not over, in the order of their arrival."""
     rows = store.execute(

@@ -29,6 +29,7 @@ from qtide.service.store import Store
 from qtide.service.task import Caller, State, Task
 from qtide.service.tokens import Register
 from qtide.service.usage import usage
+from qtide.system.memory import making
 from qtide.world import Future, World
 from qtide.world.real import RealWorld
 from qtide.world.signal import release
@@ -99,7 +100,8 @@ class Service:
         self._intake.on_accepted = self.metrics.accepted
         for device in self.devices.values():
             device.dispatcher.on_begun = self.metrics.began
-        await self._backlog.take_up(self.store.read(records.live))
+        with making(self.store.read(records.count_live)):
+            await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
             self._background.start(device.run())
         self._background.start(self._housekeeping())

@@ -110,7 +110,7 @@ class FairShare:
 
     def _estimate(self, task: Task, account: Account, user: User) -> None:
         """Note at which claims of its user and of its account it should be a task's turn."""
-        due = user.claim + user.tasks.ahead(task).seconds
+        due = user.claim + user.tasks.seconds_before(task)
         of_account = (due, task.submitted, task.id)
         due = account.claim + account.order.before(of_account).seconds / account.weight
         of_all = (due, task.submitted, task.id)

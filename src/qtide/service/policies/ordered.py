@@ -79,6 +79,10 @@ class Ordered:
         """The first in order."""
         return self._waiting[self._order.first[-1]][0]
 
+    def seconds_before(self, task: Task) -> float:
+        """The seconds of what is before it in order."""
+        return self._order.before(self._waiting[task.id][1]).seconds
+
     def ahead(self, task: Task) -> Ahead:
         """What is before it in order."""
         _, place = self._waiting[task.id]

@@ -40,6 +40,21 @@ class Block:
         self.total = sum(self.seconds)
         self._slacks: dict[float, float] = {}
 
+    def insert(self, key: Key, seconds: float) -> None:
+        """Insert a key."""
+        place = bisect_left(self.keys, key)
+        self.keys.insert(place, key)
+        self.seconds.insert(place, seconds)
+        self.total += seconds
+        self._slacks = {}
+
+    def remove(self, key: Key) -> None:
+        """Take a key out."""
+        place = bisect_left(self.keys, key)
+        assert self.keys[place] == key
+        del self.keys[place], self.seconds[place]
+        self.changed()
+
     def slack(self, rate: float) -> float:
         """The least of `rate` times a key's first part, less the seconds before it in the block."""
         if rate not in self._slacks:
@@ -86,9 +101,7 @@ class Ranked:
             return
         number = min(bisect_left(self._lasts, key), len(self._blocks) - 1)
         block = self._blocks[number]
-        place = bisect_left(block.keys, key)
-        block.keys.insert(place, key)
-        block.seconds.insert(place, seconds)
+        block.insert(key, seconds)
         if len(block.keys) > FULL:
             self._split(number)
         else:
@@ -98,9 +111,7 @@ class Ranked:
         """Take a key out."""
         number = bisect_left(self._lasts, key)
         block = self._blocks[number]
-        place = bisect_left(block.keys, key)
-        assert block.keys[place] == key
-        del block.keys[place], block.seconds[place]
+        block.remove(key)
         if block.keys:
             self._update_sums(number)
         else:
@@ -109,6 +120,8 @@ class Ranked:
 
     def before(self, key: Key) -> Before:
         """What is before a key, which need not be here."""
+        if not self._blocks:
+            return Before(0, 0.0)
         number = bisect_left(self._lasts, key)
         tasks, seconds = sum(self._counts[:number]), sum(self._totals[:number])
         if number < len(self._blocks):
@@ -150,6 +163,7 @@ class Ranked:
         block, half = self._blocks[number], FULL // 2
         self._blocks.insert(number, Block(block.keys[:half], block.seconds[:half]))
         del block.keys[:half], block.seconds[:half]
+        block.changed()
         self._insert_sums(number)
         self._update_sums(number + 1)
 
@@ -161,7 +175,6 @@ class Ranked:
 
     def _update_sums(self, number: int) -> None:
         block = self._blocks[number]
-        block.changed()
         self._lasts[number] = block.keys[-1]
         self._counts[number] = len(block.keys)
         self._totals[number] = block.total
