@@ -180,5 +180,9 @@ class SimulatedWorker:
             return {"fault": "the device was down"}, b""
         if fate.kind == "error":
             return {"error": "the device could not do it"}, b""
-        packed = encode_answer(decode(Encoded("burst", body), trusted=True).answer)
+        packed = self.answer_to(body)
         return {"format": packed.format}, packed.data
+
+    def answer_to(self, body: bytes) -> Encoded:
+        """The answer to a payload."""
+        return encode_answer(decode(Encoded("burst", body), trusted=True).answer)
