@@ -162,7 +162,7 @@ def gap_ms(service: LocalService) -> float:
     store.close()
     ends = [row["started"] + row["used"] for row in rows]
     starts = [row["started"] for row in rows][1:]
-    gaps = [1000 * (start - end) for start, end in zip(starts, ends, strict=False)]
+    gaps: list[float] = [1000 * (start - end) for start, end in zip(starts, ends, strict=False)]
     return quantiles(gaps, n=100)[98]
 
 

@@ -141,12 +141,10 @@ def by_job() -> list[Claim]:
     claims = []
     for (policy, users), wall in list(found.items())[1:]:
         name = f"{JOBS} jobs of {users} user{'s' if users > 1 else ''} under {policy}"
-        claims.append(
-            at_most(
-                f"{name}: mean wall, of first come first served", mean(wall) / mean(first), 0.65
-            )
-        )
-        claims.append(at_most(f"{name}: total time, of the same", max(wall) / max(first), 1.01))
+        ratio = mean(wall) / mean(first)
+        claims.append(at_most(f"{name}: mean wall, of first come first served", ratio, 0.65))
+        # the last job is alone at the end, with nobody to fill the gaps between its payloads
+        claims.append(at_most(f"{name}: total time, of the same", max(wall) / max(first), 1.02))
     return claims
 
 

@@ -26,7 +26,7 @@ class UntimedWorker(SimulatedWorker):
     """Takes circuits whose time only their size suggests, and differs by a third."""
 
     async def perform(self, header: Header, body: bytes) -> None:
-        """A check takes no time; a circuit takes the time at its beginning, as nobody else knows."""
+        """A check takes no time; a circuit takes what it says, which the service cannot read."""
         if "check" in header:
             words = {"ticket": header["ticket"], "format": header["format"], "size": 1}
             self.say(words, body)
