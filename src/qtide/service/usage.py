@@ -33,7 +33,8 @@ def usage(
           FROM tasks WHERE ended >= :since OR started IS NOT NULL AND ended IS NULL)
         WHERE used > 0 AND last - used < :until AND (:user IS NULL OR user = :user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
-    terms = {"now": now, "since": since or 0.0, "until": until or now + 1.0, "user": user}
+    terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
+    terms["until"] = now + 1.0 if until is None else until
 
     def action(store: sqlite3.Connection) -> list[dict[str, Any]]:
         return [dict(row) for row in store.execute(words, terms)]
