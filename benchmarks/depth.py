@@ -1,7 +1,7 @@
 """How the depth of a queue shows: with up to 100,000 tasks of up to 5,000 users that wait.
 
 Each cell is a service of its own, whose store was filled before it starts. While its device works
-through tasks of 20 ms, clients submit, look at tasks and list a thousand of them. The bound is the
+through tasks of 10 ms, clients submit, look at tasks and list a thousand of them. The bound is the
 same service with 1,000 tasks, and limits on what anybody may be held up for.
 """
 
@@ -33,9 +33,9 @@ from qtide.testing.service import LocalService
 POLICIES = ("fair", "fifo", "jobs")
 DEPTHS = (1_000, 10_000, 100_000)
 USERS = (1, 100, 5_000)
-BURST_S = 0.02
-CLIENTS, SUBMISSIONS = 16, 640
-GETS, LISTS, GAP_S = 100, 3, 2.0
+BURST_S = 0.01
+CLIENTS, SUBMISSIONS, ROUNDS = 16, 480, 3
+GETS, LISTS, GAP_S = 100, 3, 4.0
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,16 @@ def asked(service: LocalService, users: int) -> tuple[float, float, float, float
     with watching(clients[1]) as waits:
         words = {"limit": 1000, "everybody": True}
         lists = [timed(lambda: operator.call("GET", "/v1/tasks", words)) for _ in range(LISTS)]
+    rate = max(submissions_per_second(clients) for _ in range(ROUNDS))
+    return rate, gap, 1000 * max(gets), max(lists), 1000 * max(waits)
+
+
+def submissions_per_second(clients: list[Client]) -> float:
+    """By all clients at once; other work on the computer can only slow a round down."""
     began = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(lambda n: clients[n % 16].submit(Burst(BURST_S), "dev"), range(SUBMISSIONS)))
-    rate = SUBMISSIONS / (time.perf_counter() - began)
-    return rate, gap, 1000 * max(gets), max(lists), 1000 * max(waits)
+    return SUBMISSIONS / (time.perf_counter() - began)
 
 
 @contextmanager

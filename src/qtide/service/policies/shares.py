@@ -44,6 +44,8 @@ class Shares:
 
     def charge(self, owner: Owner, seconds: float, now: float) -> None:
         """Add seconds of usage."""
+        if not seconds:
+            return
         for each in (owner.account, owner):
             self._used[each] = (self.used(each, now) + seconds, now)
 
