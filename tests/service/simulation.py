@@ -112,6 +112,7 @@ class Site:
     async def restart(self) -> None:
         """Stop the service as systemd would, and start another."""
         self.restarts += 1
+        self.kills += self.store.broken  # its last words cannot be written
         self.service.let_go()
         await self.service.close()
         self.store = self.device.store = self.store.reopened()

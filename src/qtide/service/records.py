@@ -79,7 +79,7 @@ def begin(task: Task) -> Any:
     """Record that a task has begun on the device: from now on, the attempt counts."""
     words = (
         "UPDATE tasks SET state = 'running', attempts = ?, started = ?"
-        " WHERE id = ? AND attempts < ? AND state IN ('queued', 'running')"
+        " WHERE id = ? AND attempts <= ? AND state IN ('queued', 'running')"
     )
     row = (task.attempts, task.started, task.id, task.attempts)
     return lambda store: store.execute(words, row)

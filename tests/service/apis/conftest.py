@@ -19,7 +19,7 @@ profile = "annealer"
 [devices.quick]
 kind = "star"
 noisy = true
-limit = 0.05  # of the device's time
+limit = 0.001  # of the device's time
 
 [devices.gate]
 kind = "gate"

@@ -115,7 +115,7 @@ class Dispatcher:
         """The service stops: the next one runs again what is on the device, as if it had not."""
         tasks = list(self._queue.handed.values())
         for task in tasks:
-            task.attempts -= task.started is not None
+            task.attempts -= task.opened or task.started is not None
             self._charge_so_far(task)
         self._endings.note(records.hand_back(tasks))
 
