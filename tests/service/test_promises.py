@@ -11,7 +11,7 @@ from qtide.service.simulated.device import Fate
 from qtide.service.task import Caller
 from qtide.world.virtual import VirtualWorld
 from tests.service.rivals import Rivals
-from tests.service.simulation import Site
+from tests.service.simulation import OPERATOR, Site
 
 
 @given(
@@ -116,3 +116,42 @@ def test_a_suspect_that_kills_its_worker_while_it_is_unpacked_is_given_up() -> N
         ("failed", 2),
         *[("done", 1)] * 5,
     ]
+
+
+def test_a_priority_beyond_the_bound_is_refused() -> None:
+    site = Site(VirtualWorld(), {"policy": "priority"})
+
+    async def main() -> None:
+        await site.open()
+        for caller, priority in ((Caller("ada"), 11), (Caller("ada"), 10), (OPERATOR, 100)):
+            site.world.start(site.submit(caller, 0.1, priority=priority))
+        await site.world.sleep(1.0)
+        await site.settle()
+
+    site.world.run(main(), until=1e5)
+    site.check()
+    assert sorted(row["priority"] for row in site.rows()) == [10, 100]
+
+
+def test_a_burst_of_any_length_that_an_earlier_version_accepted_stops_nobody() -> None:
+    site = Site(VirtualWorld(), {"policy": "fifo", "limit": 60.0})
+
+    async def main() -> None:
+        await site.open()
+        await site.world.sleep(5.0)
+        site.world.start(site.submit(Caller("eve"), 50.0))
+        site.world.start(site.submit(Caller("eve"), 50.0))
+        await site.world.sleep(1.0)
+        words = "UPDATE tasks SET seconds = 1e300 WHERE state = 'queued'"
+        site.store.read(lambda db: db.execute(words))
+        await site.kill()
+        site.world.start(site.submit(Caller("bob"), 1.0))
+        await site.world.sleep(1.0)
+        for task in await site.tasks():
+            standing = site.service.standing(task)
+            assert standing is not None and (standing.end or 0.0) < 1e4
+        await site.settle()
+
+    site.world.run(main(), until=1e5)
+    site.check()
+    assert site.rows()[-1]["state"] == "done"
