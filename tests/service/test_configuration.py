@@ -24,7 +24,7 @@ WRONG = {
     "colour = 1\n" + BURSTS: "colour",
     "": "devices",
     '[devices.dev]\nkind = "burst"\npolicy = "luck"\n': "devices.dev.policy: there is no policy "
-    "'luck'; there are: fair, fifo, priority, shortest",
+    "'luck'; there are: fair, fifo, jobs, priority, shortest",
     '[devices.dev]\nkind = "burst"\napis = ["fax"]\n': "devices.dev.apis: there is no API 'fax'; "
     "there are: admission, iqm, native",
     '[devices.dev]\nkind = "lamp"\n': "devices.dev: there is no kind of device 'lamp'",

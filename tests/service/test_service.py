@@ -188,7 +188,7 @@ def test_a_longest_wait_is_promised_or_refused_at_once(service: LocalService) ->
     promised = client.submit(Burst(0.0), "dev", max_wait=20.0)
     assert promised.said["expected_start"] <= promised.said["submitted"] + 20.0
     blocking = client.submit(Burst(30.0), "dev")
-    wait_until(lambda: blocking.refresh().state == "running")
+    wait_until(lambda: blocking.refresh().said["started"])
     with pytest.raises(ServiceFailed, match="may wait 1 s, but could start in about") as refused:
         client.submit(Burst(0.0), "dev", max_wait=1.0)
     assert refused.value.status == 409

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
+from qtide.service import records
 from qtide.service.file_store import FileStore
 from qtide.service.simulated.store import SimulatedStore
-from qtide.service.store import Action, StoreFailed, connect
+from qtide.service.store import Action, StoreFailed, Unstorable, connect, in_memory
 from qtide.world.virtual import VirtualWorld
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
@@ -52,6 +54,55 @@ def test_a_write_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
         *(False, False, True, False)
     ]
     assert names(tmp_path / "store.sqlite") == ["a", "b", "c"]
+
+
+def test_a_write_of_any_error_fails_alone_and_the_store_goes_on(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store.sqlite")
+    store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
+
+    def spoil(_: sqlite3.Connection) -> None:
+        raise RuntimeError("not SQLite's")
+
+    async def write() -> list[object]:
+        huge = draining("x" * 20_000)
+        return await asyncio.gather(
+            *(store.write(each) for each in (draining("a"), huge, spoil, draining("b"))),
+            return_exceptions=True,
+        )
+
+    results = asyncio.run(write())
+    assert [isinstance(each, Unstorable) for each in results] == [False, True, True, False]
+    asyncio.run(store.write(draining("c")))
+    store.close()
+    assert names(tmp_path / "store.sqlite") == ["a", "b", "c"]
+
+
+def test_what_is_urgent_does_not_wait_for_a_long_look(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store.sqlite")
+    enough = threading.Event()
+
+    async def look() -> tuple[bool, bool]:
+        long = asyncio.ensure_future(store.look(lambda _: enough.wait(60.0)))
+        urgent = await store.look(lambda db: db.execute("SELECT 1").fetchone()[0] == 1, urgent=True)
+        waiting = not long.done()
+        enough.set()
+        return urgent and waiting, await long
+
+    assert asyncio.run(look()) == (True, True)
+    store.close()
+
+
+@pytest.mark.parametrize("user", [None, "ada"])
+@pytest.mark.parametrize("states", [["queued"], ["done", "failed"], ["queued", "running"]])
+def test_lists_by_state_look_into_an_index_only(user: str | None, states: list[str]) -> None:
+    asked: list[str] = []
+    db = in_memory()
+    db.set_trace_callback(asked.append)
+    assert records.of_user(user, states, 100, None)(db) == []
+    plan = [row["detail"] for row in db.execute(f"EXPLAIN QUERY PLAN {asked[0]}").fetchall()]
+    assert [step for step in plan if step.startswith("SCAN tasks")] == []
+    index = "tasks_by_user_and_state" if user else "tasks_by_state"
+    assert sum(f"USING COVERING INDEX {index} " in step for step in plan) == len(states)
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def cancels(number: int) -> Step:
 
 
 async def looks(site: Site) -> None:
-    site.look()
+    await site.look()
 
 
 async def kills_the_worker(site: Site) -> None:
@@ -189,7 +189,7 @@ def test_on_a_device_that_is_up_the_outlook_comes_true(
         await site.world.sleep(5.0)
         await resumes(site)
         begin = site.world.now()
-        for task in site.tasks():
+        for task in await site.tasks():
             standing = site.service.standing(task)
             assert standing is not None and standing.start is not None
             expected[task.id] = standing.start - begin
@@ -266,7 +266,7 @@ def test_a_task_of_a_removed_device_can_be_seen_and_cancelled() -> None:
         others = Configuration.model_validate({"devices": {"other": {"kind": "burst"}}})
         later = Service(others, site.world, site.store.reopened(), site.device.start)
         await later.open()
-        ((_, task),) = later.tasks(ada)
+        ((_, task),) = await later.tasks(ada)
         assert later.standing(task) == Standing("down")
         assert (await later.cancel(ada, task.id)).state == "cancelled"
         await later.close()

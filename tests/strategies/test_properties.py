@@ -19,7 +19,11 @@ BEHIND_A_WIDE_TASK = Case(
     nodes=5,
     slots=1,
     strategies=["malleable", "static", *["workflow"] * 3, "malleable", "elastic", "malleable"],
-    plan=[["t", [["s", 5, 0.5], ["s", 2, 2.0], ["f", 7.5]]], ["s", 4, 0.0]],
+    plan=[
+        ["t", [["s", 5, 0.5], ["s", 2, 2.0], ["f", 7.5]]],
+        ["s", 4, 0.0],
+        ["t", [["q", 0.0], ["q", 1.0], ["q", 0.0]]],
+    ],
     faults=Faults(
         [Loss(at=49.16754746109458, node="n5", back=20.146696033581417, answers=True)],
         frozenset({1}),

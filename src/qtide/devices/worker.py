@@ -20,11 +20,17 @@ from qtide.devices.device import Device, DeviceAway
 from qtide.devices.kinds import make
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode, encode, encode_answer
-from qtide.payloads.payload import PayloadRefused, circuits_in
+from qtide.payloads.payload import PayloadRefused, circuits_in, qubits_in
 from qtide.system.frames import Header, frame, read
 from qtide.system.parent import die_with_parent
 
 Reply = tuple[Header, bytes]
+
+LONGEST_WAIT = 60.0
+"""Seconds after which a waiting thread looks again: what it waits for may be any number."""
+MOST_ANSWER = 2**27
+"""The most bytes of an answer, encoded."""
+TOO_MANY = f"more than the {MOST_ANSWER} allowed; ask for fewer shots or circuits"
 
 
 @dataclass(eq=False)
@@ -51,6 +57,8 @@ class Order:
             self.payload = decode(encoded, trusted="check" not in self.header)
         except PayloadRefused as error:
             self.refusal = str(error)
+        except Exception as error:  # a payload must not end its worker
+            self.refusal = f"the payload cannot be read: {type(error).__name__}"
 
 
 class Worker:
@@ -79,6 +87,8 @@ class Worker:
                 self._cancel(header["cancel"])
                 continue
             order = Order(header, body)
+            if "suspect" in header:
+                self._outgoing.put(({"opened": order.ticket}, b""))
             order.unpack()
             with self._changed:
                 self._orders.append(order)
@@ -119,8 +129,8 @@ class Worker:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
             return {"ticket": order.ticket, "refused": str(error)}, b""
-        size = circuits_in(order.payload)
-        return {"ticket": order.ticket, "format": packed.format, "size": size}, packed.data
+        extent = {"size": circuits_in(order.payload), "qubits": qubits_in(order.payload)}
+        return {"ticket": order.ticket, "format": packed.format} | extent, packed.data
 
     def _run(self, order: Order) -> Reply:
         """The device's answer, once the time of its profile has passed."""
@@ -138,7 +148,7 @@ class Worker:
         """Wait until the profile's time has passed, or for a cancellation."""
         with self._changed:
             while not order.cancelled and (rest := end - time.monotonic()) > 0:
-                self._changed.wait(rest)
+                self._changed.wait(min(rest, LONGEST_WAIT))
 
     def _solve(self, order: Order) -> Reply:
         try:
@@ -146,6 +156,8 @@ class Worker:
                 order.payload, order.header["shots"], int(order.header["seed"])
             )
             packed = encode_answer(answer)
+            if len(packed.data) > MOST_ANSWER:
+                return {"error": f"its answer has {len(packed.data)} bytes, {TOO_MANY}"}, b""
         except DeviceAway as error:
             return {"fault": str(error)}, b""
         except (QtideError, PhaseError) as error:

@@ -22,6 +22,14 @@ def circuits_in(payload: Any) -> int:
     return len(batch) if isinstance(batch, list | tuple) else 1
 
 
+def qubits_in(payload: Any) -> int:
+    """The qubits of the widest circuit, as far as the payload tells; 0 if it does not."""
+    batch = getattr(payload, "circuits", payload)
+    circuits = batch if isinstance(batch, list | tuple) else [batch]
+    found = (getattr(each, "num_qubits", None) for each in circuits)
+    return max((each for each in found if isinstance(each, int)), default=0)
+
+
 @dataclass(frozen=True)
 class Burst:
     """A payload that is only a duration: it occupies a QPU for `seconds` and gives `answer`.

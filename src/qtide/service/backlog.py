@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from qtide.service.background import BackgroundTasks
 from qtide.service.device.device import ServedDevice
-from qtide.service.quotas import Meter
+from qtide.service.quotas import Meter, SubjectKey
 from qtide.service.standing import Standing
 from qtide.service.task import State, Task
 from qtide.world import World
 
 log = logging.getLogger(__name__)
+
+AT_ONCE = 50
+"""Tasks that are passed on before others have their turn."""
 
 
 class Backlog:
@@ -23,23 +27,26 @@ class Backlog:
         self._devices = devices
         self._meter = meter
         self._tasks: dict[str, Task] = {}
-        self._over_quota: dict[str, Task] = {}
+        self._over_quota: dict[str, SubjectKey] = {}
+        self._blocked: dict[SubjectKey, dict[str, Task]] = {}
+        """The tasks beyond a quota, by whose it is, in the order of their arrival."""
+        self._background = BackgroundTasks(world)
 
     def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
         """The task with that id, if it is not over."""
         return self._tasks.get(id)
 
-    def add(self, task: Task, *, held: bool) -> None:
-        """A task was accepted; `held` says whether its seconds are within the quota."""
+    def add(self, task: Task, blocked: SubjectKey | None) -> None:
+        """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
         self._tasks[task.id] = task
-        if held:
+        if blocked is None:
             self._devices[task.device].dispatcher.add(task)
         else:
-            self._over_quota[task.id] = task
+            self._park(task, blocked)
 
     def cancel(self, task: Task) -> bool:
         """Cancel a task; True if it was only waiting and can be ended at once."""
-        if self._over_quota.pop(task.id, None) or task.device not in self._devices:
+        if self._unpark(task) or task.device not in self._devices:
             return True
         return self._devices[task.device].dispatcher.cancel(task)
 
@@ -50,16 +57,55 @@ class Backlog:
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
             self._devices[task.device].ended(task)
-        self.admit()
+        self._admit_of(self._meter.keys(task.caller))
 
     def admit(self) -> None:
         """Pass on tasks whose quota has room again."""
-        now = self._world.now()
-        for task in list(self._over_quota.values()):
-            if self._meter.fits(task.caller, task.seconds, now):
-                del self._over_quota[task.id]
-                self._meter.hold(task, now)
-                self._devices[task.device].dispatcher.add(task)
+        self._admit_of(list(self._blocked))
+
+    def _admit_of(self, subjects: Iterable[SubjectKey]) -> None:
+        """Look only at the first of those whom one of these quotas holds back."""
+        waiting = [subject for subject in subjects if subject in self._blocked]
+        left = AT_ONCE
+        for number, subject in enumerate(waiting):
+            left -= self._pass_on(subject, left)
+            if left <= 0:
+                self._background.start(self._admit_later(waiting[number:]))
+                return
+
+    async def _admit_later(self, subjects: list[SubjectKey]) -> None:
+        await self._world.sleep(0.0)
+        self._admit_of(subjects)
+
+    def _pass_on(self, subject: SubjectKey, most: int) -> int:
+        """Pass on tasks in order, as long as there is room; return how many were looked at."""
+        now, seen = self._world.now(), 0
+        while seen < most and (tasks := self._blocked.get(subject)):
+            task = next(iter(tasks.values()))
+            blocked = self._meter.blocked(task.caller, task.seconds, now)
+            if blocked == subject:
+                return seen + 1
+            seen += 1
+            self._unpark(task)
+            if blocked is not None:
+                self._park(task, blocked)
+                continue
+            self._meter.hold(task, now)
+            self._devices[task.device].dispatcher.add(task)
+        return seen
+
+    def _park(self, task: Task, blocked: SubjectKey) -> None:
+        self._over_quota[task.id] = blocked
+        self._blocked.setdefault(blocked, {})[task.id] = task
+
+    def _unpark(self, task: Task) -> bool:
+        blocked = self._over_quota.pop(task.id, None)
+        if blocked is None:
+            return False
+        del self._blocked[blocked][task.id]
+        if not self._blocked[blocked]:
+            del self._blocked[blocked]
+        return True
 
     def standing(self, task: Task) -> Standing:
         """Why a task waits, and until when."""
@@ -79,16 +125,18 @@ class Backlog:
             self._meter.count(task.caller, 1)
             self._tasks[task.id] = task
             now = self._world.now()
+            if task.device in self._devices:
+                self._devices[task.device].take_up(task, now)
             if task.device not in self._devices:
                 log.warning("task of a device that is gone", extra=for_log(task))
             elif task.state is State.RUNNING:
                 self._meter.hold(task, now)
                 await self._devices[task.device].dispatcher.recover([task])
             else:
-                fits = self._meter.fits(task.caller, task.seconds, now)
-                if fits:
+                blocked = self._meter.blocked(task.caller, task.seconds, now)
+                if blocked is None:
                     self._meter.hold(task, now)
-                self.add(task, held=fits)
+                self.add(task, blocked)
 
 
 def for_log(task: Task) -> dict[str, Any]:

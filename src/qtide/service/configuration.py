@@ -35,6 +35,12 @@ class Calibration(Part):
     every: Seconds
     lasts: Seconds
 
+    @model_validator(mode="after")
+    def _leaves_time(self) -> Calibration:
+        if self.lasts >= self.every:
+            raise ValueError("a calibration has to last less than the time from one to the next")
+        return self
+
 
 class DeviceSetup(BaseModel):
     """One device. Entries beyond these are the device's own options."""
@@ -50,7 +56,9 @@ class DeviceSetup(BaseModel):
     retries: Annotated[int, Field(ge=0)] = 2
     """How often a task is run again if the device or the service died on it."""
     limit: Seconds = 600.0
-    """How long a task may occupy the device."""
+    """How long a task may occupy the device; one that should take longer is refused."""
+    promised: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """The share of the time ahead that may be promised to tasks with a longest wait."""
     python: str | None = None
     """The interpreter of the environment that has the device's packages."""
     calibration: Calibration | None = None
@@ -112,7 +120,16 @@ class Fair(Part):
     """The settings of fair share."""
 
     half_life: Seconds = DAY
+    head_start: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    """Seconds by which those with little recent usage go before the others, at most."""
     shares: dict[str, Seconds] = {}
+
+
+class Priorities(Part):
+    """The highest priorities that users may ask for; operators may ask for any."""
+
+    most: Annotated[int, Field(ge=0, le=100)] = 10
+    users: dict[str, Annotated[int, Field(ge=-100, le=100)]] = {}
 
 
 class Slurm(Part):
@@ -142,6 +159,7 @@ class Configuration(Part):
     devices: Annotated[dict[Name, DeviceSetup], Field(min_length=1)]
     quotas: Quotas = Quotas()
     fair: Fair = Fair()
+    priorities: Priorities = Priorities()
     slurm: Slurm | None = None
 
     @property

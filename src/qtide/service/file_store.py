@@ -6,8 +6,8 @@ A commit costs about as much for a hundred rows as for one.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +18,25 @@ from qtide.service.store import Action, Result, Store, StoreFailed, commit, conn
 MOST_AT_ONCE = 256
 """The most writes that share a commit."""
 
-Write = tuple[Action[Any], asyncio.Future[Any]]
+Write = tuple[Action[Any], asyncio.Future[Any] | None]
+
+
+class Reader:
+    """A thread with a connection of its own."""
+
+    def __init__(self, file: Path) -> None:
+        self._connection = connect(file)
+        self._thread = ThreadPoolExecutor(1, "store reader")
+
+    async def look(self, action: Action[Result]) -> Result:
+        """The result of an action in the thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, action, self._connection)
+
+    def close(self) -> None:
+        """Finish what was asked for so far."""
+        self._thread.shutdown()
+        self._connection.close()
 
 
 class FileStore(Store):
@@ -29,6 +47,7 @@ class FileStore(Store):
         self._pending: SimpleQueue[Write | None] = SimpleQueue()
         self._connection = connect(file)
         self._reading = connect(file)
+        self._readers = {urgent: Reader(file) for urgent in (False, True)}
         self._writer = threading.Thread(target=self._write, name="store", daemon=True)
         self._writer.start()
 
@@ -38,14 +57,24 @@ class FileStore(Store):
         self._pending.put((action, answer))
         return await answer
 
+    def post(self, action: Action[Any]) -> None:
+        """Write with the next commit."""
+        self._pending.put((action, None))
+
     def read(self, action: Action[Result]) -> Result:
         """Look something up; an indexed query takes about ten microseconds."""
         return action(self._reading)
+
+    async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
+        """Look something up in a thread, in which SQLite does not hold up others."""
+        return await self._readers[urgent].look(action)
 
     def close(self) -> None:
         """Finish the writes requested so far, and close the file."""
         self._pending.put(None)
         self._writer.join()
+        for reader in self._readers.values():
+            reader.close()
         self._reading.close()
 
     def _write(self) -> None:
@@ -62,10 +91,12 @@ class FileStore(Store):
 
     def _commit(self, writes: list[Write]) -> None:
         try:
-            outcomes = commit(self._connection, (action for action, _ in writes))
-        except sqlite3.Error as error:
+            outcomes = commit(self._connection, [action for action, _ in writes])
+        except BaseException as error:  # whatever it is, this thread has to go on
             failure = StoreFailed(f"{self._file} cannot be written: {error}")
             outcomes = [(None, failure) for _ in writes]
         answers = [answer for _, answer in writes]
-        with suppress(RuntimeError):  # the loop is closed: no caller is waiting
-            answers[0].get_loop().call_soon_threadsafe(tell, answers, outcomes)
+        waiting = next((answer for answer in answers if answer is not None), None)
+        if waiting is not None:
+            with suppress(RuntimeError):  # the loop is closed: no caller is waiting
+                waiting.get_loop().call_soon_threadsafe(tell, answers, outcomes)

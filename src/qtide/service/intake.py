@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from qtide.payloads.encoded import Encoded
 from qtide.service import records
 from qtide.service.backlog import Backlog
+from qtide.service.configuration import Priorities
 from qtide.service.device.device import ServedDevice
+from qtide.service.extent import Extent
 from qtide.service.quotas import Meter
 from qtide.service.records import Draft
-from qtide.service.refusals import CannotPromise
+from qtide.service.refusals import CannotPromise, Forbidden
 from qtide.service.store import Store
 from qtide.service.task import Caller, Task
 from qtide.world import World
-from qtide.world.lock import Lock
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Intake:
         meter: Meter,
         backlog: Backlog,
         chance: random.Random,
+        priorities: Priorities | None = None,
     ) -> None:
         self.on_accepted: Callable[[Task], None] = lambda _: None
         self._world = world
@@ -55,12 +57,15 @@ class Intake:
         self._meter = meter
         self._backlog = backlog
         self._chance = chance
-        self._promising = Lock(world)
+        self._priorities = priorities or Priorities()
 
     async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost."""
+        self._check_priority(caller, submission.priority)
         checked = await device.validator.check(submission.payload)
         shots = device.shots(submission.shots)
+        data = checked.encoded
+        extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
         task = Task(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
@@ -71,7 +76,8 @@ class Intake:
             shots=shots,
             seed=seed,
             size=checked.size,
-            seconds=device.seconds(checked.seconds, checked.size, shots),
+            seconds=device.seconds(checked.seconds, extent, checked.size, shots),
+            extent=None if data.format == "burst" else extent,
             submitted=self._world.now(),
             priority=submission.priority,
             max_wait=submission.max_wait,
@@ -86,39 +92,54 @@ class Intake:
         return task
 
     async def _keep_or_refuse(self, device: ServedDevice, task: Task, draft: Draft) -> None:
-        if task.max_wait is None:
-            await self._write(task, draft)
-            return
-        async with self._promising:  # two promises at once could break each other
-            self._refuse_if_late(device, task)
-            await self._write(task, draft)
-
-    async def _write(self, task: Task, draft: Draft) -> None:
-        fits = self._meter.fits(task.caller, task.seconds, task.submitted)
-        if fits:
+        """Reserve what the task needs, in the moment in which it is checked, then write it."""
+        blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
+        if task.max_wait is not None:
+            self._promise(device, task, over_quota=blocked is not None)
+        if blocked is None:
             self._meter.hold(task, task.submitted)
         try:
-            await self._store.write(records.insert(task, draft))
+            await self._write(device, task, draft)
         except BaseException:
-            if fits:
+            device.release(task)
+            if blocked is None:
                 self._meter.settle(task, task.submitted)
             raise
-        self._backlog.add(task, held=fits)
+        self._backlog.add(task, blocked)
         self.on_accepted(task)
 
-    def _refuse_if_late(self, device: ServedDevice, task: Task) -> None:
-        """Refuse a task whose longest wait cannot be promised."""
-        reason, start = device.why_waiting(), None
-        if not self._meter.fits(task.caller, task.seconds, task.submitted):
-            reason, start = "quota", self._meter.next_day(task.submitted)
-        elif reason in ("queue", "calibration"):
-            start = device.late_start(task)
-            if start is None:
-                return
-        when = "at an unknown time" if start is None else f"in about {start - task.submitted:.1f} s"
-        raise CannotPromise(
-            reason,
-            start,
-            f"the task may wait {task.max_wait:g} s, but could start {when} ({reason}); "
-            "allow a longer wait, or submit it later",
-        )
+    async def _write(self, device: ServedDevice, task: Task, draft: Draft) -> None:
+        await self._store.write(records.insert(task, draft))
+        if not device.committed(task):
+            await self._store.write(records.withdraw(task))
+            raise _cannot(task, device.why_waiting(), None, "the store took too long to accept it")
+
+    def _promise(self, device: ServedDevice, task: Task, *, over_quota: bool) -> None:
+        """Promise a task its start, or refuse it."""
+        reason = device.why_waiting()
+        if over_quota:
+            raise _late(task, "quota", self._meter.next_day(task.submitted))
+        if reason not in ("queue", "calibration"):
+            raise _late(task, reason, None)
+        outlook = device.reserve(task)
+        if outlook is None:
+            return
+        if outlook.start > task.submitted + (task.max_wait or 0.0):
+            raise _late(task, reason, outlook.start)
+        why = "as much of the device is promised as may be, or the wait is too short to promise"
+        raise _cannot(task, reason, outlook.start, why)
+
+    def _check_priority(self, caller: Caller, priority: int) -> None:
+        most = self._priorities.users.get(caller.user, self._priorities.most)
+        if priority > most and not caller.operator:
+            raise Forbidden(f"you may ask for a priority of {most} at most, not {priority}")
+
+
+def _late(task: Task, reason: str, start: float | None) -> CannotPromise:
+    when = "at an unknown time" if start is None else f"in about {start - task.submitted:.1f} s"
+    return _cannot(task, reason, start, f"but could start {when} ({reason})")
+
+
+def _cannot(task: Task, reason: str, start: float | None, why: str) -> CannotPromise:
+    said = f"the task may wait {task.max_wait:g} s, {why}; allow a longer wait, or submit it later"
+    return CannotPromise(reason, start, said)

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from qtide.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
 from qtide.service.task import Caller, Task
+
+MOST_KNOWN = 100_000
+SubjectKey = tuple[str, str]
+"""Whether it is a user or an account, and its name."""
 
 
 class QuotaExceeded(QtideError):  # noqa: N818 - what happened
@@ -27,8 +32,8 @@ class Subject:
     name: str
     quota: Quota
 
-    @property
-    def key(self) -> tuple[str, str]:
+    @cached_property
+    def key(self) -> SubjectKey:
         """The key of its counts."""
         return self.kind, self.name
 
@@ -39,9 +44,10 @@ class Meter:
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._day = 0
-        self._tasks: Counter[tuple[str, str]] = Counter()
-        self._seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._tasks: Counter[SubjectKey] = Counter()
+        self._seconds: defaultdict[SubjectKey, float] = defaultdict(float)
         self._held: dict[str, Task] = {}
+        self._known: dict[tuple[str, str], tuple[Subject, ...]] = {}
 
     def accept(self, caller: Caller) -> None:
         """Count one task more, or refuse it."""
@@ -61,13 +67,20 @@ class Meter:
 
     def fits(self, caller: Caller, seconds: float, now: float) -> bool:
         """Whether so many seconds more are within today's limits; if none are in use, always."""
+        return self.blocked(caller, seconds, now) is None
+
+    def blocked(self, caller: Caller, seconds: float, now: float) -> SubjectKey | None:
+        """The user or account whose limit of today leaves no room for so many seconds more."""
         self._roll_over(now)
-        return all(
-            subject.quota.qpu_seconds is None
-            or self._seconds[subject.key] + seconds <= subject.quota.qpu_seconds
-            or not self._seconds[subject.key]
-            for subject in self._subjects(caller)
-        )
+        for subject in self._subjects(caller):
+            most, used = subject.quota.qpu_seconds, self._seconds[subject.key]
+            if most is not None and used and used + seconds > most:
+                return subject.key
+        return None
+
+    def keys(self, caller: Caller) -> list[SubjectKey]:
+        """The user and the account of a caller."""
+        return [subject.key for subject in self._subjects(caller)]
 
     def hold(self, task: Task, now: float) -> None:
         """Reserve what a task should take."""
@@ -102,7 +115,16 @@ class Meter:
             for task in self._held.values():
                 self._add(task.caller, task.seconds)
 
-    def _subjects(self, caller: Caller) -> Iterator[Subject]:
+    def _subjects(self, caller: Caller) -> tuple[Subject, ...]:
+        """The user, and the account if there is one: looked up once for each."""
+        names = caller.user, caller.account
+        if names not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[names] = tuple(self._looked_up(caller))
+        return self._known[names]
+
+    def _looked_up(self, caller: Caller) -> Iterator[Subject]:
         limits = self._quotas
         yield Subject("user", caller.user, limits.users.get(caller.user, limits.user))
         if caller.account:

@@ -63,25 +63,33 @@ def insert(task: Task, draft: Draft) -> Any:
     return lambda store: store.execute(f"INSERT INTO tasks ({names}) VALUES ({marks})", row)
 
 
-def hand_over(tasks: Sequence[Task], now: float) -> Any:
-    """Record that tasks go to the device, and return their payloads."""
+def withdraw(task: Task) -> Any:
+    """Remove a task that was not accepted after all, and of which nobody was told."""
+    return lambda store: store.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
 
-    def action(store: sqlite3.Connection) -> list[bytes]:
-        store.executemany(
-            "UPDATE tasks SET state = 'running', attempts = ?, started = ? WHERE id = ?",
-            [(task.attempts, now, task.id) for task in tasks],
-        )
-        find = "SELECT payload FROM tasks WHERE id = ?"
-        return [store.execute(find, (task.id,)).fetchone()["payload"] for task in tasks]
 
-    return action
+def payloads(tasks: Sequence[Task]) -> Any:
+    """The payloads of tasks that go to the device."""
+    find = "SELECT payload FROM tasks WHERE id = ?"
+    ids = [(task.id,) for task in tasks]
+    return lambda store: [store.execute(find, each).fetchone()["payload"] for each in ids]
+
+
+def begin(task: Task) -> Any:
+    """Record that a task has begun on the device: from now on, the attempt counts."""
+    words = (
+        "UPDATE tasks SET state = 'running', attempts = ?, started = ?"
+        " WHERE id = ? AND attempts <= ? AND state IN ('queued', 'running')"
+    )
+    row = (task.attempts, task.started, task.id, task.attempts)
+    return lambda store: store.execute(words, row)
 
 
 def hand_back(tasks: Iterable[Task]) -> Any:
-    """Record that tasks wait again."""
-    words = "UPDATE tasks SET state = 'queued', started = NULL WHERE id = ?"
-    ids = [(task.id,) for task in tasks]
-    return lambda store: store.executemany(words, ids)
+    """Record that tasks wait again, how often they began, and what they are charged so far."""
+    words = "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ? WHERE id = ?"
+    rows = [(task.attempts, task.used, task.id) for task in tasks]
+    return lambda store: store.executemany(words, rows)
 
 
 def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
@@ -103,8 +111,9 @@ def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
 
     def action(store: sqlite3.Connection) -> bool:
         changed = store.execute(
-            "UPDATE tasks SET state = :state, started = :started, ended = :ended, used = :used,"
-            " error = :error, answer_format = :answer_format, answer = :answer"
+            "UPDATE tasks SET state = :state, attempts = :attempts, started = :started,"
+            " ended = :ended, used = :used, error = :error,"
+            " answer_format = :answer_format, answer = :answer"
             " WHERE id = :id AND attempts <= :attempts AND state IN ('queued', 'running')",
             row,
         )
@@ -132,6 +141,13 @@ def purge(before: float) -> Any:
         " WHERE ended < ? AND payload IS NOT NULL LIMIT ?)"
     )
     return lambda store: store.execute(words, (before, PURGE_AT_ONCE)).rowcount
+
+
+def count_live(store: sqlite3.Connection) -> int:
+    """How many tasks are not over."""
+    words = "SELECT count(*) FROM tasks WHERE state IN ('queued', 'running')"
+    count: int = store.execute(words).fetchone()[0]
+    return count
 
 
 def live(store: sqlite3.Connection) -> list[Task]:
@@ -177,29 +193,50 @@ def find_blob(id: str, column: str) -> Any:  # noqa: A002 - the column's name
 
 
 def of_user(user: str | None, states: Sequence[str], limit: int, before: int | None) -> Any:
-    """Tasks of a user, or of all, newest first, each with its sequence number."""
-    terms, values = ["1"], list[Any]()
-    if user is not None:
-        terms, values = [*terms, "user = ?"], [*values, user]
-    if states:
-        terms.append(f"state IN ({', '.join('?' * len(states))})")
-        values += states
-    if before is not None:
-        terms, values = [*terms, "sequence < ?"], [*values, before]
+    """Tasks of a user, or of all, newest first, each with its sequence number.
+
+    The states are asked for one by one: so each is a stretch of an index.
+    """
+    terms = ["sequence < :before"] + (["user = :user"] if user is not None else [])
+    values = {"user": user, "limit": limit, "before": 2**62 if before is None else before}
+    known = sorted(set(states))
+    values |= {f"state{number}": state for number, state in enumerate(known)}
+    each = [[*terms, f"state = :state{number}"] for number in range(len(known))] or [terms]
+    parts = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT sequence FROM tasks WHERE {' AND '.join(part)}"
+        " ORDER BY sequence DESC LIMIT :limit)"
+        for part in each
+    )
     words = (
-        f"SELECT {COLUMNS} FROM tasks WHERE {' AND '.join(terms)} ORDER BY sequence DESC LIMIT ?"
+        f"SELECT {COLUMNS} FROM tasks WHERE sequence IN ({parts})"
+        " ORDER BY sequence DESC LIMIT :limit"
     )
 
     def action(store: sqlite3.Connection) -> list[tuple[int, Task]]:
-        rows = store.execute(words, (*values, limit))
+        rows = store.execute(words, values)
         return [(row["sequence"], task_of(row)) for row in rows]
 
     return action
 
 
-def used_since(moment: float) -> Any:
-    """Usage as rows of user, account, used and ended, in the order of their ends."""
-    words = "SELECT user, account, used, ended FROM tasks WHERE ended > ? ORDER BY ended"
+def used_since(moment: float, at_once: float) -> Any:
+    """Usage as rows of user, account, used and ended, in the order of their ends.
+
+    What an owner used within so many seconds is one row.
+    """
+    words = (
+        "SELECT user, account, sum(used) AS used, max(ended) AS ended FROM tasks"
+        " WHERE ended > ? GROUP BY user, account, cast(ended / ? AS INTEGER) ORDER BY 4"
+    )
+    return lambda store: store.execute(words, (moment, at_once)).fetchall()
+
+
+def jobs_since(moment: float) -> Any:
+    """The jobs of tasks that ended since, or have not, and when each submitted its first."""
+    words = (
+        "SELECT user, job, min(submitted) AS began FROM tasks WHERE job IS NOT NULL"
+        " AND (ended > ? OR state IN ('queued', 'running')) GROUP BY user, job ORDER BY 3"
+    )
     return lambda store: store.execute(words, (moment,)).fetchall()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded
@@ -29,16 +29,21 @@ from qtide.service.store import Store
 from qtide.service.task import Caller, State, Task
 from qtide.service.tokens import Register
 from qtide.service.usage import usage
+from qtide.system.memory import making
 from qtide.world import Future, World
 from qtide.world.real import RealWorld
 from qtide.world.signal import release
 
 log = logging.getLogger(__name__)
 
+Item = TypeVar("Item")
+
 GRACE = 5.0
 """Seconds within which tasks on a device have to end when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of checking quotas."""
+SLICE = 20
+"""Tasks of a long list that are looked at before others have their turn."""
 SHORTEST_ID, WHOLE_ID = 4, 36
 """The least number of characters by which a task may be named."""
 
@@ -59,7 +64,8 @@ class Service:
         self.metrics = Metrics()
         self.register = Register(store, configuration.operators)
         self._world = world
-        self._shares = Shares(configuration.fair.shares, configuration.fair.half_life)
+        fair = configuration.fair
+        self._shares = Shares(fair.shares, fair.half_life, fair.head_start)
         self._meter = Meter(configuration.quotas)
         self._endings = Endings(world, store)
         self._stopping = False
@@ -72,7 +78,9 @@ class Service:
         self._drains = Drains(store, self.devices, world)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
-        self._intake = Intake(world, store, self._meter, self._backlog, chance)
+        self._intake = Intake(
+            world, store, self._meter, self._backlog, chance, configuration.priorities
+        )
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
@@ -88,10 +96,12 @@ class Service:
         self._remember()
         self._drains.restore()
         self._endings.on_ended = self._ended
+        self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
         for device in self.devices.values():
             device.dispatcher.on_begun = self.metrics.began
-        await self._backlog.take_up(self.store.read(records.live))
+        with making(self.store.read(records.count_live)):
+            await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
             self._background.start(device.run())
         self._background.start(self._housekeeping())
@@ -150,7 +160,7 @@ class Service:
         rights.check_operates(caller)
         await self._drains.resume(self.device(name))
 
-    def usage(
+    async def usage(
         self,
         caller: Caller,
         by: Sequence[str],
@@ -161,7 +171,7 @@ class Service:
     ) -> list[dict[str, Any]]:
         """What the caller has used of the devices; for operators, what all users have."""
         user = rights.whose(caller, everybody=everybody)
-        found: list[dict[str, Any]] = self.store.read(
+        found: list[dict[str, Any]] = await self.store.look(
             usage(by, user, since, until, self._world.now())
         )
         return found
@@ -177,7 +187,7 @@ class Service:
             raise NotFound(f"you have no task {id!r}")
         return task
 
-    def tasks(
+    async def tasks(
         self,
         caller: Caller,
         states: Sequence[str] = (),
@@ -188,32 +198,39 @@ class Service:
     ) -> list[tuple[int, Task]]:
         """The caller's tasks, newest first; for operators, those of all users."""
         user = rights.whose(caller, everybody=everybody)
-        found = self.store.read(records.of_user(user, states, limit, before))
+        found = await self.store.look(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
-    def answer(self, caller: Caller, task: Task) -> Encoded:
+    async def in_slices(self, items: Sequence[Item]) -> AsyncIterator[Item]:
+        """Go through a long list, and let others have their turn in between."""
+        for number, item in enumerate(items):
+            if number % SLICE == SLICE - 1:
+                await self._world.sleep(0.0)
+            yield item
+
+    async def answer(self, caller: Caller, task: Task) -> Encoded:
         """The answer to a finished task of the caller."""
         rights.check_owns(caller, task)
         if task.answer is not None:
             return task.answer
-        row = self._row(task, "answer")
+        row = await self._row(task, "answer")
         return Encoded(row["answer_format"], row["answer"])
 
-    def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
+    async def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
         """The answer, if there is one and the task is the caller's; operators see no others."""
         if task.state is not State.DONE or not rights.owns(caller, task):
             return None
-        return self.answer(caller, task)
+        return await self.answer(caller, task)
 
-    def payload(self, caller: Caller, task: Task) -> Encoded:
+    async def payload(self, caller: Caller, task: Task) -> Encoded:
         """The payload of a task of the caller, as stored."""
         rights.check_owns(caller, task)
-        return Encoded(task.format, self._row(task, "payload")["payload"])
+        return Encoded(task.format, (await self._row(task, "payload"))["payload"])
 
-    def request(self, caller: Caller, task: Task) -> bytes:
+    async def request(self, caller: Caller, task: Task) -> bytes:
         """The request of a task of the caller, in the format of the API that took it."""
         rights.check_owns(caller, task)
-        request: bytes | None = self._row(task, "request")["request"]
+        request: bytes | None = (await self._row(task, "request"))["request"]
         if request is None:
             raise NotFound(f"the task {task.id!r} was submitted by another API")
         return request
@@ -286,8 +303,8 @@ class Service:
             raise Conflict(f"the key {key!r} was used before, for another task; choose a new one")
         return self.task(caller, row["id"])
 
-    def _row(self, task: Task, column: str) -> Any:
-        row = self.store.read(records.find_blob(task.id, column))
+    async def _row(self, task: Task, column: str) -> Any:
+        row = await self.store.look(records.find_blob(task.id, column))
         if row["answer_format"] == "purged":
             raise NotFound(f"payload and answer of the task {task.id!r} have been purged")
         return row
@@ -297,16 +314,24 @@ class Service:
         self.metrics.ended(task)
         log.info("task ended", extra=for_log(task))
 
+    def _look_again(self) -> None:
+        for device in self.devices.values():
+            device.dispatcher.look_again()
+
     def _remember(self) -> None:
-        """What was used lately."""
+        """What was used lately, and which jobs were at work."""
         now = self._world.now()
         today = self._meter.next_day(now) - DAY
-        since = min(today, now - 10 * self.configuration.fair.half_life)
-        for row in self.store.read(records.used_since(since)):
+        half_life = self.configuration.fair.half_life
+        # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
+        at_once = min(half_life / 100, DAY / 24)
+        for row in self.store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
             caller = Caller(row["user"], row["account"])
             self._shares.charge(Owner.of(caller), row["used"], row["ended"])
             if row["ended"] >= today:
                 self._meter.note(caller, row["used"], now)
+        for row in self.store.read(records.jobs_since(now - DAY)):
+            self._shares.note_job(row["user"], row["job"], row["began"])
 
     async def _housekeeping(self) -> None:
         while True:

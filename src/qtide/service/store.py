@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,17 @@ Outcome = tuple[Any, BaseException | None]
 
 BUSY_LIMIT = 10.0
 """Seconds to wait for another process that writes to the same file."""
-VERSION = 1
+VERSION = 2
 
-SCHEMA = """
+INDEXES = """
+CREATE UNIQUE INDEX tasks_by_key ON tasks (user, key) WHERE key IS NOT NULL;
+CREATE INDEX tasks_by_state ON tasks (state, sequence);
+CREATE INDEX tasks_by_user ON tasks (user, sequence);
+CREATE INDEX tasks_by_user_and_state ON tasks (user, state, sequence);
+CREATE INDEX tasks_by_end ON tasks (ended);
+CREATE INDEX tasks_to_purge ON tasks (ended) WHERE payload IS NOT NULL;
+"""
+SCHEMA = f"""
 CREATE TABLE tasks (
   sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, user TEXT NOT NULL,
   account TEXT NOT NULL, job INTEGER, key TEXT, digest TEXT NOT NULL, device TEXT NOT NULL,
@@ -34,11 +42,7 @@ CREATE TABLE tasks (
   ended REAL, used REAL NOT NULL, error TEXT, request BLOB, payload BLOB,
   answer_format TEXT, answer BLOB
 );
-CREATE UNIQUE INDEX tasks_by_key ON tasks (user, key) WHERE key IS NOT NULL;
-CREATE INDEX tasks_by_state ON tasks (state) WHERE state IN ('queued', 'running');
-CREATE INDEX tasks_by_user ON tasks (user, sequence);
-CREATE INDEX tasks_by_end ON tasks (ended);
-CREATE INDEX tasks_to_purge ON tasks (ended) WHERE payload IS NOT NULL;
+{INDEXES}
 CREATE TABLE tokens (
   digest TEXT PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
   operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL,
@@ -50,8 +54,20 @@ CREATE TABLE drains (
 """
 
 
+TO_2 = """
+DROP INDEX tasks_by_state;
+CREATE INDEX tasks_by_state ON tasks (state, sequence);
+CREATE INDEX tasks_by_user_and_state ON tasks (user, state, sequence);
+"""
+"""From the first version: lists by state use an index, however many tasks have ended."""
+
+
 class StoreFailed(QtideError):  # noqa: N818 - what happened
     """The store cannot be opened or written."""
+
+
+class Unstorable(QtideError):  # noqa: N818 - what happened
+    """What is to be written can never be, as it is too large; others' writes are."""
 
 
 class Store(ABC):
@@ -62,31 +78,63 @@ class Store(ABC):
         """Return the result of `action` once it is durable."""
 
     @abstractmethod
+    def post(self, action: Action[Any]) -> None:
+        """Write with the next commit; whether that succeeds is not said."""
+
+    @abstractmethod
     def read(self, action: Action[Result]) -> Result:
-        """Look something up."""
+        """Look something small up."""
+
+    @abstractmethod
+    async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
+        """Look something up that may be large, while others continue.
+
+        What is urgent does not wait for what is not.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Finish the writes requested so far, and close."""
 
 
-def commit(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> list[Outcome]:
-    """All of the writes in one transaction; raises sqlite3.Error if nothing could be written."""
+def commit(connection: sqlite3.Connection, actions: Sequence[Action[Any]]) -> list[Outcome]:
+    """All of the writes in one transaction; if one of them spoils it, each in its own.
+
+    Raises sqlite3.OperationalError if nothing can be written.
+    """
+    try:
+        return _together(connection, actions)
+    except sqlite3.OperationalError:
+        raise
+    except Exception as error:
+        if len(actions) == 1:
+            return [(None, Unstorable(str(error)))]
+    return [_alone(connection, action) for action in actions]
+
+
+def _together(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> list[Outcome]:
     try:
         connection.execute("BEGIN IMMEDIATE")
         outcomes = [_attempt(connection, action) for action in actions]
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
     return outcomes
 
 
-def tell(answers: Iterable[Future[Any]], outcomes: Iterable[Outcome]) -> None:
+def _alone(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
+    try:
+        return commit(connection, [action])[0]
+    except sqlite3.OperationalError as error:
+        return None, StoreFailed(f"the store cannot be written: {error}")
+
+
+def tell(answers: Iterable[Future[Any] | None], outcomes: Iterable[Outcome]) -> None:
     """Tell the waiting callers what became of their writes."""
     for answer, (result, error) in zip(answers, outcomes, strict=True):
-        if answer.done():
+        if answer is None or answer.done():
             continue
         if error is None:
             answer.set_result(result)
@@ -134,5 +182,7 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
-    if version == 0:
+    if version == 1:
+        connection.executescript(f"BEGIN IMMEDIATE; {TO_2} PRAGMA user_version={VERSION}; COMMIT")
+    elif version == 0:
         connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT")

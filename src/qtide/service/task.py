@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from qtide.payloads.encoded import Encoded
+from qtide.service.extent import Extent
 from qtide.world import Future
 from qtide.world.signal import release
 
@@ -16,7 +17,7 @@ class State(StrEnum):
     QUEUED = "queued"
     """Accepted: it survives whatever happens to the service."""
     RUNNING = "running"
-    """Handed over to the device, or about to be."""
+    """Handed over to the device, or about to be; it has begun once it has a start."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -67,12 +68,20 @@ class Task:
     max_wait: float | None = None
     state: State = State.QUEUED
     attempts: int = 0
-    """How often it was handed over to the device; only the last attempt may answer."""
+    """How often it began on the device; only the last attempt may answer."""
     started: float | None = None
     ended: float | None = None
     used: float = 0.0
-    """How long it occupied the device: what is charged."""
+    """How long it occupied the device, in all attempts: what is charged."""
     error: str | None = None
+    handed: int = 0
+    """How often it was handed over to the device, by this service."""
+    suspect: bool = False
+    """Whether its last worker died: it is handed over alone until it is clear which task did it."""
+    opened: bool = False
+    """Whether its worker has told that it unpacks it, as it does for suspects."""
+    extent: Extent | None = None
+    """Its size, if its time has to be learnt from others of that size."""
     answer: Encoded | None = field(default=None, repr=False)
     """Kept for waiting callers; all others read it from the store."""
     waiters: list[Future[None]] = field(default_factory=list, repr=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,28 +87,11 @@ def unpack(data: bytes) -> Riddle:
     return Riddle(data.decode())
 
 
-class NewestFirst:
-    """Whoever came last is served first."""
+def newest_first(shares: object) -> Any:
+    """A policy of the service: whoever came last is served first."""
+    from qtide.service.policies.ordered import Ordered
 
-    def __init__(self) -> None:
-        self._tasks: list[Any] = []
-
-    def add(self, task: Any) -> None:
-        """Wait in front of all others."""
-        self._tasks.insert(0, task)
-
-    def remove(self, task: Any) -> None:
-        """Wait no longer."""
-        self._tasks.remove(task)
-
-    def order(self, now: float) -> Iterator[Any]:
-        """The newest first."""
-        yield from self._tasks
-
-
-def newest_first(shares: object) -> NewestFirst:
-    """A policy of the service."""
-    return NewestFirst()
+    return Ordered(lambda task: (-task.submitted, 0.0, 0.0, task.id))
 
 
 def toy_api(service: Any, access: Any) -> Any:

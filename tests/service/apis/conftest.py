@@ -18,8 +18,8 @@ profile = "annealer"
 
 [devices.quick]
 kind = "star"
-profile = "annealer"
-limit = 0.5  # of the device's time
+noisy = true
+limit = 0.001  # of the device's time
 
 [devices.gate]
 kind = "gate"

@@ -54,7 +54,7 @@ def test_programs_for_an_iqm_computer_run_unchanged(service: LocalService, versi
     assert sum(said["retrieved"].values()) == 300
     assert said["cancelled"] == [True, "CANCELLED"]
     assert said["failed"][:2] == [False, "ERROR"]
-    assert "occupied the device for more than 0.5 s" in said["failed"][2]
+    assert "occupied the device for more than 0.001 s" in said["failed"][2]
     assert said["too many"]["type"] == "ValidationError"
     assert "takes 1 to 100000 shots, not 200000" in said["too many"]["said"]
     assert said["unmeasured"]["type"] == "ValidationError"

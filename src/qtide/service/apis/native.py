@@ -71,7 +71,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Submit a payload, or a batch of circuits. Once acknowledged, it is not lost."""
         task = await service.submit(caller, _submission(form, key))
         await service.wait(task, wait)
-        return _with_answer(service, caller, task, 201)
+        return await _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
     async def list_tasks(
@@ -82,21 +82,26 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
     ) -> Response:
         """My tasks, newest first."""
-        found = service.tasks(caller, state, limit, before, everybody=everybody)
-        tasks = [described(service, task) | {"number": number} for number, task in found]
-        return _json({"tasks": tasks, "before": tasks[-1]["number"] if tasks else None})
+        found = await service.tasks(caller, state, limit, before, everybody=everybody)
+        tasks = [
+            json.dumps(described(service, task) | {"number": number})
+            async for number, task in service.in_slices(found)
+        ]
+        last = json.dumps(found[-1][0] if found else None)
+        text = f'{{"tasks": [{", ".join(tasks)}], "before": {last}}}'
+        return Response(text, media_type="application/json")
 
     @router.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
     async def get_task(id: Id, caller: Caller = caller_of, wait: Wait = 0.0) -> Response:  # noqa: A002 - the path's word
         """One task: where it stands, and its answer once it is done."""
         task = service.task(caller, id)
         await service.wait(task, wait)
-        return _with_answer(service, caller, task, 200)
+        return await _with_answer(service, caller, task, 200)
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The payload that was submitted, as stored."""
-        found = service.payload(caller, service.task(caller, id))
+        found = await service.payload(caller, service.task(caller, id))
         return Response(found.data, media_type="application/octet-stream")
 
     @router.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
@@ -140,7 +145,7 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
     ) -> Response:
         """Seconds of the devices, by user, account, job or device, including running tasks."""
         keys = list(dict.fromkeys(by))
-        return _json(service.usage(caller, keys, since, until, everybody=everybody))
+        return _json(await service.usage(caller, keys, since, until, everybody=everybody))
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:
@@ -234,10 +239,10 @@ def _payload(form: SubmissionForm) -> bytes:
         raise PayloadRefused("`data` has to be base64; a JSON payload goes to `payload`") from None
 
 
-def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
+async def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
     """A task with its answer, which is JSON already and inserted unchanged."""
     words = json.dumps(described(service, task))
-    found = service.answer_for(caller, task)
+    found = await service.answer_for(caller, task)
     if found is not None:
         head = f'{words[:-1]}, "answer_format": {json.dumps(found.format)}, "answer": '
         body = head.encode() + found.data + b"}"

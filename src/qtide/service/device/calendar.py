@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qtide.service.configuration import Calibration
 
+INSTANT = 1e-6
 LONGEST_REST = 30.0
 """The longest pause of a device after faults, in seconds; it starts at one, and doubles."""
 
@@ -42,3 +43,23 @@ class Calendar:
     def pause(self, at: float) -> float:
         """How long, from a moment on, nothing is started."""
         return max(0.0, self._rests_until - at, self.calibration(at))
+
+    def open_time(self, at: float) -> float:
+        """The seconds outside of calibrations up to a moment: time as tasks can use it."""
+        if self._plan is None:
+            return at
+        periods, into = divmod(at - self._since, self._plan.every)
+        each = self._plan.every - self._plan.lasts
+        return periods * each + min(into, each)
+
+    def moment(self, open_time: float) -> float:
+        """When so much open time has passed, and tasks may start."""
+        if self._plan is None:
+            return open_time
+        periods, into = divmod(open_time, self._plan.every - self._plan.lasts)
+        return self._since + periods * self._plan.every + into
+
+    def last_start(self, latest: float) -> float:
+        """The latest open time at which a task may start if it has to by `latest`."""
+        calibrating = self.calibration(latest) > 0.0
+        return self.open_time(latest) - (INSTANT if calibrating else 0.0)

@@ -18,7 +18,8 @@ from qtide.service.device.state import DeviceState
 from qtide.service.device.validator import Validator
 from qtide.service.device.worker_link import StartWorker
 from qtide.service.endings import Endings
-from qtide.service.policies import POLICIES, Shares
+from qtide.service.extent import Extent
+from qtide.service.policies import POLICIES, Owner, Shares
 from qtide.service.task import State, Task
 from qtide.world import World
 from qtide.world.signal import Signal
@@ -50,11 +51,14 @@ class ServedDevice:
         self.properties: dict[str, Any] = {}
         self.validator = Validator(name, setup, world, start_worker)
         self._world = world
+        self._shares = shares
         self._start_worker = start_worker
-        self._estimate = Estimate()
+        self._estimate = Estimate(setup.limit)
         self._tried = Signal(world)
-        self._queue = DeviceQueue(POLICIES.load(setup.policy)(shares), shares)
-        self._state = DeviceState(Calendar(setup.calibration, world.now()))
+        calendar = Calendar(setup.calibration, world.now())
+        policy = POLICIES.load(setup.policy)(shares)
+        self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
+        self._state = DeviceState(calendar)
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
 
     @property
@@ -96,19 +100,24 @@ class ServedDevice:
             )
         return wanted
 
-    def seconds(self, payload_s: float | None, size: int, shots: int) -> float:
-        """How long a task should occupy the device, if its payload does not say so itself."""
-        if payload_s is not None:
-            return payload_s
-        if self.setup.profile is None:
-            return self._estimate.seconds(size)
-        return self.profile.payload_s + self.profile.shot_s * shots * size
+    def seconds(self, payload_s: float | None, extent: Extent, size: int, shots: int) -> float:
+        """How long a task should occupy the device; one that may not for so long is refused."""
+        if payload_s is None and self.setup.profile is None:
+            return self._estimate.seconds(extent, size)
+        known = self.profile.payload_s + self.profile.shot_s * shots * size
+        seconds = known if payload_s is None else payload_s
+        if seconds > self.setup.limit:
+            raise PayloadRefused(
+                f"the task would occupy {self.name} for {seconds:g} s, but no task may for more "
+                f"than {self.setup.limit:g} s; split it"
+            )
+        return seconds
 
     def ended(self, task: Task) -> None:
         """A task is over; learn from how long it took."""
         self.dispatcher.forget(task)
-        if task.state is State.DONE and task.format != "burst":
-            self._estimate.learn(task.size, task.used)
+        if task.state is State.DONE and task.extent is not None and task.attempts == 1:
+            self._estimate.learn(task.extent, task.used)
 
     def outlook(self, task: Task) -> Outlook | None:
         """Where a task stands, if it is here, taking planned pauses into account."""
@@ -120,20 +129,25 @@ class ServedDevice:
             late = self._state.calendar.pause(found.start)
         return Outlook(found.position, found.start + late, found.end + late)
 
-    def late_start(self, task: Task) -> float | None:
-        """When a task that is not added yet should start; None if its longest wait can be promised.
+    def reserve(self, task: Task) -> Outlook | None:
+        """Promise a task that is about to be accepted its start; or say what to expect without."""
+        return self._queue.reserve(task, self._world.now())
 
-        Nothing is reserved: tasks added before this one may still delay it.
-        """
-        self._queue.add(task)
-        try:
-            outlook = self.outlook(task)
-            assert outlook is not None
-            in_time = outlook.start <= (task.latest or 0.0)
-            kept = in_time and self._queue.can_promise(task, self._world.now())
-            return None if kept else outlook.start
-        finally:
-            self._queue.withdraw(task)
+    def release(self, task: Task) -> None:
+        """A promised task is not accepted after all."""
+        self._queue.release(task)
+        self.dispatcher.look_again()
+
+    def committed(self, task: Task) -> bool:
+        """A task is on disk: whether it can still start in time."""
+        now = self._world.now()
+        self._queue.margin.commit.note(now - task.submitted)
+        return self._queue.in_time(task, now)
+
+    def take_up(self, task: Task, now: float) -> None:
+        """Note what is known of a task of before a restart, under another limit perhaps."""
+        task.seconds = min(task.seconds, self.setup.limit)
+        self._shares.charge(Owner.of(task.caller), task.used, now)
 
     def drain(self, reason: str | None) -> None:
         """Start no new task, or start them again."""
@@ -152,7 +166,9 @@ class ServedDevice:
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
             finally:
                 self._tried.set()
-                if not self._state.closing:  # the next service continues what is left
+                if self._state.closing:
+                    self.dispatcher.leave()
+                else:
                     await self.dispatcher.take_back()
             steady = self._world.now() - began > STEADY
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
@@ -163,6 +179,12 @@ class ServedDevice:
         self._state.closing = True
         await self.dispatcher.run_dry(grace)
         await self.validator.close()
+
+    def _longest(self, task: Task) -> float:
+        """How long a task may occupy the device, as far as is known."""
+        if task.format == "burst":
+            return task.seconds
+        return max(task.seconds, self._estimate.longest(task.extent))
 
     async def _run_worker(self) -> None:
         """One worker, from its start to its end."""

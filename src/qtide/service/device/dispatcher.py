@@ -1,8 +1,10 @@
 """The dispatcher of a device: which task goes to its worker when, and what becomes of it there.
 
 The worker gets a task shortly before the current one should end, so that the device need not wait
-for the service; never earlier, since a more urgent task may still come. The hand-over is on disk
-before the task goes to the device, and the answer is on disk before it is sent to any client.
+for the service; never earlier, since a more urgent task may still come. An attempt counts from the
+moment in which the task begins on the device, and so does what it is charged: a task that was only
+handed over ahead is not to blame for the end of its worker. The answer is on disk before it is sent
+to any client.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ AHEAD = 0.01
 """Seconds of work that a worker gets in advance: a commit, and the delays of a busy loop."""
 MOST_AHEAD = 16
 """Tasks that a worker gets in advance, however short they are."""
+BEGIN_LIMITS = (1.0, 10.0)
+"""Seconds within which a worker has to begin a task when it has nothing else to do."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
 
@@ -57,12 +61,13 @@ class Dispatcher:
         self._changed = Signal(world)
         self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
+        self._unbegun: Alarm | None = None
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
     def add(self, task: Task) -> None:
         """Let an accepted task wait for the device."""
-        self._queue.add(task)
+        self._queue.add(task, self._world.now())
         self._changed.set()
 
     def look_again(self) -> None:
@@ -101,8 +106,18 @@ class Dispatcher:
             alarm.cancel()
         self._overdue.clear()
         for task in tasks:
-            self._queue.take_back(task, task.used, self._world.now())
+            task.suspect = True
+            self._charge_so_far(task)
+        self._expect_begin()
         await self.recover(tasks)
+
+    def leave(self) -> None:
+        """The service stops: the next one runs again what is on the device, as if it had not."""
+        tasks = list(self._queue.handed.values())
+        for task in tasks:
+            task.attempts -= task.opened or task.started is not None
+            self._charge_so_far(task)
+        self._endings.note(records.hand_back(tasks))
 
     async def recover(self, tasks: list[Task]) -> None:
         """Tasks were on the device when it, or the service, died."""
@@ -125,6 +140,13 @@ class Dispatcher:
         while (self._queue.handed or self._background) and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
+    def _charge_so_far(self, task: Task) -> None:
+        """A task is no longer on the device, which has not said how long it was."""
+        now = self._world.now()
+        used = 0.0 if task.started is None else now - task.started
+        task.used += used
+        self._queue.take_back(task, used, now)
+
     async def _keep_handing_over(self) -> None:
         """Hand over what there is room for, then wait until there may be more to do."""
         while True:
@@ -138,69 +160,116 @@ class Dispatcher:
         now = self._world.now()
         batch: list[Task] = []
         while self._queue.waiting and self._state.open(now) and self._room(now):
-            batch.append(self._queue.hand_over(now))
+            task = self._queue.next(now)
+            if task is None or (task.suspect and self._queue.handed):
+                break
+            self._queue.hand_over(task, now)
+            batch.append(task)
         return batch
 
     def _room(self, now: float) -> bool:
-        return len(self._queue.handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
+        handed = self._queue.handed
+        if self._endings.stuck or any(task.suspect for task in handed.values()):
+            return False
+        return len(handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
     def _idle_time(self) -> float | None:
         """How long nothing can be handed over, unless something changes."""
         full = len(self._queue.handed) >= MOST_AHEAD
-        if not self._queue.waiting or self._state.held_back or full:
+        if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
         now = self._world.now()
         return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
 
     async def _hand_over(self, tasks: list[Task]) -> None:
-        now = self._world.now()
         for task in tasks:
-            task.attempts += 1
-        payloads = await self._endings.surely(records.hand_over(tasks, now))
+            task.handed += 1
+            task.state, task.opened = State.RUNNING, False
+        self._expect_begin()
+        payloads = await self._endings.look(records.payloads(tasks))
         for task, payload in zip(tasks, payloads, strict=True):
-            task.state, task.started = State.RUNNING, now
             if self._worker is not None:
                 self._worker.send(self._order(task), payload)
             if task.id in self._cancelling:
                 self._ask_to_stop(task)
 
+    def _expect_begin(self) -> None:
+        """See to it that the first of the tasks handed over begins in time."""
+        if self._unbegun is not None:
+            self._unbegun.cancel()
+            self._unbegun = None
+        first = next(iter(self._queue.handed.values()), None)
+        if first is not None and first.started is None:
+            limit = min(max(BEGIN_LIMITS[0], self._setup.limit), BEGIN_LIMITS[1])
+            self._unbegun = self._world.alarm(limit, self._replace_worker)
+
+    def _replace_worker(self) -> None:
+        """The worker does not begin its task: it is stopped, or hangs."""
+        log.warning("device does not begin its task", extra={"device": self._name})
+        if self._worker is not None:
+            self._background.start(self._worker.end())
+
     def _order(self, task: Task) -> Header:
         """The message to the worker; only an emulated device waits for the time of its profile."""
-        timed = self._setup.profile is not None or task.format == "burst"
         words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
-        return words | {"seed": task.seed, "seconds": task.seconds if timed else 0.0}
+        if task.suspect:
+            words["suspect"] = True
+        return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
+
+    def _timed(self, task: Task) -> bool:
+        return self._setup.profile is not None or task.format == "burst"
 
     def _ask_to_stop(self, task: Task) -> None:
         if self._worker is not None:
             self._worker.send({"cancel": _ticket(task)})
 
     def _receive(self, header: Header, body: bytes) -> None:
-        """A task has started, or is over. Answers of earlier attempts are ignored."""
-        begun = "ticket" not in header
-        ticket: str = header["began"] if begun else header["ticket"]
+        """A task is unpacked, has started, or is over. Answers of earlier attempts are ignored."""
+        kind = next(each for each in ("ticket", "began", "opened") if each in header)
+        ticket: str = header[kind]
         task = self._queue.handed.get(ticket.partition(":")[0])
         if task is None or _ticket(task) != ticket or task.state is not State.RUNNING:
             return
-        if begun:
+        if kind == "opened":
+            self._opened(task)
+        elif kind == "began":
             self._started(task, header["at"])
         else:
             self._end(task, header, body)
 
+    def _opened(self, task: Task) -> None:
+        """A suspect is alone with its worker: if that dies now, nobody else ended it."""
+        task.opened = True
+        task.attempts += 1
+        self._endings.note(records.begin(task))
+
     def _started(self, task: Task, at: float) -> None:
-        # whatever the worker's clock says, it is between the hand-over and now
-        at = min(max(at, task.started or 0.0), self._world.now())
+        # whatever the worker's clock says, it is between the end of the last task and now
+        now = self._world.now()
+        at = min(max(at, self._queue.began or 0.0), now)
+        self._queue.margin.start.note(at - (self._queue.began or at))
         self._queue.begin(task, at)
         task.started = at
+        if not task.opened:
+            task.attempts += 1
+        self._expect_begin()
+        self._endings.note(records.begin(task))
         self._overdue[task.id] = self._world.alarm(self._setup.limit, lambda: self._stop(task))
         self.on_begun(task)
 
     def _end(self, task: Task, header: Header, body: bytes) -> None:
         fault = header.get("fault")
         used = 0.0 if fault else header["seconds"]
-        self._queue.take_back(task, used, self._world.now())
+        now = self._world.now()
+        if task.started is not None and self._timed(task):
+            self._queue.margin.task.note(now - task.started - min(used, task.seconds))
+        task.used += used
+        task.suspect = False
+        self._queue.take_back(task, used, now)
         self._changed.set()
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()
+        self._expect_begin()
         if fault:
             self._background.start(self._pause_after_fault(task, fault))
             return
@@ -210,7 +279,7 @@ class Dispatcher:
         answer = Encoded(header["format"], body) if "format" in header else None
         state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
         error = header.get("refused") or header.get("error")
-        self._background.start(self._endings.finish(task, state, used, error, answer))
+        self._background.start(self._endings.finish(task, state, task.used, error, answer))
 
     async def _pause_after_fault(self, task: Task, why: str) -> None:
         """The device itself failed on a task: pause the device, then run the task again."""
@@ -225,7 +294,6 @@ class Dispatcher:
         """A task takes too long: its worker is killed; the task is charged, and not run again."""
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
-            task.used = self._setup.limit
             self._background.start(self._worker.end())
 
     def _out_of_retries(self, task: Task) -> bool:
@@ -242,5 +310,5 @@ class Dispatcher:
 
 
 def _ticket(task: Task) -> str:
-    """What identifies an answer: the task and the attempt."""
-    return f"{task.id}:{task.attempts}"
+    """What identifies an answer: the task and the hand-over."""
+    return f"{task.id}:{task.handed}"

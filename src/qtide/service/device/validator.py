@@ -28,6 +28,7 @@ class Checked:
 
     encoded: Encoded
     size: int = 1
+    qubits: int = 0
     seconds: float | None = None
     """How long it takes, if it says so itself."""
 
@@ -86,6 +87,6 @@ class Validator:
                 raise WorkerLost(f"the payload cannot be checked now: {header['away']}")
             if "refused" in header:
                 raise PayloadRefused(header["refused"])
-            return Checked(Encoded(header["format"], body), header["size"])
+            return Checked(Encoded(header["format"], body), header["size"], header.get("qubits", 0))
         await self.close()
         raise PayloadRefused("the payload ended the process that checked it")

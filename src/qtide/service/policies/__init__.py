@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qtide.plugins import Plugins
-from qtide.service.policies.policy import Policy
+from qtide.service.policies.policy import Ahead, Policy
 from qtide.service.policies.shares import Owner, Shares
 
 POLICIES: Plugins[Callable[[Shares], Policy]] = Plugins("qtide.policies", "policy")
 
-__all__ = ["POLICIES", "Owner", "Policy", "Shares"]
+__all__ = ["POLICIES", "Ahead", "Owner", "Policy", "Shares"]

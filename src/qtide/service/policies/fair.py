@@ -1,128 +1,121 @@
-"""Fair share: the account with the least recent usage comes first, and within it the user.
+"""Fair share: the account that had the least of the device for its share comes first, and within it
+the user; and within those the jobs in the order in which they began.
 
-Usage counts less as time passes. An owner gains credit while waiting, counted since last being
-served, so that no stream of newcomers starves the others. The tasks of one user keep their order,
-so a thousand of them do not delay other users.
+Picks follow two races, of accounts and of the users within each. Where a task far back stands is
+estimated when it comes: at which claim of its account it should be its turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
-from typing import Protocol
-
-from qtide.service.policies.ordered import Ordered, arrival
+from qtide.service.policies.ordered import Ordered, by_job
+from qtide.service.policies.policy import Ahead
+from qtide.service.policies.race import Contender, Race, forget
+from qtide.service.policies.ranked import Key, Ranked
 from qtide.service.policies.shares import Owner, Shares
 from qtide.service.task import Task
 
-AGEING = 0.1
-"""QPU seconds that a second of waiting makes up for."""
+
+class User(Contender):
+    """A user of one account, with the waiting tasks."""
+
+    def __init__(self, name: str, shares: Shares) -> None:
+        super().__init__(name)
+        self.tasks = Ordered(by_job(shares))
 
 
-class Contender(Protocol):
-    """What may be served next: a user, or an account with several users."""
+class Account(Contender):
+    """An account, with the race of its users."""
 
-    claim: float
-    """What counts against it: the contender with the least goes first."""
-    credit: float
-
-    @property
-    def head(self) -> Task | None:
-        """Its next task."""
-
-    def serve(self) -> Task:
-        """Return the head, and be charged for it."""
-
-
-class UserQueue:
-    """The tasks of one user."""
-
-    def __init__(self, claim: float, credit: float, head: Task, tasks: Iterator[Task]) -> None:
-        self.claim = claim
-        self.credit = credit
-        self.head: Task | None = head
-        self._tasks = tasks
-
-    def serve(self) -> Task:
-        """The next task in order."""
-        assert self.head is not None
-        task, self.head = self.head, next(self._tasks, None)
-        self.claim += task.seconds
-        return task
-
-
-class Group:
-    """Contenders among whom the one with the least claim is served."""
-
-    credit = 0.0
-
-    def __init__(self, claim: float, weight: float, members: Sequence[Contender]) -> None:
-        self.claim = claim
-        self._weight = weight
-        self._members = members
-        self._heap = [self._rank(number) for number in range(len(members))]
-        heapify(self._heap)
-
-    @property
-    def head(self) -> Task | None:
-        """The next task of the member that is next."""
-        return self._members[self._heap[0][2]].head if self._heap else None
-
-    def serve(self) -> Task:
-        """Serve the member that is next."""
-        number = self._heap[0][2]
-        task = self._members[number].serve()
-        self.claim += task.seconds / self._weight
-        if self._members[number].head is None:
-            heappop(self._heap)
-        else:
-            heapreplace(self._heap, self._rank(number))
-        return task
-
-    def _rank(self, number: int) -> tuple[float, float, int]:
-        member = self._members[number]
-        assert member.head is not None
-        return member.claim, member.head.submitted, number
+    def __init__(self, name: str, weight: float) -> None:
+        super().__init__(name, weight)
+        self.users: dict[str, User] = {}
+        self.race = Race()
+        self.order = Ranked()
+        """All its tasks, by the claims of their users at which they should run."""
 
 
 class FairShare:
-    """A queue for each owner; the owner with the least claim is next."""
+    """The tasks of all users of all accounts."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._queues: dict[Owner, Ordered] = {}
+        self._accounts: dict[str, Account] = {}
+        self._race = Race()
+        self._order = Ranked()
+        """All tasks, by the claims of their accounts at which they should run."""
+        self._promised = Ranked()
+        self._keys: dict[str, tuple[Key, Key]] = {}
 
-    def add(self, task: Task) -> None:
-        """Add a task to its owner's queue."""
-        self._queues.setdefault(Owner.of(task.caller), Ordered(arrival)).add(task)
+    def add(self, task: Task, now: float) -> None:
+        """Add a task to those of its user; whoever had none enters the race."""
+        account, user = self._find(task)
+        owner = Owner(account.name, user.name)
+        user.tasks.add(task, now)
+        if not user.waits:
+            account.race.enter(user, self._shares.credit(owner, now), now)
+        if not account.waits:
+            credit = self._shares.credit(account.name, now, account.weight)
+            self._race.enter(account, credit, now)
+        self._estimate(task, account, user)
 
     def remove(self, task: Task) -> None:
         """Let it wait no longer."""
+        account, user = self._find(task)
+        user.tasks.remove(task)
+        of_account, of_all = self._keys.pop(task.id)
+        account.order.remove(of_account)
+        self._order.remove(of_all)
+        if task.latest is not None:
+            self._promised.remove(of_all)
+        if not user.tasks:
+            account.race.leave(user)
+            account.users = forget(account.users, account.race.floor - self._shares.head_start)
+        if not account.race:
+            self._race.leave(account)
+            self._accounts = forget(self._accounts, self._race.floor - self._shares.head_start)
+
+    def first(self) -> Task:
+        """The next task of the user that is next in the account that is next."""
+        account = self._accounts[self._race.first]
+        return account.users[account.race.first].tasks.first()
+
+    def ahead(self, task: Task) -> Ahead:
+        """What should have its turn before it."""
+        key = self._keys[task.id][1]
+        tasks, seconds = self._order.before(key)
+        return Ahead(tasks, seconds, self._promised.before(key).seconds)
+
+    def serve(self, task: Task, now: float) -> None:
+        """User and account get what the task should take."""
+        account, user = self._find(task)
+        account.race.serve(user, task.seconds, now)
+        self._race.serve(account, task.seconds, now)
+
+    def settle(self, task: Task, used: float, now: float) -> None:
+        """User and account had what the task took."""
+        account, user = self._find(task)
+        account.race.charge(user, used - task.seconds)
+        self._race.charge(account, used - task.seconds)
+
+    def _find(self, task: Task) -> tuple[Account, User]:
         owner = Owner.of(task.caller)
-        self._queues[owner].remove(task)
-        if self._queues[owner].empty:
-            del self._queues[owner]
+        account = self._accounts.get(owner.account)
+        if account is None:
+            weight = self._shares.weight(owner.account)
+            account = self._accounts[owner.account] = Account(owner.account, weight)
+        user = account.users.get(owner.user)
+        if user is None:
+            user = account.users[owner.user] = User(owner.user, self._shares)
+        return account, user
 
-    def order(self, now: float) -> Iterator[Task]:
-        """Serve one account after the other, and within each its users."""
-        accounts: dict[str, list[Contender]] = {}
-        for owner, queue in self._queues.items():
-            accounts.setdefault(owner.account, []).append(self._user(owner, queue, now))
-        groups: list[Contender] = [
-            self._account(name, users, now) for name, users in accounts.items()
-        ]
-        all_of_them = Group(0.0, 1.0, groups)
-        while all_of_them.head is not None:
-            yield all_of_them.serve()
-
-    def _user(self, owner: Owner, queue: Ordered, now: float) -> UserQueue:
-        tasks = queue.order(now)
-        head = next(tasks)
-        waited = now - max(head.submitted, self._shares.served.get(owner, head.submitted))
-        credit = AGEING * max(0.0, waited)
-        return UserQueue(self._shares.used(owner, now) - credit, credit, head, tasks)
-
-    def _account(self, name: str, users: list[Contender], now: float) -> Group:
-        weight = self._shares.weight(name)
-        claim = self._shares.used(name, now) / weight - max(user.credit for user in users)
-        return Group(claim, weight, users)
+    def _estimate(self, task: Task, account: Account, user: User) -> None:
+        """Note at which claims of its user and of its account it should be a task's turn."""
+        due = user.claim + user.tasks.seconds_before(task)
+        of_account = (due, task.submitted, task.id)
+        due = account.claim + account.order.before(of_account).seconds / account.weight
+        of_all = (due, task.submitted, task.id)
+        self._keys[task.id] = of_account, of_all
+        account.order.add(of_account, task.seconds)
+        self._order.add(of_all, task.seconds)
+        if task.latest is not None:
+            self._promised.add(of_all, task.seconds)

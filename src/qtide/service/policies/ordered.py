@@ -6,33 +6,46 @@ ranks behind any other, so none starves.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+from qtide.service.policies.policy import Ahead
+from qtide.service.policies.ranked import Ranked
 from qtide.service.policies.shares import Shares
 from qtide.service.task import Task
 
-Place = tuple[float, float, str]
+Place = tuple[float, float, float, str]
 
 AGEING = 60.0
 """Seconds of waiting that outweigh one step of priority."""
 PATIENCE = 10.0
 """Seconds of waiting that outweigh one second of expected occupation."""
+OVERTAKEN = 86_400.0
+"""Seconds after which a task is no longer overtaken by later ones of older jobs."""
 
 
 def arrival(task: Task) -> Place:
     """First come, first served."""
-    return task.submitted, task.submitted, task.id
+    return task.submitted, 0.0, task.submitted, task.id
 
 
 def urgency(task: Task) -> Place:
     """The higher its priority, the earlier it counts as submitted."""
-    return task.submitted - AGEING * task.priority, task.submitted, task.id
+    return task.submitted - AGEING * task.priority, 0.0, task.submitted, task.id
 
 
 def expected(task: Task) -> Place:
     """The longer it should take, the later it counts as submitted."""
-    return task.submitted + PATIENCE * task.seconds, task.submitted, task.id
+    return task.submitted + PATIENCE * task.seconds, 0.0, task.submitted, task.id
+
+
+def by_job(shares: Shares) -> Callable[[Task], Place]:
+    """The oldest job is first, so that jobs end one after the other, not all of them late."""
+
+    def place(task: Task) -> Place:
+        rank = max(shares.began(task), task.submitted - OVERTAKEN)
+        return rank, task.caller.job or 0.0, task.submitted, task.id
+
+    return place
 
 
 class Ordered:
@@ -40,24 +53,47 @@ class Ordered:
 
     def __init__(self, place: Callable[[Task], Place]) -> None:
         self._place = place
-        self._tasks: list[Task] = []
+        self._order = Ranked()
+        self._promised = Ranked()
+        self._waiting: dict[str, tuple[Task, Place]] = {}
 
-    @property
-    def empty(self) -> bool:
-        """Whether no task waits."""
-        return not self._tasks
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
 
-    def add(self, task: Task) -> None:
+    def add(self, task: Task, now: float) -> None:
         """Let a task wait."""
-        insort(self._tasks, task, key=self._place)
+        place = self._place(task)
+        self._waiting[task.id] = task, place
+        self._order.add(place, task.seconds)
+        if task.latest is not None:
+            self._promised.add(place, task.seconds)
 
     def remove(self, task: Task) -> None:
         """Let it wait no longer."""
-        del self._tasks[bisect_left(self._tasks, self._place(task), key=self._place)]
+        _, place = self._waiting.pop(task.id)
+        self._order.remove(place)
+        if task.latest is not None:
+            self._promised.remove(place)
 
-    def order(self, now: float) -> Iterator[Task]:
-        """The tasks in order."""
-        yield from self._tasks
+    def first(self) -> Task:
+        """The first in order."""
+        return self._waiting[self._order.first[-1]][0]
+
+    def seconds_before(self, task: Task) -> float:
+        """The seconds of what is before it in order."""
+        return self._order.before(self._waiting[task.id][1]).seconds
+
+    def ahead(self, task: Task) -> Ahead:
+        """What is before it in order."""
+        _, place = self._waiting[task.id]
+        tasks, seconds = self._order.before(place)
+        return Ahead(tasks, seconds, self._promised.before(place).seconds)
+
+    def serve(self, task: Task, now: float) -> None:
+        """Nobody else's place depends on it."""
+
+    def settle(self, task: Task, used: float, now: float) -> None:
+        """Nobody's place depends on it."""
 
 
 def fifo(_: Shares) -> Ordered:
@@ -73,3 +109,8 @@ def priority(_: Shares) -> Ordered:
 def shortest(_: Shares) -> Ordered:
     """The shortest expected is first; waiting outweighs it in time."""
     return Ordered(expected)
+
+
+def jobs(shares: Shares) -> Ordered:
+    """The job that has been going longest is first; nobody is overtaken for longer than a day."""
+    return Ordered(by_job(shares))

@@ -1,14 +1,18 @@
-"""Shares: the recent usage of the devices by each owner."""
+"""Shares: the recent usage of the devices by each owner, and since when their jobs are going."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from qtide.service.task import Caller
+from qtide.service.task import Caller, Task
 
 HALF_LIFE = 86_400.0
 """Seconds after which usage counts half."""
+HEAD_START = 10.0
+"""Seconds of recent usage up to which an owner goes before others, by what is missing."""
+MOST_JOBS = 100_000
+"""Jobs remembered; then the older half is forgotten."""
 
 
 class Owner(NamedTuple):
@@ -27,23 +31,23 @@ class Shares:
     """The decayed usage of each owner, summed over all devices."""
 
     def __init__(
-        self, weights: Mapping[str, float] | None = None, half_life: float = HALF_LIFE
+        self,
+        weights: Mapping[str, float] | None = None,
+        half_life: float = HALF_LIFE,
+        head_start: float = HEAD_START,
     ) -> None:
+        self.head_start = head_start
         self._weights = dict(weights or {})
         self._half_life = half_life
         self._used: dict[str | Owner, tuple[float, float]] = {}
-        self.served: dict[Owner, float] = {}
-        """When each owner was last served."""
+        self._jobs: dict[tuple[str, int], float] = {}
 
     def charge(self, owner: Owner, seconds: float, now: float) -> None:
-        """Add seconds of usage; a negative number takes back what was added in excess."""
+        """Add seconds of usage."""
+        if not seconds:
+            return
         for each in (owner.account, owner):
-            self._used[each] = (max(0.0, self.used(each, now) + seconds), now)
-
-    def serve(self, owner: Owner, seconds: float, now: float) -> None:
-        """Add the expected usage of a task that is handed over now."""
-        self.charge(owner, seconds, now)
-        self.served[owner] = now
+            self._used[each] = (self.used(each, now) + seconds, now)
 
     def used(self, subject: str | Owner, now: float) -> float:
         """The decayed seconds of an account, or of one of its users."""
@@ -53,3 +57,22 @@ class Shares:
     def weight(self, account: str) -> float:
         """The share of an account; the default is 1."""
         return self._weights.get(account, 1.0)
+
+    def credit(self, subject: str | Owner, now: float, weight: float = 1.0) -> float:
+        """By how much a subject goes before others: what its recent usage is below the head start.
+
+        Beyond that, usage of long ago puts nobody last: all share alike.
+        """
+        return max(0.0, self.head_start - self.used(subject, now) / weight)
+
+    def began(self, task: Task) -> float:
+        """When the job of a task submitted its first one; a task of no job stands for itself."""
+        if task.caller.job is None:
+            return task.submitted
+        if len(self._jobs) >= MOST_JOBS:
+            self._jobs = dict(list(self._jobs.items())[MOST_JOBS // 2 :])
+        return self._jobs.setdefault((task.caller.user, task.caller.job), task.submitted)
+
+    def note_job(self, user: str, job: int, began: float) -> None:
+        """Remember a job of before a restart."""
+        self._jobs[user, job] = began

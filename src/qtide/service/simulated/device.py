@@ -36,6 +36,11 @@ class Occupation:
     said: str | None = None
     """The worker's last message on it; None if the worker died or was killed."""
 
+    @property
+    def seconds(self) -> float:
+        """How long it was there; 0 while it is."""
+        return 0.0 if self.ended is None else self.ended - self.began
+
 
 class SimulatedDevice:
     """Starts simulated workers, and records which tasks occupied it."""
@@ -128,6 +133,8 @@ class SimulatedWorker:
     async def perform(self, header: Header, body: bytes) -> None:
         """One task, from its start to its answer."""
         ticket = header["ticket"]
+        if "suspect" in header:
+            self.say({"opened": ticket})
         if ticket in self._cancelled:
             self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
             return
@@ -173,5 +180,9 @@ class SimulatedWorker:
             return {"fault": "the device was down"}, b""
         if fate.kind == "error":
             return {"error": "the device could not do it"}, b""
-        packed = encode_answer(decode(Encoded("burst", body), trusted=True).answer)
+        packed = self.answer_to(body)
         return {"format": packed.format}, packed.data
+
+    def answer_to(self, body: bytes) -> Encoded:
+        """The answer to a payload."""
+        return encode_answer(decode(Encoded("burst", body), trusted=True).answer)

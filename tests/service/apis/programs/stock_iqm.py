@@ -17,7 +17,7 @@ from iqm.qiskit_iqm import (  # type: ignore[import-not-found]  # in an environm
 from qiskit import QuantumCircuit, transpile
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"
-LONG, TOO_LONG, TOO_MANY = 50_000, 5_000, 200_000
+LONG, TOO_LONG, TOO_MANY = 50_000, 100_000, 200_000
 """Shots: ten seconds of the device, more than the device takes, more than any device does."""
 
 

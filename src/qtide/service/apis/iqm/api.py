@@ -180,7 +180,7 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/jobs/{id}/payload")
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The request again."""
-        request = service.request(caller, _task(service, caller, id))
+        request = await service.request(caller, _task(service, caller, id))
         return Response(request, media_type="application/json")
 
     @router.post("/jobs/{id}/cancel")
@@ -200,13 +200,13 @@ def _artifacts(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/jobs/{id}/artifacts/measurements")
     async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """Every single shot."""
-        text = measurements(_answers(service, caller, id))
+        text = measurements(await _answers(service, caller, id))
         return Response(text, media_type="application/json")
 
     @router.get("/jobs/{id}/artifacts/measurement_counts")
     async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """How often what was measured."""
-        return _json(measurement_counts(_answers(service, caller, id)))
+        return _json(measurement_counts(await _answers(service, caller, id)))
 
 
 def _to_submit(computer: Computer, form: CircuitRequest, body: bytes) -> Submission:
@@ -228,11 +228,11 @@ def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - wh
     return task
 
 
-def _answers(service: Service, caller: Caller, id: str) -> list[Shots]:  # noqa: A002 - as above
+async def _answers(service: Service, caller: Caller, id: str) -> list[Shots]:  # noqa: A002 - as above
     task = _task(service, caller, id)
     if task.state is not State.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
-    answers: list[Shots] = decode_answer(service.answer(caller, task))
+    answers: list[Shots] = decode_answer(await service.answer(caller, task))
     return answers
 
 
