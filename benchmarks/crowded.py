@@ -3,7 +3,7 @@
 Virtual time, the strategies' own code. A cell is a site and a workload: strangers' load, how long a
 grant and a cold start take, quantum and classical times, jobs at once, and what the user favours.
 Cost: favour x jobs x mean wall + (1 - favour) x node-seconds; every strategy meets the same
-strangers, seed by seed.
+strangers, seed by seed. Jobs see their own waits, not those of strangers.
 """
 
 from __future__ import annotations
@@ -116,20 +116,10 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
         while rate:
             await world.sleep(chance.expovariate(rate))
             nodes, seconds = chance.choice((1, 2)), chance.expovariate(1 / STRANGER_SECONDS)
-            here.add(one := world.start(_stranger(world, cluster, job, nodes, seconds)))
+            here.add(one := world.start(cluster.occupy(job, nodes, seconds)))
             one.add_done_callback(here.discard)
     finally:
         await world.cancel(list(here))
-
-
-async def _stranger(
-    world: VirtualWorld, cluster: SimulatedCluster, job: Job, nodes: int, seconds: float
-) -> None:
-    allocation = await cluster.request(job, nodes)
-    try:
-        await world.sleep(seconds)
-    finally:
-        await allocation.release()
 
 
 async def drive(site: Site, job: Job, name: str, cell: Cell) -> None:
@@ -221,7 +211,7 @@ def show(lines: Iterator[list[str]]) -> None:
 def main() -> None:
     """Measure, print the cells, the worst ten, and the claims."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, default=144)
+    parser.add_argument("--cells", type=int, default=108)
     parser.add_argument("--seeds", type=int, default=20)
     chosen = parser.parse_args()
     began = time.monotonic()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from qtide.clusters.cluster import Node, Work
+from qtide.clusters.cluster import Node, Request, Work
 from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
@@ -98,6 +98,14 @@ class SimulatedCluster(FifoCluster):
         """After the release's delay; a dead node does not come back this way."""
         await self.world.sleep(self._delays.release)
         return node.name not in self._dead
+
+    async def occupy(self, stranger: Job, nodes: int, seconds: float) -> None:
+        """Let somebody else's job hold nodes: it stands in the same queue, but nobody sees that."""
+        allocation = await self._stand(Request(stranger, nodes))
+        try:
+            await self.world.sleep(seconds)
+        finally:
+            await allocation.release()
 
     async def close(self) -> None:
         """End the faults that are still to come."""

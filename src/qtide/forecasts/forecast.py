@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from typing import Any
 
 from qtide.forecasts.durations import Durations
@@ -13,7 +14,7 @@ Known = Mapping[str, Any]
 """What a job has learnt of its program, as JSON."""
 
 STARTS = 4
-"""How many past starts of nodes count for the next."""
+"""How many past starts and releases of nodes count for the next."""
 
 
 class Forecast:
@@ -28,6 +29,7 @@ class Forecast:
         self.tasks = Durations(now)
         self.phases = Phases(now)
         self._starts = Recent(STARTS)
+        self._releases = Recent(STARTS)
         self._expected_wait = expected_wait
         self._waits_seen = waits_seen
 
@@ -39,10 +41,19 @@ class Forecast:
         """How long a node takes until it can work, once it is granted."""
         return self._starts.mean()
 
+    def node_released(self, seconds: float) -> None:
+        """A node that was given back was held for so much longer."""
+        self._releases.add(seconds)
+
+    def turnaround(self) -> float:
+        """How long a node that is given back and asked for again is held without work."""
+        return self.start() + self._releases.mean()
+
     def leads(self) -> list[float]:
         """How long it has taken lately from asking for a node until it could work."""
-        start = self.start()
-        return [wait + start for wait in self._waits_seen()] or [self.lead(1)]
+        starts = self._starts.values() or [0.0]
+        waits = self._waits_seen()
+        return [wait + start for wait, start in zip(waits, cycle(starts))] or [self.lead(1)]
 
     def lead(self, nodes: int) -> float:
         """How long it takes from asking for nodes until they can work."""

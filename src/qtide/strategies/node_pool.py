@@ -294,9 +294,14 @@ class NodePool:
         for node in allocation.nodes:
             self._drop(node)
         self._releases = [each for each in self._releases if not each.done()]
-        self._releases.append(self.world.start(allocation.release()))
+        self._releases.append(self.world.start(self._give_back(allocation)))
         self.see_to_waiting()
         return self._releases[-1]
+
+    async def _give_back(self, allocation: Allocation) -> None:
+        began = self.world.now()
+        await allocation.release()
+        self.forecast.node_released(self.world.now() - began)
 
     def _drop(self, node: Node) -> None:
         self._home.pop(node, None)

@@ -77,12 +77,12 @@ class Trade:
             seconds = lead + max(longest, work / number)
         else:
             seconds = max(longest, (work + more * lead) / number)
-        return self._time * seconds + self._node * more * self._forecast.start()
+        return self._time * seconds + self._node * more * self._forecast.turnaround()
 
     def _return(self, gap: float) -> float:
         """What it costs to give a node back and to ask for it again in time."""
         ahead = min(self.ahead(), gap)
-        return self._asked_ahead(ahead) + self._node * self._forecast.start()
+        return self._asked_ahead(ahead) + self._node * self._forecast.turnaround()
 
     def _asked_ahead(self, ahead: float) -> float:
         """Of late nodes the time, of early ones their idling, on average over the waits seen."""
