@@ -102,8 +102,7 @@ class Node:
             raise NodeLost(f"node {self.name} {self._gone}")
         ticket, answer = next(Node._tickets), self._world.future()
         self._pending = (ticket, answer)
-        began = work.job.ledger.clock()
-        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name):
+        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name) as busy:
             try:
                 self._send(self, ticket, work)
                 return await answer
@@ -112,7 +111,7 @@ class Node:
                 raise
             finally:
                 self._pending = None
-                self._book(work, began)
+                self._book(work, busy.start)
 
     def deliver(
         self,

@@ -30,9 +30,12 @@ class Recorded:
     def of(intervals: Iterable[Interval], scale: float) -> Recorded:
         """From a run's ledger, on whose clock a second took `scale` real seconds."""
         calls: dict[str, list[float]] = defaultdict(list)
-        for each in sorted(intervals, key=lambda interval: interval.start):
+        spans = sorted(intervals, key=lambda interval: interval.start)
+        imports = {(each.lane, each.start): each.seconds for each in spans if _within_a_task(each)}
+        for each in spans:
             if each.what == "busy" and each.lane.startswith("node/"):
-                calls[each.label].append(each.seconds * scale)
+                worked = each.seconds - imports.get((each.lane, each.start), 0.0)
+                calls[each.label].append(worked * scale)
         return Recorded(calls)
 
     def seconds(self, work: Work, pretended: float | None) -> float:
@@ -48,3 +51,8 @@ class Recorded:
         number = self._counts[work.job, name]
         self._counts[work.job, name] += 1
         return known[number] if number < len(known) else fmean(known)
+
+
+def _within_a_task(interval: Interval) -> bool:
+    """What a task has to import first is part of its node's start, which has no label itself."""
+    return interval.what == "starting" and bool(interval.label)

@@ -43,11 +43,12 @@ class Interval:
 class Span:
     """An open span; closing it twice is harmless."""
 
-    __slots__ = ("_id", "_ledger")
+    __slots__ = ("_id", "_ledger", "start")
 
-    def __init__(self, ledger: Ledger, identity: int) -> None:
+    def __init__(self, ledger: Ledger, identity: int, start: float) -> None:
         self._ledger: Ledger | None = ledger
         self._id = identity
+        self.start = start
 
     def close(self) -> None:
         """End the span now."""
@@ -76,9 +77,15 @@ class Ledger:
     def span(self, what: What, lane: str, label: str = "") -> Span:
         """Open a span now."""
         identity = next(self._identities)
-        event = {"t": self.clock(), "id": identity, "job": self.job, "what": what, "lane": lane}
+        event: Event = {
+            "t": self.clock(),
+            "id": identity,
+            "job": self.job,
+            "what": what,
+            "lane": lane,
+        }
         self.write(event | {"label": label} if label else event)
-        return Span(self, identity)
+        return Span(self, identity, event["t"])
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
         """Add a span that is over, with times that were measured elsewhere."""
