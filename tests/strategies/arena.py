@@ -142,6 +142,7 @@ def play(
         ]
         outcomes = await world.all_of(drives)
         await world.cancel([others])
+        await world.sleep(faults.delays.release)  # what strangers were given goes back as well
         await cluster.close()
         return outcomes
 

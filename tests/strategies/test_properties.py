@@ -34,6 +34,37 @@ BEHIND_A_WIDE_TASK = Case(
 )
 """Tasks for two nodes and for one that asked for nodes behind one for five: nobody got on."""
 
+COUNTED_ON_WHAT_WAS_WITHDRAWN = Case(
+    nodes=4,
+    slots=2,
+    strategies=[
+        *["malleable"] * 2,
+        "elastic",
+        "malleable",
+        "elastic",
+        "workflow",
+        "split",
+        "elastic",
+    ],
+    plan=[
+        ["t", [["s", 4, 0.0], ["c", [0.0, 0.0, 0.5, 0.1, 0.5]], ["f", 0.5]]],
+        ["c", [0.0, 7.5, 0.5, 0.1, 0.5]],
+    ],
+    faults=Faults(
+        [
+            Loss(at=2.00001, node="n4", back=27.460083335721635, answers=True),
+            Loss(at=2.4999870311246073, node="n3", back=2.4999870311246073),
+            Loss(at=15.140635414644528, node="n3", back=0.15306356046862485, answers=True),
+        ],
+        frozenset(),
+        Delays(release=0.3, withdraw=4.0),
+        frozenset({1, 2, 5, 6, 9, 10, 11, 12}),
+    ),
+    seed=None,
+    favour=1.0,
+)
+"""A task that had lost its node waited for requests that were being withdrawn."""
+
 
 @given(cases())
 def test_every_strategy_gives_the_same_result_and_holds_no_more_than_there_is(case: Case) -> None:
@@ -48,6 +79,7 @@ def test_every_strategy_gives_the_same_result_and_holds_no_more_than_there_is(ca
 
 
 @example(BEHIND_A_WIDE_TASK)
+@example(COUNTED_ON_WHAT_WAS_WITHDRAWN)
 @given(cases())
 def test_faults_leave_every_run_right_or_resumable(case: Case) -> None:
     with folder() as root:

@@ -155,9 +155,13 @@ class NodePool:
         if self.starving:
             self.on_starving()
         try:
-            return await self.cluster.request(self.job, nodes)
-        finally:
+            allocation = await self.cluster.request(self.job, nodes)
+        except BaseException:
             self._coming -= nodes
+            self.see_to_waiting()  # somebody may have counted on them
+            raise
+        self._coming -= nodes
+        return allocation
 
     def give_up(self, error: Exception) -> None:
         """A node will not come: if no other is here or to come, whoever waits hears so."""
