@@ -11,6 +11,7 @@ from qtide.payloads.encoded import Encoded
 from qtide.service import records
 from qtide.service.backlog import Backlog
 from qtide.service.device.device import ServedDevice
+from qtide.service.device.validator import HungUp
 from qtide.service.quotas import Meter
 from qtide.service.records import Draft
 from qtide.service.refusals import CannotPromise
@@ -36,6 +37,13 @@ class Submission:
     request: bytes | None = None
     api: str = "native"
     """The API by which it was submitted."""
+    hung_up: HungUp | None = None
+    """Says when its sender has gone, so that nothing more is done for it."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on disk."""
+        return len(self.payload.data) + len(self.request or b"")
 
 
 class Intake:
@@ -59,7 +67,7 @@ class Intake:
 
     async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost."""
-        checked = await device.validator.check(submission.payload)
+        checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
         shots = device.shots(submission.shots)
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
         task = Task(

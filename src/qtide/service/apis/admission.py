@@ -63,7 +63,7 @@ class JobAdmission:
             user=grant.user,
             account=grant.account,
             job=grant.job,
-            devices=self._service.names_taking("iqm"),
+            devices=self._service.names_taking("iqm", caller),
         )
 
     async def watch(self) -> None:
