@@ -41,7 +41,7 @@ class Limits(BaseModel):
     """Payloads and answers of a user on disk; no user gets more than a quarter of what is free."""
     disk_reserve: Annotated[int, Field(ge=0)] = 64 * MB
     """Free space that new tasks do not use: it is for the answers of accepted ones."""
-    admissions_per_user: Count = 64
+    admissions_per_user: Count = 256
     """Requests of a user's jobs for a token that wait at once."""
     tokens_per_job: Count = 8
     """Valid at once; a job that asks again gets the token that it has."""
