@@ -61,7 +61,7 @@ class Service:
         self.metrics = Metrics()
         self.register = Register(store, configuration.operators)
         self.bulk = Bulk(world)
-        self.storage = Storage(store, configuration.limits, configuration.folder)
+        self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self._world = world
         self._shares = Shares(configuration.fair.shares, configuration.fair.half_life)
         self._meter = Meter(configuration.quotas)
@@ -114,6 +114,7 @@ class Service:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
         try:
             device = self.device(submission.device, caller, submission.api)
+            await self.storage.keep_pace(caller.user)
             with self.storage.reserving(caller.user, submission.size):
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):

@@ -14,22 +14,27 @@ from pathlib import Path
 from typing import Any
 
 from qtide.service import records
+from qtide.service.limits.pace import Pace
 from qtide.service.limits.refusals import StorageFull
 from qtide.service.limits.settings import Limits
 from qtide.service.store import Action, Store
 from qtide.service.task import Task
+from qtide.world import World
 
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
 BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"
 PART = 4
 """No user gets more than one such part of the disk that is free."""
 MB = 2**20
+BURST = 32 * MB
+"""Bytes that a user may store at once."""
 
 
 class Storage:
     """What each user stores."""
 
-    def __init__(self, store: Store, limits: Limits, folder: Path) -> None:
+    def __init__(self, world: World, store: Store, limits: Limits, folder: Path) -> None:
+        self._pace = Pace(world, limits.stored_bytes_per_second_per_user, BURST)
         self._store = store
         self._limits = limits
         self._folder = folder
@@ -40,10 +45,15 @@ class Storage:
         rows = self._store.read(lambda db: db.execute(BY_USER).fetchall())
         self._bytes = Counter({row["user"]: row["bytes"] for row in rows})
 
+    async def keep_pace(self, user: str) -> None:
+        """Wait if a user stores faster than the disk can write for one of many."""
+        await self._pace.wait(user)
+
     @contextmanager
     def reserving(self, user: str, size: int) -> Iterator[None]:
         """Count a task that is being accepted, or refuse it; if it is not accepted, it is free."""
         self._check(user, size)
+        self._pace.charge(user, size)
         self._bytes[user] += size
         try:
             yield
@@ -55,6 +65,7 @@ class Storage:
         """Count the answer to a task."""
         if task.answer is not None:
             self._bytes[task.caller.user] += len(task.answer.data)
+            self._pace.charge(task.caller.user, len(task.answer.data))
 
     async def purge(self, before: float) -> int:
         """Delete what is too old, as much as is deleted at once; the number of tasks."""

@@ -17,9 +17,11 @@ from qtide.errors import QtideError
 from qtide.service.apis.access import CALLER, Access
 from qtide.service.limits.budget import Budget, Load
 from qtide.service.limits.connection import KEY
+from qtide.service.limits.pace import Pace
 from qtide.service.limits.refusals import TooLarge
 from qtide.service.limits.settings import Limits
 from qtide.service.limits.turns import LoopTurns
+from qtide.world.real import RealWorld
 
 LOAD = "qtide.load"
 """Where a request's scope has the bytes that it holds."""
@@ -49,6 +51,10 @@ class Gate:
             limits.bytes_in_flight_per_user,
             limits.bytes_in_flight,
         )
+        rate = limits.bytes_per_second_per_user
+        world = RealWorld()
+        self._pace = Pace(world, rate, rate)
+        self._refusals = Pace(world, limits.refusals_per_second, 1)
         self._turns = LoopTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,8 +74,9 @@ class Gate:
         who, most = await self._who(scope)
         _check_length(scope, most)
         with self._requests.taking(who):
+            await self._pace.wait(who)
             await self._turns.turn(who)
-            load = scope[LOAD] = Load(self._bytes, who)
+            load = scope[LOAD] = Load(self._bytes, who, self._pace)
             try:
                 outgoing = Outgoing(send, load, scope, self._refuse)
                 await self._app(scope, _counting(receive, load, most), outgoing)
@@ -85,7 +92,8 @@ class Gate:
         try:
             caller = scope[CALLER] = self._access.identify(scope)
         except QtideError:
-            await self._turns.turn(peer)  # refusals take turns as well
+            self._refusals.charge(peer, 1)
+            await self._refusals.wait(peer)
             raise
         if connection is not None:
             connection.prove()
@@ -115,6 +123,7 @@ def _counting(receive: Receive, load: Load, most: int) -> Receive:
             if seen > most:
                 raise _too_large(most)
             load.add(len(body))
+            await load.keep_pace()
         return message
 
     return counted

@@ -24,10 +24,13 @@ from qtide.service.limits.allowance import Allowance
 from qtide.service.limits.settings import Limits
 from qtide.service.limits.turns import Turns
 from qtide.world import Future, World
+from qtide.world.signal import Signal
 
 LIMIT = 5.0
 """Seconds that a check may take."""
-ATTEMPTS = 2
+START_LIMIT = 60.0
+"""Seconds that a worker may take to start."""
+ATTEMPTS = 3
 """How often a payload is checked if its validator dies: something else may have killed it."""
 SMALL = 16 * 1024
 """Bytes of a burst that is read at once, without a process."""
@@ -70,6 +73,10 @@ class Validator:
         self._idle: list[WorkerLink] = []
         self._turns = Turns(world, limits.validators, max(1, limits.validators - 1))
         self._allowance = Allowance("checking payloads", limits.validation_seconds, world.now)
+        self._most = limits.validators
+        self._alive = 0
+        self._closed = False
+        self._started = Signal(world)
         self._numbers = count()
 
     async def check(
@@ -85,12 +92,11 @@ class Validator:
 
     async def warm_up(self) -> None:
         """Start one before the first payload comes."""
-        async with self._turns.turn("the service"):
-            with suppress(WorkerLost):
-                self._idle.append(await self._free_worker())
+        await self._start_spare()
 
     async def close(self) -> None:
         """End the workers."""
+        self._closed = True
         while self._idle:
             await self._idle.pop().end()
 
@@ -108,6 +114,7 @@ class Validator:
 
     async def _in_turn(self, encoded: Encoded, who: str) -> Checked:
         async with self._turns.turn(who):
+            self._allowance.check(who)  # earlier ones may have used it up meanwhile
             for _ in range(ATTEMPTS):
                 worker = await self._free_worker()
                 with self._charged(who) as price:
@@ -133,20 +140,54 @@ class Validator:
         try:
             header, body = await self._world.timeout(LIMIT, self._asked(worker, encoded))
         except TimeoutError:
-            await worker.end()
+            await self._end(worker)
             raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
         except EOFError:
-            await worker.end()
+            await self._end(worker)
             return None
         except BaseException:
-            await worker.end()
+            await self._end(worker)
             raise
         price[0] = 0.0
         self._idle.append(worker)
         return _judged(header, body)
 
     async def _free_worker(self) -> WorkerLink:
-        return self._idle.pop() if self._idle else await self._start_worker(self._name, self._setup)
+        """An idle worker; while it works, another one is ready for the next user."""
+        while not self._idle:
+            if self._alive >= self._most:  # one is being started: its place is ours
+                self._started.clear()
+                await self._started.wait(START_LIMIT)
+            else:
+                await self._start_one()
+        worker = self._idle.pop()
+        if not self._idle and self._alive < self._most:
+            self._world.start(self._start_spare())
+        return worker
+
+    async def _start_spare(self) -> None:
+        if self._alive < self._most and not self._closed:
+            with suppress(WorkerLost):
+                await self._start_one()
+
+    async def _start_one(self) -> None:
+        self._alive += 1
+        try:
+            worker = await self._start_worker(self._name, self._setup)
+        except BaseException:
+            self._alive -= 1
+            raise
+        finally:
+            self._started.set()
+        self._idle.append(worker)
+        if self._closed:
+            await self.close()
+
+    async def _end(self, worker: WorkerLink) -> None:
+        """End a worker that may be stuck; until another has taken its place, its user waits."""
+        self._alive -= 1
+        await worker.end()
+        await self._start_spare()
 
     async def _asked(self, worker: WorkerLink, encoded: Encoded) -> tuple[dict[str, Any], bytes]:
         ticket = f"check {next(self._numbers)}"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from qtide.service.limits.pace import Pace
 from qtide.service.limits.refusals import OverLimit, Overloaded
 
 
@@ -55,15 +56,21 @@ class Budget:
 class Load:
     """The part of a budget that one request takes: it grows, and ends with the request."""
 
-    def __init__(self, budget: Budget, who: str) -> None:
+    def __init__(self, budget: Budget, who: str, pace: Pace) -> None:
         self._budget = budget
         self._who = who
+        self._pace = pace
         self._amount = 0
 
     def add(self, amount: int) -> None:
         """Take more, or refuse it."""
+        self._pace.charge(self._who, amount)
         self._budget.take(self._who, amount)
         self._amount += amount
+
+    async def keep_pace(self) -> None:
+        """Wait if its sender is too fast."""
+        await self._pace.wait(self._who)
 
     def release(self) -> None:
         """Give all of it back; what was received is no longer held."""

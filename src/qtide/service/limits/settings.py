@@ -33,12 +33,18 @@ class Limits(BaseModel):
     bytes_in_flight: Bytes = 96 * MB
     """Of requests and answers of all users, held in memory at once."""
     bytes_in_flight_per_user: Bytes = 40 * MB
+    bytes_per_second_per_user: Bytes = 16 * MB
+    """Of requests and answers, after the first so many; whoever is faster is slowed down."""
+    refusals_per_second: Count = 100
+    """Answers to requests of one peer without a valid token; more of them wait."""
     validators: Count = 2
     """Processes per device that check payloads; no user occupies all of them."""
     validation_seconds: Time = 30.0
     """Per user and minute, of checking payloads."""
     stored_bytes_per_user: Bytes = 1024 * MB
     """Payloads and answers of a user on disk; no user gets more than a quarter of what is free."""
+    stored_bytes_per_second_per_user: Bytes = 4 * MB
+    """After the first 32 MB; whoever stores faster is slowed down, so that others' writes are not."""
     disk_reserve: Annotated[int, Field(ge=0)] = 64 * MB
     """Free space that new tasks do not use: it is for the answers of accepted ones."""
     admissions_per_user: Count = 256
