@@ -6,7 +6,8 @@ it take one more request, so many bytes, a turn of the event loop? If not, it is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -180,6 +181,23 @@ async def _nothing() -> Any:
 async def read_body(request: Request) -> bytes:
     """All bytes of a request, which nobody else keeps."""
     return b"".join([part async for part in request.stream()])
+
+
+async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> None:
+    """Wait for something, but not longer than the sender of a request does."""
+    connection = request.scope.get(KEY)
+    if connection is None:
+        await wait
+        return
+    task, gone = asyncio.ensure_future(wait), connection.hung_up()
+    gone.add_done_callback(lambda _: task.cancel())
+    try:
+        await task
+    except asyncio.CancelledError:
+        task.cancel()
+        if gone.done():
+            raise ClientDisconnect from None
+        raise
 
 
 def release_bytes(request: Request) -> None:

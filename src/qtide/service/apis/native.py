@@ -24,7 +24,7 @@ from qtide.service.apis.forms import (
     refusals,
     validated,
 )
-from qtide.service.apis.gate import read_body, release_bytes
+from qtide.service.apis.gate import read_body, release_bytes, while_connected
 from qtide.service.bulk.bulk import SMALL
 from qtide.service.device.device import ServedDevice
 from qtide.service.intake import Submission
@@ -78,7 +78,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Submit a payload, or a batch of circuits. Once acknowledged, it is not lost."""
         task = await service.submit(caller, await _submission(service, caller, request, key))
         release_bytes(request)
-        await service.wait(task, wait)
+        await _wait(service, request, task, wait)
         return _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
@@ -95,10 +95,15 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         return _json({"tasks": tasks, "before": tasks[-1]["number"] if tasks else None})
 
     @router.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
-    async def get_task(id: Id, caller: Caller = caller_of, wait: Wait = 0.0) -> Response:  # noqa: A002 - the path's word
+    async def get_task(
+        request: Request,
+        id: Id,  # noqa: A002 - the path's word
+        caller: Caller = caller_of,
+        wait: Wait = 0.0,
+    ) -> Response:
         """One task: where it stands, and its answer once it is done."""
         task = service.task(caller, id)
-        await service.wait(task, wait)
+        await _wait(service, request, task, wait)
         return _with_answer(service, caller, task, 200)
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
@@ -209,6 +214,12 @@ def _standing(service: Service, task: Task) -> dict[str, Any]:
         "expected_start": standing.start,
         "expected_end": standing.end,
     }
+
+
+async def _wait(service: Service, request: Request, task: Task, seconds: float) -> None:
+    """Wait for a task's end, unless its sender hangs up."""
+    if seconds > 0 and not task.over:
+        await while_connected(request, service.wait(task, seconds))
 
 
 async def _submission(

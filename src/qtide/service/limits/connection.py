@@ -58,7 +58,7 @@ class Connection(HttpToolsProtocol):
         self._proven = False
         self._due: float | None = None
         self._end: float | None = None
-        self._lost: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def peer_name(self) -> str:
@@ -77,12 +77,13 @@ class Connection(HttpToolsProtocol):
             self._counted.prove(self)
 
     def hung_up(self) -> asyncio.Future[None]:
-        """Resolved when the peer has gone."""
-        if self._lost is None:
-            self._lost = self.loop.create_future()
-            if self.parser is None:  # it has gone already
-                self._lost.set_result(None)
-        return self._lost
+        """Resolved if the peer goes before it has its answer."""
+        gone = self.loop.create_future()
+        if self.parser is None:  # it has gone already
+            gone.set_result(None)
+        else:
+            self._waiting.append(gone)
+        return gone
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Count it by its peer, or refuse it."""
@@ -98,8 +99,9 @@ class Connection(HttpToolsProtocol):
         """Forget it."""
         self._counted.close(self)
         super().connection_lost(exc)
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(None)
+        for gone in self._waiting:
+            if not gone.done():
+                gone.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes on, unless there are too many."""
@@ -157,6 +159,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """The answer is sent; the rest of a request that was refused early comes soon or never."""
+        self._waiting.clear()
         super().on_response_complete()
         if not self._in_head:
             self._expect(self._limits.stalled_seconds)
