@@ -16,8 +16,9 @@ from qtide.errors import QtideError
 from qtide.payloads.encoded import Encoded
 from qtide.service.apis.access import Access
 from qtide.service.apis.api import Api, Said
-from qtide.service.apis.forms import validated
+from qtide.service.apis.forms import refusals, validated
 from qtide.service.apis.gate import read_body, release_bytes
+from qtide.service.apis.iqm.channels import channel_properties
 from qtide.service.apis.iqm.circuit_jobs import (
     SOURCE,
     CircuitRequest,
@@ -39,6 +40,9 @@ HOLD = 5.0
 Clients poll once per second, so every short job would lose up to a second. For a job that will
 wait longer, the response comes at once, as a user who only looks at it expects.
 """
+ABOUT: dict[str, Any] = {"version": __version__, "software_versions": {"qtide": __version__}}
+PROTOBUF = "application/protobuf"
+BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {PROTOBUF: {}}}}
 SHORT_HOLD = 1.0
 """The same if the client asks to wait for a job that takes longer. QRMI does so in every call, even
 in the one before it cancels: if we waited as asked, it would cancel a job that is over.
@@ -79,11 +83,25 @@ def iqm_api(service: Service, access: Access) -> Api:
     caller_of = Depends(access.caller)
     computers = Computers(service)
     _computers(router, computers, caller_of)
+    _chip(router, computers, caller_of)
     _calibration_sets(router, computers, caller_of)
     _submission(router, service, computers, caller_of)
     _jobs(router, service, caller_of)
     _artifacts(router, service, caller_of)
-    return Api("/api", router, _refusal)
+    return Api("/api", _with_about(router, caller_of), _refusal)
+
+
+def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
+    """Some versions of the clients ask for the server's version beside the other paths."""
+    whole = APIRouter()
+    whole.include_router(router)
+
+    @whole.get("/about", tags=["IQM"], responses=refusals())
+    async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
+        """The version of this service."""
+        return ABOUT
+
+    return whole
 
 
 def _refusal(said: Said) -> Said:
@@ -91,12 +109,10 @@ def _refusal(said: Said) -> Said:
 
 
 def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
-    about = {"version": __version__, "software_versions": {"qtide": __version__}}
-
     @router.get("/about")
     async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
         """The version of this service."""
-        return about
+        return ABOUT
 
     @router.get("/quantum-computers")
     async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
@@ -118,12 +134,26 @@ def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
     async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """What runs there."""
         await computers.find(computer, caller)
-        return about
+        return ABOUT
 
     @router.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
     async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
         """Its qubits and their connections."""
         return [(await computers.find(computer, caller)).static_architecture()]
+
+
+def _chip(router: APIRouter, computers: Computers, caller_of: Any) -> None:
+    @router.get("/quantum-computers/{computer}/artifacts/duts")
+    async def get_chips(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
+        """Its one chip."""
+        found = await computers.find(computer, caller)
+        return [{"label": found.device.name, "dut_type": "chip"}]
+
+    @router.get("/quantum-computers/{computer}/artifacts/channel-properties", responses=BYTES)
+    async def get_channels(computer: Name, caller: Caller = caller_of) -> Response:
+        """Which qubits may control each other; clients of any version expect protobuf."""
+        found = await computers.find(computer, caller)
+        return Response(channel_properties(found.device.properties), media_type=PROTOBUF)
 
 
 def _calibration_sets(router: APIRouter, computers: Computers, caller_of: Any) -> None:
