@@ -28,7 +28,14 @@ def test_what_is_announced_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "ca"), [("ftp://x", ""), ("http://", ""), ("http://x;reboot", ""), ("http://x", "a b")]
+    ("url", "ca"),
+    [
+        ("ftp://x", ""),
+        ("http://", ""),
+        ("https://x;reboot", ""),
+        ("https://x", "a b"),
+        ("http://qpu.example", ""),
+    ],
 )
 def test_what_a_shell_would_misread_is_not_written(tmp_path: Path, url: str, ca: str) -> None:
     with pytest.raises(UsageError):
