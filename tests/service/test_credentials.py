@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from qtide.client.client import Client, ServiceFailed
 from qtide.errors import QtideError, UsageError
 from qtide.payloads.payload import Burst
 from qtide.system.unix import Untrusted, connected, trusted_uids
-from qtide.testing.service import LocalService
+from qtide.testing.service import QTIDE, LocalService
 from tests.service.attacking import line, rest, status
 from tests.service.serving import BURSTS, Serve
 
@@ -180,6 +182,28 @@ def test_a_peer_that_has_gone_operates_nothing(demo: LocalService) -> None:
                 b"Content-Length: 2\r\n\r\n{}"
             )
     assert client.device("dev")["state"] != "maintenance"
+
+
+def test_a_port_that_systemd_holds_is_never_free(tmp_path: Path) -> None:
+    service = LocalService(tmp_path, BURSTS)
+    with socket.create_server(("127.0.0.1", service.port)) as held:
+        script = (
+            f"import os; os.dup2({held.fileno()}, 3);"
+            "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1');"
+            f"os.execv({str(QTIDE)!r}, ['qtide', 'serve', {str(service.file)!r}])"
+        )
+        with (tmp_path / "serve.log").open("ab") as log:
+            service._process = subprocess.Popen(
+                [sys.executable, "-c", script],
+                stderr=log,
+                pass_fds=[held.fileno()],
+                start_new_session=True,
+            )
+        service._await_devices()
+        assert service.client("ada").run(Burst(0.0, "held"), "dev") == "held"
+        assert service.stop() == 0
+        with pytest.raises(OSError, match="in use"), socket.socket() as thief:
+            thief.bind(("127.0.0.1", service.port))
 
 
 def test_the_lock_is_not_written_through_a_link(tmp_path: Path) -> None:
