@@ -42,6 +42,7 @@ def application(service: Service) -> FastAPI:
         limits=settings.limits,
         most_bytes=settings.most_bytes,
         refuse=refuse,
+        public=[path for api in apis for path in api.public],
     )
     _add_public_routes(app, service, access)
     describe_tokens(app)

@@ -159,4 +159,4 @@ def admission_api(service: Service, _: Access) -> Api | None:
         proved = Request("POST", request.url.path, await read_body(request))
         return await admission.admit(credential, proved, peer)
 
-    return Api("/v1/admission", router, life=admission.life)
+    return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

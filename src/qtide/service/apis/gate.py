@@ -7,7 +7,7 @@ it take one more request, so many bytes, a turn of the event loop? If not, it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -26,8 +26,8 @@ from qtide.world.real import RealWorld
 
 LOAD = "qtide.load"
 """Where a request's scope has the bytes that it holds."""
-PUBLIC = ("/health", "/metrics", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/v1/admission")
-"""Paths that prove their sender in another way, or need no proof."""
+PUBLIC = ("/health", "/metrics", "/docs", "/docs/oauth2-redirect", "/openapi.json")
+"""Paths that need no token; APIs may have more."""
 MOST_PUBLIC = 4096
 """Bytes of a request without a token."""
 PIECE = 64 * 1024
@@ -40,8 +40,16 @@ class Gate:
     """Lets a request in, or refuses it by its head alone."""
 
     def __init__(
-        self, app: ASGIApp, access: Access, limits: Limits, most_bytes: int, refuse: Refuse
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: Limits,
+        most_bytes: int,
+        refuse: Refuse,
+        public: Iterable[str] = (),
     ) -> None:
+        self._public = frozenset(each for each in public if not each.endswith("/")) | {*PUBLIC}
+        self._public_below = tuple(each for each in public if each.endswith("/"))
         self._app = app
         self._access = access
         self._most = most_bytes
@@ -88,7 +96,8 @@ class Gate:
         """Who sends a request, and how many bytes it may have."""
         connection = scope.get(KEY)
         peer = "a peer" if connection is None else str(connection.peer_name)
-        if scope["path"] in PUBLIC:
+        path = scope["path"]
+        if path in self._public or (self._public_below and path.startswith(self._public_below)):
             return peer, MOST_PUBLIC
         try:
             caller = scope[CALLER] = self._access.identify(scope)
