@@ -198,7 +198,7 @@ def test_a_payload_whose_validator_was_killed_is_checked_again(service: LocalSer
 def validators(service: LocalService) -> list[int]:
     """The processes that check payloads for the star: all but the one that runs its tasks."""
     stars = [pid for pid in service.workers() if "qtide.devices.worker" in command(pid)]
-    return stars[3:]  # the devices' own workers were started first
+    return stars[4:]  # the four devices' own workers were started first
 
 
 def command(pid: int) -> str:

@@ -23,7 +23,7 @@ from qtide.system.sandbox import confine
 MOST_MESSAGE = 200
 """The most characters of a vendor's message."""
 
-NICENESS = 5
+NICENESS = 15
 """Of readers: whoever is served goes first."""
 
 _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"

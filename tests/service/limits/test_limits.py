@@ -12,7 +12,7 @@ import pytest
 from qtide.service.limits.allowance import Allowance
 from qtide.service.limits.budget import Budget
 from qtide.service.limits.connections import Connections
-from qtide.service.limits.pace import Pace
+from qtide.service.limits.pace import Company, Pace
 from qtide.service.limits.peer import UNKNOWN, peer_of
 from qtide.service.limits.refusals import OverLimit, Overloaded
 from qtide.service.limits.turns import LoopTurns, Turns
@@ -130,6 +130,19 @@ def test_a_pace_slows_down_who_is_faster() -> None:
         return world.now()
 
     assert world.run(main()) == pytest.approx(2.0)
+
+
+def test_company_is_somebody_else_who_asks_now() -> None:
+    world = VirtualWorld()
+
+    async def main() -> list[bool]:
+        company = Company(world)
+        found = [company.joins("ada"), company.joins("ada"), company.joins("bob")]
+        found.append(company.joins("ada"))
+        await world.sleep(2.0)
+        return [*found, company.joins("ada"), company.joins("ada")]
+
+    assert world.run(main()) == [False, False, True, True, False, False]
 
 
 class Line:

@@ -18,7 +18,7 @@ from qtide.errors import QtideError
 from qtide.service.apis.access import CALLER, Access
 from qtide.service.limits.budget import Budget, Load
 from qtide.service.limits.connection import KEY
-from qtide.service.limits.pace import Pace
+from qtide.service.limits.pace import Company, Pace
 from qtide.service.limits.refusals import TooLarge
 from qtide.service.limits.settings import Limits
 from qtide.service.limits.turns import LoopTurns
@@ -63,6 +63,9 @@ class Gate:
         rate = limits.bytes_per_second_per_user
         world = RealWorld()
         self._pace = Pace(world, rate, rate)
+        self._company = Company(world)
+        often = limits.requests_per_second_per_user
+        self._asking = Pace(world, often, often)
         self._refusals = Pace(world, limits.refusals_per_second, 1)
         self._turns = LoopTurns()
 
@@ -83,7 +86,7 @@ class Gate:
         who, most = await self._who(scope)
         _check_length(scope, most)
         with self._requests.taking(who):
-            await self._pace.wait(who)
+            await self._keep_pace(who)
             await self._turns.turn(who)
             load = scope[LOAD] = Load(self._bytes, who, self._pace)
             try:
@@ -91,6 +94,13 @@ class Gate:
                 await self._app(scope, _counting(receive, load, most), outgoing)
             finally:
                 load.release()
+
+    async def _keep_pace(self, who: str) -> None:
+        """Slow down a sender of too many bytes, or of too many requests while others ask, too."""
+        await self._pace.wait(who)
+        if self._company.joins(who):
+            self._asking.charge(who, 1)
+            await self._asking.wait(who)
 
     async def _who(self, scope: Scope) -> tuple[str, int]:
         """Who sends a request, and how many bytes it may have."""

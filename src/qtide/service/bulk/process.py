@@ -15,7 +15,7 @@ from qtide.system.sandbox import confine
 MOST_MEMORY = 2**30
 WORN = 256 * 1024
 """Kilobytes of memory after which the process ends: the next one begins small again."""
-NICENESS = 5
+NICENESS = 15
 
 
 def main() -> None:

@@ -7,8 +7,28 @@ from qtide.world import World
 
 LONGEST = 10.0
 """Seconds that anybody is made to wait; beyond, a request is refused."""
+ALONE = 1.0
+"""Seconds after which somebody who asks no more is no company."""
 MOST_KNOWN = 10_000
 """Callers that are remembered; the debts of others have long been paid."""
+
+
+class Company:
+    """Whether a caller is alone: somebody else's last request was long ago."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last, self._last_at = "", -ALONE
+        self._other_at = -ALONE
+        """When somebody other than the last caller asked."""
+
+    def joins(self, who: str) -> bool:
+        """Note a request; whether others have asked lately."""
+        now = self._world.now()
+        if who != self._last:
+            self._last, self._other_at = who, self._last_at
+        self._last_at = now
+        return now - self._other_at < ALONE
 
 
 class Pace:

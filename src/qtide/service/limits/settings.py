@@ -30,6 +30,8 @@ class Limits(BaseModel):
     """Without any progress of a sender or a reader."""
     requests_per_user: Count = 1000
     """Being answered at once, including those that wait for a task's end."""
+    requests_per_second_per_user: Count = 200
+    """While others ask as well; whoever asks more often is slowed down."""
     bytes_in_flight: Bytes = 96 * MB
     """Of requests and answers of all users, held in memory at once."""
     bytes_in_flight_per_user: Bytes = 40 * MB
