@@ -154,6 +154,7 @@ class Validator:
 
     async def _free_worker(self) -> WorkerLink:
         """An idle worker; while it works, another one is ready for the next user."""
+        self._drop_dead()
         while not self._idle:
             if self._alive >= self._most:  # one is being started: its place is ours
                 self._started.clear()
@@ -164,6 +165,12 @@ class Validator:
         if not self._idle and self._alive < self._most:
             self._world.start(self._start_spare())
         return worker
+
+    def _drop_dead(self) -> None:
+        """Something else may have killed an idle worker: no user pays for that."""
+        alive = [each for each in self._idle if getattr(each, "alive", True)]
+        self._alive -= len(self._idle) - len(alive)
+        self._idle = alive
 
     async def _start_spare(self) -> None:
         if self._alive < self._most and not self._closed:
