@@ -50,8 +50,7 @@ def as_user(service: LocalService, user: str, account: str = "") -> dict[str, st
 
 
 def as_operator(service: LocalService) -> dict[str, str]:
-    known = json.loads((service.state / "access.json").read_text())
-    return {"QTIDE_URL": known["url"], "QTIDE_TOKEN": known["token"]}
+    return {"QTIDE_URL": service.socket}
 
 
 def said(done: Done) -> Any:

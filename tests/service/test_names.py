@@ -83,7 +83,7 @@ def fax_api(service: Service, access: Access) -> Api:
     def refusal(said: Said) -> Said:
         return {"fax": said["message"].upper()}
 
-    return Api("/fax", router, refusal)
+    return Api("/fax", router, refusal, public=["/fax/"])
 
 
 def test_a_registered_api_is_served_with_its_own_format_of_errors(
@@ -95,6 +95,7 @@ def test_a_registered_api_is_served_with_its_own_format_of_errors(
         Plugins, "load", lambda self, name: fax_api if name == "fax" else load(self, name)
     )
     app = application(service)
+    assert get(app, "/v1/tasks")[0] == 401
     assert get(app, "/fax/devices") == (200, ["dev"])
     status, said = get(app, "/fax/tasks/abcd")
     assert (status, said["fax"][:21]) == (409, "SEVERAL OF YOUR TASKS")

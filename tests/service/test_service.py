@@ -236,8 +236,12 @@ def test_metrics_are_by_device_and_account_never_by_user_or_job(
     service.client("pat", "maths").run(Burst(0.01), "dev")
     import urllib3
 
-    text = urllib3.request("GET", f"{service.url}/metrics").data.decode()
+    head = {"Authorization": f"Bearer {service.token('boss', operator=True)}"}
+    text = urllib3.request("GET", f"{service.url}/metrics", headers=head).data.decode()
     assert 'qtide_tasks_total{account="maths",device="dev",status="done"}' in text
+    public = urllib3.request("GET", f"{service.url}/metrics").data.decode()
+    assert 'qtide_tasks_total{device="dev",status="done"}' in public
+    assert "maths" not in public
     assert 'qtide_device_state{device="star",state="idle"} 1.0' in text
     assert "qtide_queue_wait_seconds_bucket" in text
     assert "qtide_execution_seconds_bucket" in text

@@ -21,6 +21,9 @@ def prolog(
     munge_socket: Annotated[
         Path | None, typer.Option(help="The nodes' munged, if not the system's.")
     ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="The service's Unix socket, if it is on the jobs' own host.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Write the prolog that gives jobs their tokens, and print how to configure Slurm for it.
@@ -28,7 +31,8 @@ def prolog(
     Example: qtide prolog /etc/slurm/qtide --service https://qpu.example:8037
     """
     program = deploy(folder.absolute())
-    announce(program.parent, service, ca=str(ca or ""), munge_socket=str(munge_socket or ""))
+    places = {"ca": ca, "munge_socket": munge_socket, "socket": socket}
+    announce(program.parent, service, **{key: str(each or "") for key, each in places.items()})
     line = f"TaskProlog={program}"
     if json:
         as_json({"folder": str(program.parent), "slurm.conf": line})

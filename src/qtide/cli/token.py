@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import Connection, Error
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from qtide.cli import options
 from qtide.cli.console import as_json, out
 from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.cli.service import clock, show_rows
-from qtide.errors import UsageError
+from qtide.errors import QtideError, UsageError
 from qtide.system.paths import state_folder
 
 DAY = 86_400.0
@@ -115,5 +115,8 @@ def _store(state: Path) -> Iterator[Connection]:
         raise UsageError(
             f"there is no state of a service in {file.parent}; name its folder with --state"
         )
-    with closing(connect(file)) as store:
-        yield store
+    try:
+        with closing(connect(file)) as store:
+            yield store
+    except Error as error:  # the disk is full, or another process holds the file for long
+        raise QtideError(f"{file} cannot be written: {error}") from None

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from qtide.client.access import Access, find_access
+from qtide.client.connection import LOCAL, UnixPool
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode_answer, encode
 
@@ -52,9 +53,7 @@ class Client:
         self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
     ) -> None:
         self.access: Access = find_access(url, token)
-        self._pool = urllib3.PoolManager(
-            maxsize=16, retries=_retries(patience), ca_certs=self.access.authority
-        )
+        self._pool = _pool(self.access, patience)
 
     def submit(
         self,
@@ -133,7 +132,8 @@ class Client:
         """What the service answers; while it is unavailable, try again."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
         query = f"?{urlencode(words, doseq=True)}" if words else ""
-        url = f"{self.access.url}{path}{query}"
+        root = LOCAL if self.access.socket else self.access.url
+        url = f"{root}{path}{query}"
         head = dict(headers or {}) | {"Accept": "application/json"}
         if self.access.token:
             head["Authorization"] = f"Bearer {self.access.token}"
@@ -144,7 +144,9 @@ class Client:
 
     def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
         try:
-            answer = self._pool.request(method, url, body=body, headers=head, timeout=HOLD + 30.0)
+            answer = self._pool.request(
+                method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
+            )
         except urllib3.exceptions.HTTPError as error:
             raise ServiceFailed(f"{self.access.url} does not answer: {_brief(error)}") from None
         if answer.status >= 400:
@@ -200,6 +202,12 @@ class RemoteTask:
 
     def __repr__(self) -> str:
         return f"<task {self.id} {self.state}>"
+
+
+def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
+    if access.socket is not None:
+        return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
+    return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
 
 
 def _retries(patience: float) -> urllib3.Retry:

@@ -42,6 +42,11 @@ class Process:
             await child.kill()
             raise
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._child.alive
+
     def send(self, header: Header, body: bytes = b"") -> None:
         """Give it something to do; whoever listens hears of its end as well."""
         self._child.send(header, body)

@@ -9,20 +9,22 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
-import resource
 import select
 import signal
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 from qtide.payloads.limits import READING_BYTES, READING_SECONDS
 from qtide.payloads.payload import PayloadRefused
+from qtide.system.sandbox import confine
 
 MOST_MESSAGE = 200
 """The most characters of a vendor's message."""
+
+NICENESS = 15
+"""Of readers: whoever is served goes first."""
 
 _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
 
@@ -79,15 +81,13 @@ def _serve(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoRetur
 
 
 def _confine() -> None:
-    """Limit memory, forbid core files, and silence readers, which print what they stumble on."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + READING_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Silence readers, which print what they stumble on, and leave them nothing but to read."""
     faulthandler.disable()  # a reader's death is expected: no need to log it
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    os.nice(NICENESS)
+    confine(READING_BYTES)
 
 
 def plain(error: BaseException) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
@@ -16,7 +17,7 @@ from qtide.service.apis import APIS
 from qtide.service.apis.access import Access, describe_tokens
 from qtide.service.apis.api import Api
 from qtide.service.apis.errors import refuser
-from qtide.service.apis.limits import BodyLimit
+from qtide.service.apis.gate import Gate
 from qtide.service.service import Service
 from qtide.version import __version__
 
@@ -32,10 +33,18 @@ def application(service: Service) -> FastAPI:
     )
     for api in apis:
         app.include_router(api.router)
-    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, refuser(apis))
-    app.add_middleware(BodyLimit, most=settings.most_bytes)
-    _add_public_routes(app, service)
+    refuse = refuser(apis, service.metrics.refused)
+    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException, sqlite3.Error):
+        app.add_exception_handler(kind, refuse)
+    app.add_middleware(
+        Gate,
+        access=access,
+        limits=settings.limits,
+        most_bytes=settings.most_bytes,
+        refuse=refuse,
+        public=[path for api in apis for path in api.public],
+    )
+    _add_public_routes(app, service, access)
     describe_tokens(app)
     return app
 
@@ -57,13 +66,19 @@ def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
     return life
 
 
-def _add_public_routes(app: FastAPI, service: Service) -> None:
-    @app.get("/health", tags=["operation"])
-    async def health() -> dict[str, str]:
-        """Whether the service answers, and the state of each device."""
-        return {name: device.state for name, device in service.devices.items()}
+def _add_public_routes(app: FastAPI, service: Service, access: Access) -> None:
+    @app.get("/health", tags=["operation"], responses={503: {"model": dict[str, str]}})
+    async def health(response: Response) -> dict[str, str]:
+        """The state of each device; 503 if nothing can be stored, with the reason in `store`."""
+        states = {name: device.state for name, device in service.devices.items()}
+        if (trouble := service.storage.trouble()) is not None:
+            response.status_code = 503
+            states["store"] = trouble
+        return states
 
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        """Metrics for Prometheus."""
-        return PlainTextResponse(service.metrics.text(service.devices.values()))
+    async def metrics(request: Request) -> PlainTextResponse:
+        """Metrics for Prometheus; accounts are named to operators only."""
+        accounts = access.operates(request.scope)
+        text = service.metrics.text(service.devices.values(), accounts=accounts)
+        return PlainTextResponse(text)

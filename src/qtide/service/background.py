@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from qtide.world import Future, World
 
 log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 60.0
+"""Seconds until a background task that keeps failing is tried again."""
 
 
 class BackgroundTasks:
@@ -27,6 +30,28 @@ class BackgroundTasks:
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
+
+    def repeat(self, name: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        """Do something again and again, whatever goes wrong: a failure is logged, and tried again.
+
+        After each failure in a row the pause doubles, from a second to a minute.
+        """
+        self.start(self._repeated(name, work, pause))
+
+    async def _repeated(self, name: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
+        failures = 0
+        while True:
+            try:
+                await work()
+                failures = 0
+            except Exception as error:
+                failures += 1
+                log.error(  # noqa: TRY400 - the reason is enough, many times in a row
+                    "background task failed and is tried again",
+                    extra={"task": name, "why": f"{type(error).__name__}: {error}"},
+                )
+            delay = min(2.0 ** (failures - 1), LONGEST_PAUSE) if failures else pause
+            await self._world.sleep(delay)
 
     async def cancel(self) -> None:
         """Cancel all of them, and wait until they have cleaned up."""

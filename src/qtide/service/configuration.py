@@ -14,6 +14,7 @@ from qtide.devices.profile import profile
 from qtide.errors import UsageError
 from qtide.plugins import Plugins
 from qtide.service.apis import APIS
+from qtide.service.limits.settings import Limits
 from qtide.service.policies import POLICIES
 from qtide.system.paths import state_folder
 
@@ -64,6 +65,9 @@ class DeviceSetup(BaseModel):
     calibration: Calibration | None = None
     apis: list[str] | None = None
     """The APIs that offer it; None means all. IQM's shows devices that take IQM's circuits."""
+    users: list[str] | None = None
+    """Who may use it, beside the accounts; if neither is named, everybody."""
+    accounts: list[str] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -139,6 +143,8 @@ class Slurm(Part):
     munge_socket: Path | None = None
     licence: str = "qpu"
     gres: str = "qpu"
+    trust_accounts: bool = False
+    """Charge the account that a job names even if Slurm does not check who may use it."""
 
 
 class Configuration(Part):
@@ -161,6 +167,9 @@ class Configuration(Part):
     fair: Fair = Fair()
     priorities: Priorities = Priorities()
     slurm: Slurm | None = None
+    limits: Limits = Limits()
+    socket: Path | None = None
+    """The Unix socket for clients of this host; by default `socket` in the state's folder."""
 
     @property
     def host(self) -> str:
@@ -176,6 +185,11 @@ class Configuration(Part):
     def folder(self) -> Path:
         """The folder of the state."""
         return self.state.expanduser()
+
+    @property
+    def unix_socket(self) -> Path:
+        """Where clients of this host connect."""
+        return self.folder / "socket" if self.socket is None else self.socket.expanduser()
 
     def listening(self, address: str) -> Configuration:
         """The same on another address, checked like the file."""

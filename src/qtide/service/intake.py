@@ -12,6 +12,7 @@ from qtide.service import records
 from qtide.service.backlog import Backlog
 from qtide.service.configuration import Priorities
 from qtide.service.device.device import ServedDevice
+from qtide.service.device.validator import HungUp
 from qtide.service.extent import Extent
 from qtide.service.quotas import Meter
 from qtide.service.records import Draft
@@ -37,6 +38,13 @@ class Submission:
     request: bytes | None = None
     api: str = "native"
     """The API by which it was submitted."""
+    hung_up: HungUp | None = None
+    """Says when its sender has gone, so that nothing more is done for it."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on disk."""
+        return len(self.payload.data) + len(self.request or b"")
 
 
 class Intake:
@@ -62,7 +70,7 @@ class Intake:
     async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost."""
         self._check_priority(caller, submission.priority)
-        checked = await device.validator.check(submission.payload)
+        checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
         shots = device.shots(submission.shots)
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)

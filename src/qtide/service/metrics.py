@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -13,6 +13,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from qtide.service.device.state import STATES
 from qtide.service.task import Task
@@ -58,6 +60,17 @@ class Metrics:
             "qtide_device_state", "1 for the present state", ["device", "state"], registry=registry
         )
 
+        self._refusals = Counter(
+            "qtide_refusals_total",
+            "Requests and connections refused, by status and reason",
+            ("status", "reason"),
+            registry=registry,
+        )
+
+    def refused(self, status: int, reason: str) -> None:
+        """A request or a connection was refused."""
+        self._refusals.labels(str(status), reason).inc()
+
     def accepted(self, task: Task) -> None:
         """A task is in the store."""
         self._accepted.labels(*_labels(task)).inc()
@@ -74,13 +87,32 @@ class Metrics:
         if task.started is not None:
             self._executions.labels(*_labels(task)).observe(task.used)
 
-    def text(self, devices: Iterable[ServedDevice]) -> bytes:
-        """All metrics, in Prometheus's format."""
+    def text(self, devices: Iterable[ServedDevice], *, accounts: bool = True) -> bytes:
+        """All metrics, in Prometheus's format; without `accounts`, summed over the accounts."""
         for device in devices:
             self._waiting.labels(device.name).set(device.waiting)
             for state in STATES:
                 self._state.labels(device.name, state).set(state == device.state)
-        return generate_latest(self._registry)
+        return generate_latest(self._registry if accounts else _Summed(self._registry))
+
+
+class _Summed:
+    """The metrics of a registry, with the values of all accounts added up."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, without the label of the account."""
+        for metric in self._registry.collect():
+            sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+            for sample in metric.samples:
+                labels = tuple(each for each in sample.labels.items() if each[0] != "account")
+                key = (sample.name, labels)
+                sums[key] = sums.get(key, 0.0) + sample.value
+            found = Metric(metric.name, metric.documentation, metric.type)
+            found.samples = [Sample(name, dict(labels), v) for (name, labels), v in sums.items()]
+            yield found
 
 
 def _labels(task: Task) -> tuple[str, str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from qtide.service.configuration import DeviceSetup
+from qtide.service.device.device import ServedDevice
 from qtide.service.refusals import Forbidden, NotFound
 from qtide.service.task import Caller, Task
 
@@ -10,6 +14,18 @@ def check_operates(caller: Caller) -> None:
     """Refuse what only operators may do."""
     if not caller.operator:
         raise Forbidden(f"{caller.user} is not an operator of this service")
+
+
+def may_use(caller: Caller, setup: DeviceSetup) -> bool:
+    """Whether a device is for this caller: by user or by account; for all if it names neither."""
+    if caller.operator or (setup.users is None and setup.accounts is None):
+        return True
+    return caller.user in (setup.users or ()) or caller.account in (setup.accounts or ())
+
+
+def usable(caller: Caller, devices: Iterable[ServedDevice]) -> list[ServedDevice]:
+    """Those of the devices that a caller may use; others do not learn that there are more."""
+    return [each for each in devices if may_use(caller, each.setup)]
 
 
 def whose(caller: Caller, *, everybody: bool) -> str | None:

@@ -6,29 +6,36 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import resource
+import shutil
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import uvicorn
 
 from qtide.errors import QtideError
-from qtide.service import tokens
 from qtide.service.application import application
 from qtide.service.configuration import Configuration
+from qtide.service.limits.connection import limited, sweep
+from qtide.service.limits.connections import Connections
+from qtide.service.listeners import BACKLOG, listeners
 from qtide.service.service import Service
-from qtide.service.task import Caller
 from qtide.system.files import SECRET, Locked, lock, write_whole
 
 GARBAGE = 50_000
 """Allocations before the garbage collector looks for cycles."""
 STOP_LIMIT = 10
 """Seconds within which open requests have to end."""
-OPERATOR_TOKEN_LASTS = 365 * 86_400.0
+HANDSHAKE_LIMIT = 5.0
+"""Seconds within which a client has to agree on TLS."""
+RESERVED_FILES = 128
+"""Files that no connection may take: for the store, for devices, for Slurm's commands."""
 
 
 KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
@@ -49,30 +56,82 @@ class JsonLines(logging.Formatter):
 
 
 class Server(uvicorn.Server):
-    """Ends delayed responses as soon as it is told to stop, and prints where it listens."""
+    """Ends delayed responses as soon as it is told to stop."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, connections: Connections) -> None:
         super().__init__(config)
         self._service = service
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve on the port, with TLS if there is a certificate, and on the Unix socket."""
+        await super().startup(sockets=[])
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.create_task(sweep(self._connections))
+        for each in sockets or ():
+            if each.family == socket.AF_UNIX:
+                made = await loop.create_unix_server(self._protocol, sock=each, backlog=BACKLOG)
+            else:
+                limit = HANDSHAKE_LIMIT if self.config.ssl else None
+                made = await loop.create_server(
+                    self._protocol,
+                    sock=each,
+                    ssl=self.config.ssl,
+                    backlog=BACKLOG,
+                    ssl_handshake_timeout=limit,
+                )
+            self.servers.append(made)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is being answered."""
+        self._sweep.cancel()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop after a signal."""
         self._service.let_go()
         super().handle_exit(sig, frame)
 
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(
+            config=self.config,  # type: ignore[call-arg]  # as uvicorn itself calls it
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        return made
+
 
 def serve(configuration: Configuration) -> None:
     """Serve until a signal comes."""
     _log()
-    _allow_many_connections()
-    locked = _lock_state(configuration.folder)
-    service = Service.on_this_host(configuration)
-    listener = _listen(configuration)
-    scheme = "https" if configuration.certificate else "http"
-    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
-    url = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    files = _allow_many_files()
+    with _leaving_nothing(configuration.folder), ExitStack() as opened:
+        locked = opened.enter_context(_lock_state(configuration.folder))
+        sockets = listeners(configuration)
+        service = Service.on_this_host(configuration)
+        url = _url(configuration, sockets[0])
+        access = _write_access(configuration, url)
+        opened.pop_all()
+    logging.getLogger(__name__).info("serving", extra={"url": url})
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
+        signal.signal(number, lambda *_: sys.exit(0))
+    try:
+        _run(configuration, service, sockets, files)
+    finally:
+        access.unlink(missing_ok=True)
+        locked.close()
+
+
+def _run(
+    configuration: Configuration, service: Service, sockets: list[socket.socket], files: int
+) -> None:
+    limits = configuration.limits
+    most = max(1, min(limits.connections, files - RESERVED_FILES))
+    connections = Connections(limits.connections_per_peer, most, service.metrics.refused)
     settings = uvicorn.Config(
         application(service),
+        http=limited(limits, connections, configuration.most_bytes),  # type: ignore[arg-type]  # it is only called
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -81,27 +140,41 @@ def serve(configuration: Configuration) -> None:
         ssl_certfile=configuration.certificate,
         ssl_keyfile=configuration.key,
     )
-    _write_access(configuration, service, url)
-    logging.getLogger(__name__).info("serving", extra={"url": url})
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
-        signal.signal(number, lambda *_: sys.exit(0))
     gc.freeze()  # what was imported stays: the collector need not look through it again
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
-        runner.run(Server(settings, service).serve([listener]))
-    locked.close()
+        runner.run(Server(settings, service, connections).serve(sockets))
 
 
-def _allow_many_connections() -> None:
-    """Allow more open files: every waiting client needs one."""
+def _allow_many_files() -> int:
+    """Allow more open files, as every waiting client needs one; how many there may be."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+@contextmanager
+def _leaving_nothing(folder: Path) -> Iterator[None]:
+    """If the start is refused, remove the files that it has made."""
+    before = set(folder.iterdir()) if folder.is_dir() else None
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        for each in set(folder.iterdir()) - before if before is not None else ():
+            shutil.rmtree(each) if each.is_dir() else each.unlink(missing_ok=True)
+        raise
 
 
 def _lock_state(folder: Path) -> IO[bytes]:
     """Let no other service use the same state; the lock ends with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    opened = (folder / "lock").open("wb")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        opened = os.fdopen(os.open(folder / "lock", how, SECRET), "rb+")
+    except OSError as error:
+        raise QtideError(f"the state in {folder} cannot be used: {error.strerror}") from None
     try:
         lock(opened.fileno())
     except Locked:
@@ -110,37 +183,24 @@ def _lock_state(folder: Path) -> IO[bytes]:
     return opened
 
 
-def _listen(configuration: Configuration) -> socket.socket:
-    """Bind the socket first: early clients wait, and a second service fails at once."""
-    family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only on a socket whose protocol is TCP
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((configuration.host, configuration.port))
-    except OSError as error:
-        listener.close()
-        raise QtideError(f"cannot listen on {configuration.listen}: {error.strerror}") from None
-    listener.listen(1024)
-    return listener
+def _url(configuration: Configuration, listener: socket.socket) -> str:
+    scheme = "https" if configuration.certificate else "http"
+    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
 
 
-def _write_access(configuration: Configuration, service: Service, url: str) -> None:
-    """A file that lets commands of the user who started the service call it as an operator."""
+def _write_access(configuration: Configuration, url: str) -> Path:
+    """A file that tells commands of the user who started the service how to reach it.
+
+    It has no token: by the Unix socket, the kernel says who they are, and that this is the service.
+    """
     file = configuration.folder / "access.json"
-    with suppress(OSError, ValueError, KeyError):
-        known = json.loads(file.read_text())
-        if tokens.is_valid(service.store, known["token"]):
-            _write_secret(file, known | {"url": url})
-            return
-    operator = Caller("operator", operator=True)
-    token, write = tokens.issue(operator, OPERATOR_TOKEN_LASTS, "of the service itself")
-    asyncio.run(service.store.write(write))
-    _write_secret(file, {"url": url, "token": token})
-
-
-def _write_secret(file: Path, words: dict[str, Any]) -> None:
-    write_whole(file, f"{json.dumps(words)}\n".encode(), SECRET)
+    words = {"url": url, "socket": str(configuration.unix_socket.absolute())}
+    try:
+        write_whole(file, f"{json.dumps(words)}\n".encode(), SECRET)
+    except OSError as error:
+        raise QtideError(f"{file} cannot be written: {error.strerror}") from None
+    return file
 
 
 def _log() -> None:

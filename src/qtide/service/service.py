@@ -13,6 +13,7 @@ from qtide.payloads.encoded import Encoded
 from qtide.service import records, rights, tokens
 from qtide.service.background import BackgroundTasks
 from qtide.service.backlog import Backlog, for_log
+from qtide.service.bulk.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration
 from qtide.service.device.device import ServedDevice
 from qtide.service.device.worker_link import StartWorker, processes
@@ -25,6 +26,7 @@ from qtide.service.policies import Owner, Shares
 from qtide.service.quotas import Meter
 from qtide.service.refusals import Conflict, NotFound
 from qtide.service.standing import Standing
+from qtide.service.storage import Storage
 from qtide.service.store import Store
 from qtide.service.task import Caller, State, Task
 from qtide.service.tokens import Register
@@ -63,6 +65,8 @@ class Service:
         self.store = store
         self.metrics = Metrics()
         self.register = Register(store, configuration.operators)
+        self.bulk = Bulk(world)
+        self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self._world = world
         fair = configuration.fair
         self._shares = Shares(fair.shares, fair.half_life, fair.head_start)
@@ -72,7 +76,9 @@ class Service:
         self._waiters: set[Future[None]] = set()
         self._background = BackgroundTasks(world)
         self.devices = {
-            name: ServedDevice(name, setup, world, self._endings, self._shares, start_worker)
+            name: ServedDevice(
+                name, setup, world, self._endings, self._shares, start_worker, configuration.limits
+            )
             for name, setup in configuration.devices.items()
         }
         self._drains = Drains(store, self.devices, world)
@@ -94,6 +100,7 @@ class Service:
     async def open(self) -> None:
         """Continue what an earlier service left, and start the devices."""
         self._remember()
+        self.storage.remember()
         self._drains.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
@@ -104,19 +111,22 @@ class Service:
             await self._backlog.take_up(self.store.read(records.live))
         for device in self.devices.values():
             self._background.start(device.run())
-        self._background.start(self._housekeeping())
+        self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
     async def close(self) -> None:
         """Stop the devices; what was accepted stays for the next time."""
         await self._world.all_of([each.close(GRACE) for each in self.devices.values()])
         await self._background.cancel()
+        await self.bulk.close()
         self.store.close()
 
     async def submit(self, caller: Caller, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
         try:
-            device = self._offered(submission.device, submission.api)
-            return await self._intake.accept(caller, device, submission)
+            device = self.device(submission.device, caller, submission.api)
+            await self.storage.keep_pace(caller.user)
+            with self.storage.reserving(caller.user, submission.size):
+                return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):
             # the store refuses a key that was used before, unless a limit did so already
             known = self._known(caller, submission)
@@ -128,17 +138,20 @@ class Service:
         """The present time, on the clock of all times that the service reports."""
         return self._world.now()
 
-    def device(self, name: str) -> ServedDevice:
-        """The device of that name."""
-        return self._find_device(self.devices.values(), name)
+    def device(
+        self, name: str, caller: Caller | None = None, api: str | None = None
+    ) -> ServedDevice:
+        """The device of that name, if the caller may use it and the API offers it."""
+        found = list(self.devices.values()) if api is None else self.offered(api)
+        return self._find_device(found if caller is None else rights.usable(caller, found), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
         return [each for each in self.devices.values() if each.setup.offered_by(api)]
 
-    def names_taking(self, api: str) -> list[str]:
-        """The devices that an API shows and that take payloads of its format."""
-        offered = self.offered(api)
+    def names_taking(self, api: str, caller: Caller) -> list[str]:
+        """The devices that an API shows to a caller and that take payloads of its format."""
+        offered = rights.usable(caller, self.offered(api))
         return [each.name for each in offered if api in each.properties.get("formats", ())]
 
     @property
@@ -267,14 +280,11 @@ class Service:
         """Cancel a task, and delete its payload and answer; its usage record stays."""
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
-            await self.store.write(records.forget(task.id))
+            await self.storage.forget(task.id)
 
     def standing(self, task: Task) -> Standing | None:
         """Why a task waits, and what is expected; None once it is over."""
         return None if task.over else self._backlog.standing(task)
-
-    def _offered(self, name: str, api: str) -> ServedDevice:
-        return self._find_device(self.offered(api), name)
 
     def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}
@@ -311,6 +321,7 @@ class Service:
 
     def _ended(self, task: Task) -> None:
         self._backlog.remove(task)
+        self.storage.answered(task)
         self.metrics.ended(task)
         log.info("task ended", extra=for_log(task))
 
@@ -334,11 +345,9 @@ class Service:
             self._shares.note_job(row["user"], row["job"], row["began"])
 
     async def _housekeeping(self) -> None:
-        while True:
-            self._backlog.admit()
-            now = self._world.now()
-            await self._endings.surely(tokens.sweep(now))
-            before = now - DAY * self.configuration.retention_days
-            while purged := await self._endings.surely(records.purge(before)):
-                log.info("purged", extra={"tasks": purged})
-            await self._world.sleep(HOUSEKEEPING)
+        self._backlog.admit()
+        now = self._world.now()
+        await self.store.write(tokens.sweep(now))
+        before = now - DAY * self.configuration.retention_days
+        while purged := await self.storage.purge(before):
+            log.info("purged", extra={"tasks": purged})

@@ -125,6 +125,13 @@ class Register:
         """The jobs and components with which tokens end."""
         return self._store.read(holders)
 
+    def count(self, holder: Holder) -> int:
+        """How many valid tokens end with this job or component."""
+        words = "SELECT count(*) FROM tokens WHERE holder = ? AND holder_start = ? AND expires > ?"
+        values = (holder.job, holder.start, time.time())
+        found: int = self._store.read(lambda db: db.execute(words, values).fetchone()[0])
+        return found
+
     async def end_with(self, over: Iterable[Holder]) -> None:
         """End the tokens of jobs that are over, at once."""
         await self._store.write(end_with(over))

@@ -36,6 +36,8 @@ class LocalService:
         words = f'listen = "127.0.0.1:{self.port}"\nstate = "{self.state}"\n{head}\n'
         self.file.write_text(words + devices)
         self.url = f"http://127.0.0.1:{self.port}"
+        self.socket = f"unix://{self.state / 'socket'}"
+        """Its Unix socket: the user who started it operates it there."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, ready: bool = True) -> LocalService:
@@ -91,8 +93,7 @@ class LocalService:
 
     def operator(self) -> Client:
         """A client of the user who started the service, as an operator."""
-        known = json.loads((self.state / "access.json").read_text())
-        return Client(known["url"], known["token"], patience=0.0)
+        return Client(self.socket, patience=0.0)
 
     def workers(self) -> list[int]:
         """The processes of its devices."""

@@ -107,7 +107,7 @@ def toy_api(service: Any, access: Any) -> Any:
         """Greet with the names of the devices."""
         return {"hello": sorted(service.devices)}
 
-    return Api("/toy", router)
+    return Api("/toy", router, public=["/toy/hello"])
 
 
 def double(number: int) -> int:

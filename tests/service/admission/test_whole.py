@@ -88,6 +88,20 @@ def test_while_a_device_is_drained_jobs_wait_in_slurm_until_it_is_resumed(
     assert until(lambda: site.state(job) == "RUNNING")
 
 
+def test_a_job_that_asks_often_gets_one_token_and_delays_nobody(
+    site: Site, service: LocalService
+) -> None:
+    hog, other = User("nobody"), User("daemon")
+    mine, theirs = (site.start(each, "--licenses=qpu:1") for each in (hog, other))
+    ask = f"{site.folder}/etc/prolog.sh {mine} | sed -n s/^export.QTIDE_TOKEN=//p"
+    often = f"for i in $(seq 20); do {ask} & done; wait"
+    tokens = site.run(hog, "sh", "-c", often).split()
+    assert len(tokens) == 20 and len(set(tokens)) == 1
+    assert "QTIDE_TOKEN" in site.run(other, f"{site.folder}/etc/prolog.sh", str(theirs))
+    listed = [each for each in service.log() if each["event"] == "job admitted"]
+    assert sorted(each["job"] for each in listed) == sorted([mine, theirs])
+
+
 def refused(client: Client) -> bool:
     try:
         client.devices()

@@ -51,6 +51,7 @@ def test_programs_for_an_iqm_computer_run_unchanged(service: LocalService, versi
     assert 350 < said["bell"]["00"] < 650  # nine standard deviations
     assert said["batch"] == [{"001": 10}, {"010": 10}, {"100": 10}]
     assert said["metrics"] is True
+    assert said["asked"] == ["version", 5, [["QB1", "QB2", "QB3", "QB4", "QB5"]]]
     assert sum(said["retrieved"].values()) == 300
     assert said["cancelled"] == [True, "CANCELLED"]
     assert said["failed"][:2] == [False, "ERROR"]

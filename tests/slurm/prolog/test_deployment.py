@@ -28,7 +28,14 @@ def test_what_is_announced_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "ca"), [("ftp://x", ""), ("http://", ""), ("http://x;reboot", ""), ("http://x", "a b")]
+    ("url", "ca"),
+    [
+        ("ftp://x", ""),
+        ("http://", ""),
+        ("https://x;reboot", ""),
+        ("https://x", "a b"),
+        ("http://qpu.example", ""),
+    ],
 )
 def test_what_a_shell_would_misread_is_not_written(tmp_path: Path, url: str, ca: str) -> None:
     with pytest.raises(UsageError):
@@ -39,9 +46,9 @@ def test_what_a_shell_would_misread_is_not_written(tmp_path: Path, url: str, ca:
 def test_what_an_operator_has_added_stays(tmp_path: Path) -> None:
     file = deploy(tmp_path).with_name("service.conf")
     file.write_text('# ours\nslots="qpu gpu"\nurl=http://old\nbundle=/etc/all.pem\n')
-    announce(tmp_path, "http://new")
+    announce(tmp_path, "https://new")
     found = Settings.read(file)
-    assert (found.url, found.bundle) == ("http://new", "/etc/all.pem")
+    assert (found.url, found.bundle) == ("https://new", "/etc/all.pem")
     assert 'slots="qpu gpu"' in file.read_text() and "# ours" in file.read_text()
 
 
@@ -57,11 +64,11 @@ def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
 def test_a_box_that_is_up_can_be_told_of_a_service(site: Site) -> None:
     place = site.conf.parent / "service.conf"
     words = ["up", "--folder", str(site.folder), "--nodes", "1", "--qpus", "2"]
-    place.unlink()
+    place.unlink(missing_ok=True)
     assert CliRunner().invoke(commands, words).exit_code == 0
     assert not place.exists()
     told = CliRunner().invoke(commands, [*words, "--service", "http://127.0.0.1:8080"])
     assert told.exit_code == 0, told.output
     found = Settings.read(place)
     assert (found.url, found.munge_socket) == ("http://127.0.0.1:8080", str(site.munge_socket))
-    place.unlink()
+    place.unlink(missing_ok=True)

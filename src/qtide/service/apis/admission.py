@@ -11,16 +11,21 @@ from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
-from qtide.service.admission.admission import Grant, Request, SlurmAdmission, Unproven, Unreachable
+from qtide.service import tokens
+from qtide.service.admission.admission import Grant, Request, SlurmAdmission, Unproven
 from qtide.service.apis.access import Access
 from qtide.service.apis.api import Api
 from qtide.service.apis.forms import refusals
+from qtide.service.apis.gate import read_body
+from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import Slurm
+from qtide.service.limits.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
 from qtide.slurm.commands import Slurm as Commands
 from qtide.slurm.licences import Licences
+from qtide.world.real import RealWorld
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +54,29 @@ class JobAdmission:
         self._register = service.register
         names = {settings.licence, settings.gres}
         self._licences = Licences(Commands(settings.conf), settings.licence)
-        self._slurm = SlurmAdmission(settings.conf, settings.munge_socket, names)
+        limits = service.configuration.limits
+        self._tokens_each = limits.tokens_per_job
+        self._slurm = SlurmAdmission(
+            settings.conf,
+            settings.munge_socket,
+            names,
+            waiting=limits.admissions_per_user,
+            trust_accounts=settings.trust_accounts,
+        )
+        self._given: dict[Grant, asyncio.Task[str]] = {}
 
-    async def admit(self, credential: str, request: Request) -> Admitted:
-        """Give a token to a job that has a slot."""
-        grant = await self._slurm.admit(credential, request)
+    async def admit(self, credential: str, request: Request, peer: str) -> Admitted:
+        """Give a token to a job that has a slot; if it asks again, the same one."""
+        grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
-        token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
-        log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return Admitted(
-            token=token,
+            token=await self._token(grant, caller),
             user=grant.user,
             account=grant.account,
             job=grant.job,
-            devices=self._service.names_taking("iqm"),
+            devices=self._service.names_taking("iqm", caller),
         )
-
-    async def watch(self) -> None:
-        """End the tokens of jobs that are over, for as long as the service runs."""
-        while True:
-            await asyncio.sleep(WATCH)
-            try:
-                await self._end_tokens()
-            except Unreachable as error:
-                log.warning("Slurm does not answer which jobs run", extra={"why": str(error)})
 
     async def withhold(self, slots: int) -> None:
         """Let Slurm grant so many licences fewer, while devices are drained."""
@@ -82,12 +85,34 @@ class JobAdmission:
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
         """Watch the jobs from the start of the service to its end."""
-        watch = asyncio.create_task(self.watch())
+        background = BackgroundTasks(RealWorld())
+        background.repeat("watch over tokens", self._end_tokens, WATCH)
         try:
             yield
         finally:
-            watch.cancel()
+            await background.cancel()
             self._slurm.close()
+
+    async def _token(self, grant: Grant, caller: Caller) -> str:
+        """The token that a job was given, if it is still valid; all its tasks ask at once."""
+        given = self._given.get(grant)
+        if given is None or (given.done() and not self._is_valid(given)):
+            given = self._given[grant] = asyncio.create_task(self._issue(grant, caller))
+        return await asyncio.shield(given)
+
+    def _is_valid(self, given: asyncio.Task[str]) -> bool:
+        if given.cancelled() or given.exception() is not None:
+            return False
+        return tokens.is_valid(self._service.store, given.result())
+
+    async def _issue(self, grant: Grant, caller: Caller) -> str:
+        if self._register.count(grant.holder) >= self._tokens_each:
+            raise QuotaExceeded(
+                f"job {grant.job} has {self._tokens_each} tokens already, as many as allowed"
+            )
+        token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
+        log.info("job admitted", extra={"job": grant.job, "user": grant.user})
+        return token
 
     async def _end_tokens(self) -> None:
         known = self._register.holders()
@@ -95,6 +120,8 @@ class JobAdmission:
         if over:
             await self._register.end_with(over)
             log.info("jobs ended", extra={"jobs": sorted(each.job for each in over)})
+        for grant in [each for each in self._given if each.holder in over]:
+            del self._given[grant]
 
     async def _refuse_if_full(self, grant: Grant) -> None:
         """Slurm counts, too, but it may have more licences than the devices have slots."""
@@ -127,7 +154,9 @@ def admission_api(service: Service, _: Access) -> Api | None:
         scheme, _, credential = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "munge":
             raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
-        body = await request.body()
-        return await admission.admit(credential, Request("POST", request.url.path, body))
+        connection = request.scope.get(KEY)
+        peer = "a peer" if connection is None else connection.peer_name
+        proved = Request("POST", request.url.path, await read_body(request))
+        return await admission.admit(credential, proved, peer)
 
-    return Api("/v1/admission", router, life=admission.life)
+    return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

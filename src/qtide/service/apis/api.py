@@ -5,7 +5,7 @@ A package registers a callable in the group `qtide.apis` that takes a service an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,8 @@ class Api:
     router: APIRouter
     refusal: Callable[[Said], Said] = lambda said: said
     """A refusal in its own format."""
+    public: Collection[str] = ()
+    """Paths, as `/prefix/hello`, or prefixes that end in a slash, where no token is needed."""
     life: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
     """A context that is open from the start of the service to its end."""
 

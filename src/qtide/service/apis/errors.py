@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from qtide.devices.process import WorkerLost
@@ -16,6 +18,7 @@ from qtide.errors import PhaseError, QtideError
 from qtide.payloads.payload import PayloadRefused
 from qtide.service.admission.refused import Refused, Unproven, Unreachable
 from qtide.service.apis.api import Api, Said
+from qtide.service.limits.refusals import OverLimit, Overloaded, StorageFull, TooLarge, WrongSite
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.refusals import CannotPromise, Conflict, Forbidden, NotFound
 from qtide.service.store import StoreFailed
@@ -29,6 +32,11 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     CannotPromise: (409, "cannot_promise"),
     PayloadRefused: (422, "payload_refused"),
     QuotaExceeded: (429, "quota_exceeded"),
+    OverLimit: (429, "over_limit"),
+    Overloaded: (503, "overloaded"),
+    TooLarge: (413, "too_large"),
+    StorageFull: (507, "storage_full"),
+    WrongSite: (403, "wrong_site"),
     WorkerLost: (503, "device_down"),
     StoreFailed: (503, "store_failed"),
     Unproven: (401, "unproven"),
@@ -37,17 +45,21 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
 }
 
 
-def refuser(apis: Iterable[Api]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    """Responds with what went wrong, in the format of the API that was used."""
+def refuser(
+    apis: Iterable[Api], count: Callable[[int, str], None] = lambda *_: None
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Responds with what went wrong, in the format of the API that was used, and counts it."""
     longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
 
-    async def refused(request: Request, error: Exception) -> JSONResponse:
+    async def refused(request: Request, error: Exception) -> Response:
         status, said = _status_and_body(error)
+        count(status, said["error"])
         for api in longest_first:
-            if request.url.path.startswith(f"{api.prefix}/"):
+            if request.scope["path"].startswith(f"{api.prefix}/"):
                 said = api.refusal(said)
                 break
-        return JSONResponse(said, status, _headers(status, error))
+        body = json.dumps(said)  # in ASCII: a message may quote half of a character
+        return Response(body, status, _headers(status, error), "application/json")
 
     return refused
 
@@ -56,7 +68,7 @@ def _headers(status: int, error: Exception) -> dict[str, str]:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     headers |= dict(getattr(error, "headers", None) or {})
     if status in (429, 503):
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = f"{getattr(error, 'retry_after', 1.0):.0f}"
     return headers
 
 
@@ -82,6 +94,8 @@ def _status_and_body(error: Exception) -> tuple[int, Said]:
         if isinstance(error, CannotPromise):
             said |= {"reason": error.reason, "expected_start": error.start}
         return status, said
+    if isinstance(error, sqlite3.Error):
+        return 503, {"error": "store_failed", "message": f"the store cannot be read: {error}"}
     if isinstance(error, RequestValidationError):
         return 422, {"error": "malformed", "message": _mistake(error)}
     if isinstance(error, HTTPException):

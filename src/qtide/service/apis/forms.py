@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Text = Annotated[str, Field(max_length=200)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -120,5 +121,22 @@ class ErrorForm(BaseModel):
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The refusals of a route, for its description."""
-    known = statuses or (400, 401, 403, 404, 409, 413, 422, 429, 503)
+    known = statuses or (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 503, 507)
     return {status: {"model": ErrorForm} for status in known}
+
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def validated(form: type[Form], words: dict[str, Any]) -> Form:
+    """The form of what was read, or a refusal that says where it is wrong."""
+    try:
+        return form.model_validate(words)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_input=False)) from None
+
+
+def inline_schema(form: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that the route reads by itself."""
+    schema = form.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

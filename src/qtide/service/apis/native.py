@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import asyncio
 import json
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from qtide.payloads.encoded import Encoded
-from qtide.payloads.payload import PayloadRefused
+from qtide.service import rights
 from qtide.service.apis.access import Access
 from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
@@ -21,14 +20,20 @@ from qtide.service.apis.forms import (
     TaskForm,
     TaskList,
     UsageForm,
+    inline_schema,
     refusals,
+    validated,
 )
+from qtide.service.apis.gate import read_body, release_bytes, while_connected
+from qtide.service.bulk.bulk import SMALL
 from qtide.service.device.device import ServedDevice
 from qtide.service.intake import Submission
+from qtide.service.limits.connection import KEY
 from qtide.service.service import Service
 from qtide.service.task import Caller, State, Task
 
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+BODY = inline_schema(SubmissionForm)
 LONGEST_HOLD = 60.0
 """Seconds that a response may be delayed until a task is over."""
 
@@ -64,13 +69,16 @@ def native_api(service: Service, access: Access) -> Api:
 
 
 def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
-    @router.post("/tasks", status_code=201, response_model=TaskForm, tags=["tasks"])
+    @router.post(
+        "/tasks", status_code=201, response_model=TaskForm, tags=["tasks"], openapi_extra=BODY
+    )
     async def submit(
-        form: SubmissionForm, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
+        request: Request, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
     ) -> Response:
         """Submit a payload, or a batch of circuits. Once acknowledged, it is not lost."""
-        task = await service.submit(caller, _submission(form, key))
-        await service.wait(task, wait)
+        task = await service.submit(caller, await _submission(service, caller, request, key))
+        release_bytes(request)
+        await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
@@ -92,10 +100,15 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         return Response(text, media_type="application/json")
 
     @router.get("/tasks/{id}", response_model=TaskForm, tags=["tasks"])
-    async def get_task(id: Id, caller: Caller = caller_of, wait: Wait = 0.0) -> Response:  # noqa: A002 - the path's word
+    async def get_task(
+        request: Request,
+        id: Id,  # noqa: A002 - the path's word
+        caller: Caller = caller_of,
+        wait: Wait = 0.0,
+    ) -> Response:
         """One task: where it stands, and its answer once it is done."""
         task = service.task(caller, id)
-        await service.wait(task, wait)
+        await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 200)
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
@@ -113,13 +126,14 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
 def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/devices", response_model=list[DeviceForm], tags=["devices"])
     async def list_devices(caller: Caller = caller_of) -> Response:
-        """All devices and their states."""
-        return _json([device_described(each) for each in service.devices.values()])
+        """All devices that I may use, and their states."""
+        found = rights.usable(caller, service.offered("native"))
+        return _json([device_described(each) for each in found])
 
     @router.get("/devices/{name}", response_model=DeviceForm, tags=["devices"])
     async def get_device(name: Name, caller: Caller = caller_of) -> Response:
         """One device."""
-        return _json(device_described(service.device(name)))
+        return _json(device_described(service.device(name, caller, "native")))
 
     @router.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
     async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
@@ -207,8 +221,19 @@ def _standing(service: Service, task: Task) -> dict[str, Any]:
     }
 
 
-def _submission(form: SubmissionForm, key: str | None) -> Submission:
-    payload = _payload(form)
+async def _wait(service: Service, request: Request, task: Task, seconds: float) -> None:
+    """Wait for a task's end, unless its sender hangs up."""
+    if seconds > 0 and not task.over:
+        await while_connected(request, service.wait(task, seconds))
+
+
+async def _submission(
+    service: Service, caller: Caller, request: Request, key: str | None
+) -> Submission:
+    """What a request asks for; the body is read by another process if it is large."""
+    words, payload = await service.bulk.do("submission", await read_body(request), caller.user)
+    form = validated(SubmissionForm, words)
+    connection = request.scope.get(KEY)
     return Submission(
         device=form.device,
         payload=Encoded(form.format, payload),
@@ -218,25 +243,18 @@ def _submission(form: SubmissionForm, key: str | None) -> Submission:
         priority=form.priority,
         max_wait=form.max_wait,
         key=key,
-        digest=_digest(form, payload) if key else "",
+        digest=await _digest(form, payload) if key else "",
+        hung_up=connection.hung_up if connection else None,
     )
 
 
-def _digest(form: SubmissionForm, payload: bytes) -> str:
+async def _digest(form: SubmissionForm, payload: bytes) -> str:
     """What tells two requests under one key apart."""
     terms = (form.device, form.format, form.shots, form.seed, form.name)
     rest = (form.priority, form.max_wait)
-    return sha256(json.dumps([*terms, *rest]).encode() + payload).hexdigest()
-
-
-def _payload(form: SubmissionForm) -> bytes:
-    """The bytes: given in base64, or as a JSON value."""
-    if form.data is None:
-        return json.dumps(form.payload).encode()
-    try:
-        return base64.b64decode(form.data, validate=True)
-    except (binascii.Error, ValueError):
-        raise PayloadRefused("`data` has to be base64; a JSON payload goes to `payload`") from None
+    whole = json.dumps([*terms, *rest]).encode() + payload
+    found = sha256(whole) if len(whole) <= SMALL else await asyncio.to_thread(sha256, whole)
+    return found.hexdigest()
 
 
 async def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:

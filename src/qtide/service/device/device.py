@@ -19,6 +19,7 @@ from qtide.service.device.validator import Validator
 from qtide.service.device.worker_link import StartWorker
 from qtide.service.endings import Endings
 from qtide.service.extent import Extent
+from qtide.service.limits.settings import Limits
 from qtide.service.policies import POLICIES, Owner, Shares
 from qtide.service.task import State, Task
 from qtide.world import World
@@ -44,12 +45,13 @@ class ServedDevice:
         endings: Endings,
         shares: Shares,
         start_worker: StartWorker,
+        limits: Limits | None = None,
     ) -> None:
         self.name = name
         self.setup = setup
         self.profile = profile(setup.profile) if setup.profile else UNTIMED
         self.properties: dict[str, Any] = {}
-        self.validator = Validator(name, setup, world, start_worker)
+        self.validator = Validator(name, setup, world, start_worker, limits)
         self._world = world
         self._shares = shares
         self._start_worker = start_worker

@@ -1,25 +1,47 @@
-"""The validator: checks payloads before they are accepted, in a process that may be sacrificed.
+"""The validators: they check payloads before they are accepted, in processes to be sacrificed.
 
-It is a second worker of the same device, which never runs anything. A payload that hangs it or
-kills it is refused; all others wait a moment longer.
+Each is a further worker of the same device, which never runs anything. Users take turns, none of
+them occupies all validators, and each has only so many seconds of them per minute. A check whose
+sender hangs up is not begun, or ended.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from qtide.devices.process import WorkerLost
 from qtide.payloads.encoded import Encoded, decode
 from qtide.payloads.payload import Burst, PayloadRefused
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.worker_link import StartWorker, WorkerLink
-from qtide.world import World
-from qtide.world.lock import Lock
+from qtide.service.limits.allowance import Allowance
+from qtide.service.limits.settings import Limits
+from qtide.service.limits.turns import Turns
+from qtide.world import Future, World
+from qtide.world.signal import Signal
 
 LIMIT = 5.0
 """Seconds that a check may take."""
+START_LIMIT = 60.0
+"""Seconds that a worker may take to start."""
+ATTEMPTS = 3
+"""How often a payload is checked if its validator dies: something else may have killed it."""
+SMALL = 16 * 1024
+"""Bytes of a burst that is read at once, without a process."""
+SECONDS = re.compile(rb'\{"seconds": ?([^,}]+)')
+
+HungUp = Callable[[], Future[None]]
+"""A future that is resolved when the sender of a payload has gone."""
+
+
+class HungUpEarly(PayloadRefused):
+    """The sender has gone, so nobody waits for the check any more."""
 
 
 @dataclass(frozen=True)
@@ -34,59 +56,166 @@ class Checked:
 
 
 class Validator:
-    """One worker, started when it is first needed."""
+    """The validators of a device, started when they are needed."""
 
     def __init__(
-        self, name: str, setup: DeviceSetup, world: World, start_worker: StartWorker
+        self,
+        name: str,
+        setup: DeviceSetup,
+        world: World,
+        start_worker: StartWorker,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits or Limits()
         self._name = name
         self._setup = setup
         self._world = world
         self._start_worker = start_worker
-        self._worker: WorkerLink | None = None
-        self._one_at_a_time = Lock(world)
+        self._idle: list[WorkerLink] = []
+        self._turns = Turns(world, limits.validators, max(1, limits.validators - 1))
+        self._allowance = Allowance("checking payloads", limits.validation_seconds, world.now)
+        self._most = limits.validators
+        self._alive = 0
+        self._closed = False
+        self._started = Signal(world)
         self._numbers = count()
 
-    async def check(self, encoded: Encoded) -> Checked:
+    async def check(
+        self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
+    ) -> Checked:
         """Refuse a payload, with a reason, or return it as it should be stored."""
-        if encoded.format == "burst":
+        if encoded.format == "burst" and len(encoded.data) <= SMALL:
             burst: Burst = decode(encoded)
             return Checked(encoded, seconds=burst.seconds)
-        async with self._one_at_a_time:
-            worker = await self._running_worker()
-            try:
-                return await self._world.timeout(LIMIT, self._checked(worker, encoded))
-            except TimeoutError:
-                await self.close()
-                raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
+        self._allowance.check(f"user {user}")
+        work = self._in_turn(encoded, f"user {user}")
+        return await (work if hung_up is None else self._until(hung_up(), work))
 
     async def warm_up(self) -> None:
-        """Start before the first payload comes."""
-        async with self._one_at_a_time:
-            with suppress(WorkerLost):
-                await self._running_worker()
+        """Start one before the first payload comes."""
+        await self._start_spare()
 
     async def close(self) -> None:
-        """End the worker."""
-        if self._worker is not None:
-            worker, self._worker = self._worker, None
-            await worker.end()
+        """End the workers."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().end()
 
-    async def _running_worker(self) -> WorkerLink:
-        if self._worker is None:
-            self._worker = await self._start_worker(self._name, self._setup)
-        return self._worker
+    async def _until(self, gone: Future[None], work: Any) -> Checked:
+        """The result of the work, which is cancelled if the sender hangs up."""
+        task: Future[Checked] = self._world.start(work)
+        gone.add_done_callback(lambda _: task.cancel())
+        try:
+            return await task
+        except BaseException as error:
+            if gone.done() and task.cancelled():
+                raise HungUpEarly("the sender hung up") from error
+            task.cancel()
+            raise
 
-    async def _checked(self, worker: WorkerLink, encoded: Encoded) -> Checked:
+    async def _in_turn(self, encoded: Encoded, who: str) -> Checked:
+        async with self._turns.turn(who):
+            self._allowance.check(who)  # earlier ones may have used it up meanwhile
+            for _ in range(ATTEMPTS):
+                worker = await self._free_worker()
+                with self._charged(who) as price:
+                    checked = await self._by(worker, encoded, price)
+                if checked is not None:
+                    return checked
+        raise WorkerLost(
+            f"the process that checks payloads for {self._name} ended {ATTEMPTS} times; "
+            "send the payload again"
+        )
+
+    @contextmanager
+    def _charged(self, who: str) -> Iterator[list[float]]:
+        """Charge the time of a check; one that costs a process costs its whole limit."""
+        began, price = self._world.now(), [LIMIT]
+        try:
+            yield price
+        finally:
+            self._allowance.charge(who, max(price[0], self._world.now() - began))
+
+    async def _by(self, worker: WorkerLink, encoded: Encoded, price: list[float]) -> Checked | None:
+        """What a worker says of a payload; None if it died."""
+        try:
+            header, body = await self._world.timeout(LIMIT, self._asked(worker, encoded))
+        except TimeoutError:
+            await self._end(worker)
+            raise PayloadRefused(f"the payload took more than {LIMIT:g} s to check") from None
+        except EOFError:
+            await self._end(worker)
+            return None
+        except BaseException:
+            await self._end(worker)
+            raise
+        price[0] = 0.0
+        self._idle.append(worker)
+        return _judged(header, body)
+
+    async def _free_worker(self) -> WorkerLink:
+        """An idle worker; while it works, another one is ready for the next user."""
+        self._drop_dead()
+        while not self._idle:
+            if self._alive >= self._most:  # one is being started: its place is ours
+                self._started.clear()
+                await self._started.wait(START_LIMIT)
+            else:
+                await self._start_one()
+        worker = self._idle.pop()
+        if not self._idle and self._alive < self._most:
+            self._world.start(self._start_spare())
+        return worker
+
+    def _drop_dead(self) -> None:
+        """Something else may have killed an idle worker: no user pays for that."""
+        alive = [each for each in self._idle if getattr(each, "alive", True)]
+        self._alive -= len(self._idle) - len(alive)
+        self._idle = alive
+
+    async def _start_spare(self) -> None:
+        if self._alive < self._most and not self._closed:
+            with suppress(WorkerLost):
+                await self._start_one()
+
+    async def _start_one(self) -> None:
+        self._alive += 1
+        try:
+            worker = await self._start_worker(self._name, self._setup)
+        except BaseException:
+            self._alive -= 1
+            raise
+        finally:
+            self._started.set()
+        self._idle.append(worker)
+        if self._closed:
+            await self.close()
+
+    async def _end(self, worker: WorkerLink) -> None:
+        """End a worker that may be stuck; until another has taken its place, its user waits."""
+        self._alive -= 1
+        await worker.end()
+        await self._start_spare()
+
+    async def _asked(self, worker: WorkerLink, encoded: Encoded) -> tuple[dict[str, Any], bytes]:
         ticket = f"check {next(self._numbers)}"
         worker.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
         async for header, body in worker.messages():
-            if header["ticket"] != ticket:  # an answer that is no longer waited for
-                continue
-            if "away" in header:
-                raise WorkerLost(f"the payload cannot be checked now: {header['away']}")
-            if "refused" in header:
-                raise PayloadRefused(header["refused"])
-            return Checked(Encoded(header["format"], body), header["size"], header.get("qubits", 0))
-        await self.close()
-        raise PayloadRefused("the payload ended the process that checked it")
+            if header["ticket"] == ticket:  # any other is an answer that is no longer waited for
+                return header, body
+        raise EOFError
+
+
+def _judged(header: dict[str, Any], body: bytes) -> Checked:
+    if "away" in header:
+        raise WorkerLost(f"the payload cannot be checked now: {header['away']}")
+    if "refused" in header:
+        raise PayloadRefused(header["refused"])
+    encoded, qubits = Encoded(header["format"], body), header.get("qubits", 0)
+    return Checked(encoded, header["size"], qubits, _seconds(header, body))
+
+
+def _seconds(header: dict[str, Any], body: bytes) -> float | None:
+    """A burst says how long it takes; the worker has written that first."""
+    found = SECONDS.match(body) if header["format"] == "burst" else None
+    return None if found is None or found[1] == b"null" else float(json.loads(found[1]))

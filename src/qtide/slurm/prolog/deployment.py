@@ -6,8 +6,10 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from qtide.errors import UsageError
+from qtide.slurm.prolog.prolog import is_loopback
 from qtide.system.files import write_whole
 
 OURS = Path(__file__).parent
@@ -25,14 +27,19 @@ def deploy(folder: Path) -> Path:
     return folder / "prolog.sh"
 
 
-def announce(folder: Path, url: str, *, ca: str = "", munge_socket: str = "") -> None:
+def announce(
+    folder: Path, url: str, *, ca: str = "", munge_socket: str = "", socket: str = ""
+) -> None:
     """Tell the prolog in `folder` where the service is, for jobs that start from now on.
 
     Lines that an operator has added to the file stay.
     """
     if not re.match(r"https?://[^/]", url):
         raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
-    entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "python": _interpreter()}
+    if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
+        raise UsageError(f"tokens would be sent to {url} unencrypted; give the service TLS: https")
+    entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "socket": socket}
+    entries["python"] = _interpreter()
     for key, value in entries.items():
         if not PLAIN.fullmatch(value):
             raise UsageError(

@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -97,6 +98,11 @@ def free(memory: ctypes.c_void_p) -> None:
     ctypes.CDLL(None).free(memory)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this host's own."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 def binding(method: str, path: str, body: bytes) -> bytes:
     """What a credential contains, so that it is valid only for this request."""
     whole = json.dumps(["qtide", method, path, hashlib.sha256(body).hexdigest()])
@@ -106,8 +112,11 @@ def binding(method: str, path: str, body: bytes) -> bytes:
 class Settings:
     """Where the service is, from the operator's file."""
 
-    def __init__(self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "") -> None:
+    def __init__(
+        self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "", socket: str = ""
+    ) -> None:
         self.url = url.rstrip("/")
+        self.socket = socket or None  # on the service's own host, to ask by in place of the URL
         self.ca = ca or None  # certificates to verify the service with, if not the system's
         self.bundle = bundle or None  # certificates that jobs use for everything
         self.munge_socket = munge_socket or None
@@ -119,7 +128,7 @@ class Settings:
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
             raise AskedInVain(f"{file} names no url of the service")
-        names = ("url", "ca", "bundle", "munge_socket")
+        names = ("url", "ca", "bundle", "munge_socket", "socket")
         return cls(**{name: found[name] for name in names if name in found})
 
 
@@ -174,9 +183,32 @@ def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
     return found
 
 
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to the service's Unix socket, if its server owns the folder of the socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=LIMIT)
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect, and check who answers: the credential is for the service only."""
+        folder = os.stat(os.path.dirname(self.path))  # noqa: PTH116, PTH120 - quicker to load
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(LIMIT)
+        self.sock.connect(self.path)
+        data = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        owner = int.from_bytes(data[4:8], sys.byteorder)
+        if owner not in (0, folder.st_uid) or folder.st_mode & 0o022:
+            raise AskedInVain(f"{self.path} is served by the user {owner}, not by its owner")
+
+
 def _connection(settings: Settings) -> http.client.HTTPConnection:
+    if settings.socket:
+        return UnixConnection(settings.socket)
     parts = urlsplit(settings.url)
     host = parts.hostname or ""
+    if parts.scheme != "https" and not is_loopback(host):
+        raise AskedInVain(f"{settings.url} would get the token unencrypted; use https")
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=settings.ca)
         return http.client.HTTPSConnection(host, parts.port, timeout=LIMIT, context=context)

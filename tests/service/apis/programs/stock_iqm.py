@@ -80,6 +80,13 @@ def without_a_right_token() -> None:
         os.environ["IQM_TOKEN"] = right
 
 
+def asked(client: Any) -> list[Any]:
+    """What programs ask of the computer beside running circuits."""
+    groups = [sorted(each) for each in client.get_feedback_groups()]
+    qubits = client.get_static_quantum_architecture().qubits
+    return [min(set(client.get_about()) & {"version"}), len(qubits), groups]
+
+
 def steps(theirs: str) -> dict[str, Any]:
     computer = backend()
     circuit = transpile(bell(), computer)
@@ -94,6 +101,7 @@ def steps(theirs: str) -> dict[str, Any]:
         "bell": computer.run(circuit, shots=1000).result().get_counts(),
         "batch": computer.run(batch, shots=10).result().get_counts(),
         "metrics": metrics.run(transpile(bell(), metrics), shots=10).result().success,
+        "asked": asked(computer.client),
         "retrieved": computer.retrieve_job(theirs).result().get_counts(),
         "cancelled": [cancelled, long.status().name],
         "failed": [failed_result.success, failed.status().name, str(failed.error_message())],

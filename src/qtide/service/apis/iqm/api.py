@@ -13,14 +13,22 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from qtide.errors import QtideError
-from qtide.payloads.encoded import Encoded, decode_answer
-from qtide.payloads.shots import Shots
+from qtide.payloads.encoded import Encoded
 from qtide.service.apis.access import Access
 from qtide.service.apis.api import Api, Said
-from qtide.service.apis.iqm.circuit_jobs import SOURCE, CircuitRequest, described, ends_within
+from qtide.service.apis.forms import refusals, validated
+from qtide.service.apis.gate import read_body, release_bytes
+from qtide.service.apis.iqm.channels import channel_properties
+from qtide.service.apis.iqm.circuit_jobs import (
+    SOURCE,
+    CircuitRequest,
+    CircuitTerms,
+    described,
+    ends_within,
+)
 from qtide.service.apis.iqm.computers import Computer, Computers
-from qtide.service.apis.iqm.measurements import measurement_counts, measurements
 from qtide.service.intake import Submission
+from qtide.service.limits.connection import KEY
 from qtide.service.refusals import Conflict, NotFound
 from qtide.service.service import Service
 from qtide.service.task import Caller, State, Task
@@ -32,6 +40,9 @@ HOLD = 5.0
 Clients poll once per second, so every short job would lose up to a second. For a job that will
 wait longer, the response comes at once, as a user who only looks at it expects.
 """
+ABOUT: dict[str, Any] = {"version": __version__, "software_versions": {"qtide": __version__}}
+PROTOBUF = "application/protobuf"
+BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {PROTOBUF: {}}}}
 SHORT_HOLD = 1.0
 """The same if the client asks to wait for a job that takes longer. QRMI does so in every call, even
 in the one before it cancels: if we waited as asked, it would cancel a job that is over.
@@ -61,7 +72,8 @@ class IqmError(BaseModel):
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": IqmError} for status in (400, 401, 404, 409, 413, 422, 429, 503)
+    status: {"model": IqmError}
+    for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 503, 507)
 }
 
 
@@ -71,11 +83,25 @@ def iqm_api(service: Service, access: Access) -> Api:
     caller_of = Depends(access.caller)
     computers = Computers(service)
     _computers(router, computers, caller_of)
+    _chip(router, computers, caller_of)
     _calibration_sets(router, computers, caller_of)
     _submission(router, service, computers, caller_of)
     _jobs(router, service, caller_of)
     _artifacts(router, service, caller_of)
-    return Api("/api", router, _refusal)
+    return Api("/api", _with_about(router, caller_of), _refusal)
+
+
+def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
+    """Some versions of the clients ask for the server's version beside the other paths."""
+    whole = APIRouter()
+    whole.include_router(router)
+
+    @whole.get("/about", tags=["IQM"], responses=refusals())
+    async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
+        """The version of this service."""
+        return ABOUT
+
+    return whole
 
 
 def _refusal(said: Said) -> Said:
@@ -83,44 +109,56 @@ def _refusal(said: Said) -> Said:
 
 
 def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
-    about = {"version": __version__, "software_versions": {"qtide": __version__}}
-
     @router.get("/about")
     async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
         """The version of this service."""
-        return about
+        return ABOUT
 
     @router.get("/quantum-computers")
     async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
         """All devices that take IQM's circuits."""
-        return {"quantum_computers": [each.described() for each in await computers.all()]}
+        return {"quantum_computers": [each.described() for each in await computers.all(caller)]}
 
     @router.get("/quantum-computers/{computer}")
     async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """One of them, and its health, where QRMI looks for it."""
-        found = await computers.find(computer)
+        found = await computers.find(computer, caller)
         return found.described() | {"status": {"health": found.health()}}
 
     @router.get("/quantum-computers/{computer}/health")
     async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """Whether tasks are started."""
-        return (await computers.find(computer)).health()
+        return (await computers.find(computer, caller)).health()
 
     @router.get("/quantum-computers/{computer}/artifacts/about")
     async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
         """What runs there."""
-        await computers.find(computer)
-        return about
+        await computers.find(computer, caller)
+        return ABOUT
 
     @router.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
     async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
         """Its qubits and their connections."""
-        return [(await computers.find(computer)).static_architecture()]
+        return [(await computers.find(computer, caller)).static_architecture()]
+
+
+def _chip(router: APIRouter, computers: Computers, caller_of: Any) -> None:
+    @router.get("/quantum-computers/{computer}/artifacts/duts")
+    async def get_chips(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
+        """Its one chip."""
+        found = await computers.find(computer, caller)
+        return [{"label": found.device.name, "dut_type": "chip"}]
+
+    @router.get("/quantum-computers/{computer}/artifacts/channel-properties", responses=BYTES)
+    async def get_channels(computer: Name, caller: Caller = caller_of) -> Response:
+        """Which qubits may control each other; clients of any version expect protobuf."""
+        found = await computers.find(computer, caller)
+        return Response(channel_properties(found.device.properties), media_type=PROTOBUF)
 
 
 def _calibration_sets(router: APIRouter, computers: Computers, caller_of: Any) -> None:
-    async def calibrated(computer: Name, calibration: Set) -> Computer:
-        found = await computers.find(computer)
+    async def calibrated(computer: Name, calibration: Set, caller: Caller = caller_of) -> Computer:
+        found = await computers.find(computer, caller)
         found.check_calibration(calibration)
         return found
 
@@ -152,12 +190,9 @@ def _submission(router: APIRouter, service: Service, computers: Computers, calle
         """Submit a batch of circuits. Once acknowledged, it is not lost."""
         if use_timeslot:
             raise QtideError("there are no time slots here; submit with use_timeslot=False")
-        found = await computers.find(computer)
-        body = await request.body()
-        form = CircuitRequest.read(body)
-        if form.calibration_set_id is not None:
-            found.check_calibration(str(form.calibration_set_id))
-        task = await service.submit(caller, _to_submit(found, form, body))
+        found = await computers.find(computer, caller)
+        task = await service.submit(caller, await _to_submit(service, caller, found, request))
+        release_bytes(request)
         return _json(described(service, task), 201)
 
 
@@ -200,23 +235,32 @@ def _artifacts(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/jobs/{id}/artifacts/measurements")
     async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """Every single shot."""
-        text = measurements(await _answers(service, caller, id))
-        return Response(text, media_type="application/json")
+        return await _written(service, caller, id, "measurements")
 
     @router.get("/jobs/{id}/artifacts/measurement_counts")
     async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """How often what was measured."""
-        return _json(measurement_counts(await _answers(service, caller, id)))
+        return await _written(service, caller, id, "measurement_counts")
 
 
-def _to_submit(computer: Computer, form: CircuitRequest, body: bytes) -> Submission:
+async def _to_submit(
+    service: Service, caller: Caller, computer: Computer, request: Request
+) -> Submission:
+    """What a request asks for; the body is read by another process if it is large."""
+    body = await read_body(request)
+    words, _ = await service.bulk.do("circuits", body, caller.user)
+    terms = validated(CircuitTerms, words)
+    if terms.calibration_set_id is not None:
+        computer.check_calibration(str(terms.calibration_set_id))
+    connection = request.scope.get(KEY)
     return Submission(
         device=computer.device.name,
         payload=Encoded("iqm", body),
-        shots=form.shots,
-        name=form.name,
+        shots=terms.shots,
+        name=terms.name,
         request=body,
         api="iqm",
+        hung_up=connection.hung_up if connection else None,
     )
 
 
@@ -228,12 +272,14 @@ def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - wh
     return task
 
 
-async def _answers(service: Service, caller: Caller, id: str) -> list[Shots]:  # noqa: A002 - as above
+async def _written(service: Service, caller: Caller, id: str, how: str) -> Response:  # noqa: A002 - as above
+    """The answer of a job; a large one is written by another process."""
     task = _task(service, caller, id)
     if task.state is not State.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
-    answers: list[Shots] = decode_answer(await service.answer(caller, task))
-    return answers
+    answer = await service.answer(caller, task)
+    _, text = await service.bulk.do(how, answer.data, caller.user)
+    return Response(text, media_type="application/json")
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
+from qtide.payloads.limits import MOST_CIRCUITS
 from qtide.service.apis.iqm.computers import calibration_set_id, computer_id
 from qtide.service.service import Service
 from qtide.service.standing import Standing
@@ -40,25 +40,27 @@ class CircuitName(BaseModel):
     name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
-class CircuitRequest(BaseModel):
-    """What the service itself needs of a request; most of its bytes are not parsed into objects.
+class CircuitTerms(BaseModel):
+    """What the service itself needs of a request, beside its circuits.
 
     Options that only reduce noise are not read: an emulated device does not have them.
     """
 
-    circuits: Annotated[list[CircuitName], Field(min_length=1)]
     shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     calibration_set_id: UUID | None = None
     heralding_mode: Literal["none"] = "none"
     """Heralding drops shots, and clients rely on that: it must not be ignored silently."""
+    name: str = ""
+    """The first circuit's name, for lists of tasks."""
 
-    @classmethod
-    def read(cls, body: bytes) -> CircuitRequest:
-        """The request, or a refusal that says where it is wrong."""
-        try:
-            return cls.model_validate_json(body)
-        except ValidationError as error:
-            raise RequestValidationError(error.errors(include_input=False)) from None
+
+class CircuitRequest(BaseModel):
+    """A request, as OpenAPI describes it; circuits are counted before anything is made of them."""
+
+    circuits: Annotated[list[CircuitName], Field(min_length=1, max_length=MOST_CIRCUITS)]
+    shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    calibration_set_id: UUID | None = None
+    heralding_mode: Literal["none"] = "none"
 
     @classmethod
     def schema_inline(cls) -> dict[str, Any]:
@@ -66,11 +68,6 @@ class CircuitRequest(BaseModel):
         schema = cls.model_json_schema()
         schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
         return schema
-
-    @property
-    def name(self) -> str:
-        """The first circuit's name, for lists of tasks."""
-        return self.circuits[0].name
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
+from qtide.service import rights
 from qtide.service.device.device import ServedDevice
 from qtide.service.refusals import NotFound
 from qtide.service.service import Service
+from qtide.service.task import Caller
 
 ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
 """The namespace of all ids below: the same device has the same ids after every start."""
@@ -124,16 +126,16 @@ class Computers:
         self._devices = service.offered("iqm")
         self._since = _moment()
 
-    async def all(self) -> list[Computer]:
-        """The computers; what a device takes is known when it has started."""
-        return await self._of(self._devices)
+    async def all(self, caller: Caller) -> list[Computer]:
+        """The computers that a caller may use; what a device takes is known once it has started."""
+        return await self._of(rights.usable(caller, self._devices))
 
-    async def find(self, name: str) -> Computer:
+    async def find(self, name: str, caller: Caller) -> Computer:
         """The computer with that alias or id."""
         named = [each for each in self._devices if name in (each.name, str(computer_id(each.name)))]
-        for computer in await self._of(named):
+        for computer in await self._of(rights.usable(caller, named)):
             return computer
-        known = ", ".join(each.device.name for each in await self.all()) or "none"
+        known = ", ".join(each.device.name for each in await self.all(caller)) or "none"
         raise NotFound(f"there is no quantum computer {name!r}; there are: {known}")
 
     async def _of(self, devices: list[ServedDevice]) -> list[Computer]:

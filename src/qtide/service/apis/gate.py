@@ -1,0 +1,224 @@
+"""The gate: every request passes it before anything of it is parsed.
+
+Who sends it? By its token, otherwise by the user at the other end, otherwise by the address. May
+it take one more request, so many bytes, a turn of the event loop? If not, it is refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from qtide.errors import QtideError
+from qtide.service.apis.access import CALLER, Access
+from qtide.service.limits.budget import Budget, Load
+from qtide.service.limits.connection import KEY
+from qtide.service.limits.pace import Company, Pace
+from qtide.service.limits.refusals import TooLarge
+from qtide.service.limits.settings import Limits
+from qtide.service.limits.turns import LoopTurns
+from qtide.world.real import RealWorld
+
+LOAD = "qtide.load"
+"""Where a request's scope has the bytes that it holds."""
+PUBLIC = ("/health", "/metrics", "/docs", "/docs/oauth2-redirect", "/openapi.json")
+"""Paths that need no token; APIs may have more."""
+MOST_PUBLIC = 4096
+"""Bytes of a request without a token."""
+PIECE = 64 * 1024
+"""Bytes of an answer that are sent at once; the next piece waits until these are on their way."""
+
+Refuse = Callable[[Request, Exception], Awaitable[Response]]
+
+
+class Gate:
+    """Lets a request in, or refuses it by its head alone."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        limits: Limits,
+        most_bytes: int,
+        refuse: Refuse,
+        public: Iterable[str] = (),
+    ) -> None:
+        self._public = frozenset(each for each in public if not each.endswith("/")) | {*PUBLIC}
+        self._public_below = tuple(each for each in public if each.endswith("/"))
+        self._app = app
+        self._access = access
+        self._most = most_bytes
+        self._refuse = refuse
+        self._requests = Budget("requests", limits.requests_per_user)
+        self._bytes = Budget(
+            "bytes of requests and answers",
+            limits.bytes_in_flight_per_user,
+            limits.bytes_in_flight,
+        )
+        rate = limits.bytes_per_second_per_user
+        world = RealWorld()
+        self._pace = Pace(world, rate, rate)
+        self._company = Company(world)
+        often = limits.requests_per_second_per_user
+        self._asking = Pace(world, often, often)
+        self._refusals = Pace(world, limits.refusals_per_second, 1)
+        self._turns = LoopTurns()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._let_in(scope, receive, send)
+        except ClientDisconnect:
+            return  # nobody is there to be told
+        except QtideError as error:
+            response = await self._refuse(Request(scope), error)
+            await response(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        who, most = await self._who(scope)
+        _check_length(scope, most)
+        with self._requests.taking(who):
+            await self._keep_pace(who)
+            await self._turns.turn(who)
+            load = scope[LOAD] = Load(self._bytes, who, self._pace)
+            try:
+                outgoing = Outgoing(send, load, scope, self._refuse)
+                await self._app(scope, _counting(receive, load, most), outgoing)
+            finally:
+                load.release()
+
+    async def _keep_pace(self, who: str) -> None:
+        """Slow down a sender of too many bytes, or of too many requests while others ask, too."""
+        await self._pace.wait(who)
+        if self._company.joins(who):
+            self._asking.charge(who, 1)
+            await self._asking.wait(who)
+
+    async def _who(self, scope: Scope) -> tuple[str, int]:
+        """Who sends a request, and how many bytes it may have."""
+        connection = scope.get(KEY)
+        peer = "a peer" if connection is None else str(connection.peer_name)
+        path = scope["path"]
+        if path in self._public or (self._public_below and path.startswith(self._public_below)):
+            return peer, MOST_PUBLIC
+        try:
+            caller = scope[CALLER] = self._access.identify(scope)
+        except QtideError:
+            self._refusals.charge(peer, 1)
+            await self._refusals.wait(peer)
+            raise
+        if connection is not None:
+            connection.prove()
+        return f"user {caller.user}", self._most
+
+
+def _check_length(scope: Scope, most: int) -> None:
+    """Refuse a request that announces too much, before it is sent."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or int(value[:20]) > most):
+            raise _too_large(most)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the request is larger than {most} bytes; send less at once")
+
+
+def _counting(receive: Receive, load: Load, most: int) -> Receive:
+    """Count the bytes of a request as they come."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        if body := message.get("body", b""):
+            seen += len(body)
+            if seen > most:
+                raise _too_large(most)
+            load.add(len(body))
+            await load.keep_pace()
+        return message
+
+    return counted
+
+
+class Outgoing:
+    """Sends an answer in pieces, and counts it: a peer that does not read holds up itself alone."""
+
+    def __init__(self, send: Send, load: Load, scope: Scope, refuse: Refuse) -> None:
+        self._send = send
+        self._load = load
+        self._scope = scope
+        self._refuse = refuse
+        self._start: Message | None = None
+        self._refused = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if self._refused:
+            return
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        body = message.get("body", b"")
+        if self._start is not None and not await self._began(len(body)):
+            return
+        for at in range(0, len(body) - PIECE, PIECE):
+            piece = bytes(memoryview(body)[at : at + PIECE])
+            await self._send({"type": message["type"], "body": piece, "more_body": True})
+        rest = body if len(body) <= PIECE else body[-(len(body) % PIECE or PIECE) :]
+        await self._send({**message, "body": rest})
+
+    async def _began(self, size: int) -> bool:
+        """Send the head; if the answer is more than its reader may hold, refuse instead."""
+        start, self._start = self._start, None
+        assert start is not None
+        try:
+            if size > PIECE:
+                self._load.add(size)
+        except QtideError as error:
+            self._refused = True
+            await (await self._refuse(Request(self._scope), error))(
+                self._scope, _nothing, self._send
+            )
+            return False
+        await self._send(start)
+        return True
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
+async def read_body(request: Request) -> bytes:
+    """All bytes of a request, which nobody else keeps."""
+    return b"".join([part async for part in request.stream()])
+
+
+async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> None:
+    """Wait for something, but not longer than the sender of a request does."""
+    connection = request.scope.get(KEY)
+    if connection is None:
+        await wait
+        return
+    task, gone = asyncio.ensure_future(wait), connection.hung_up()
+    gone.add_done_callback(lambda _: task.cancel())
+    try:
+        await task
+    except asyncio.CancelledError:
+        task.cancel()
+        if gone.done():
+            raise ClientDisconnect from None
+        raise
+
+
+def release_bytes(request: Request) -> None:
+    """The body of a request has been dealt with; only its answer is still to come."""
+    request.scope[LOAD].release()

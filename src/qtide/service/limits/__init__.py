@@ -1,0 +1,1 @@
+"""What one caller may take of the service at once: asked before anything of a request is parsed."""
