@@ -50,6 +50,7 @@ class NodePool:
         self._waiting = TaskQueue()
         self._coming = 0
         self._regrouping = 0
+        self._closed = False
         self._gives_way = 0
         """For how many waits without a limit, such as for a lease, no idle node is kept."""
         self._started: list[Future[Any]] = []
@@ -126,6 +127,7 @@ class NodePool:
 
     async def release_all(self) -> None:
         """Give everything back, also what is on its way, and wait until it is."""
+        self._closed = True
         await self.world.cancel(self._started)
         await self.shrink()
         await self.world.settled(self._releases)
@@ -252,7 +254,7 @@ class NodePool:
         Those behind do not: they would ask for nodes that they may not use yet, in the way of those
         that the first one asks for.
         """
-        first = self._waiting.first
+        first = None if self._closed else self._waiting.first
         if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return
         for each in [first] if first.nodes > 1 else self._waiting.singles(self.most):
@@ -322,7 +324,8 @@ class NodePool:
             self._drop(node)
             if allocation not in self._home.values():
                 self._release(allocation)
-            self.start(self.replace())
+            if not self._closed:
+                self.start(self.replace())
             self._refuse_hopeless_ones()
             self.see_to_waiting()
 
