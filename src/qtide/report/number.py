@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 
 def decimals(values: Sequence[float]) -> int:
-    """The decimals that a column needs, so that short runs differ too."""
-    return 1 if max(values, default=0.0) >= 10 else 3
+    """The decimals that a column needs, so that short runs differ too, and long ones fit."""
+    largest = max(values, default=0.0)
+    return 0 if largest >= 10_000 else 1 if largest >= 10 else 3
 
 
 def grouped(value: float, digits: int = 1) -> str:
@@ -17,7 +18,7 @@ def grouped(value: float, digits: int = 1) -> str:
 
 def brief(value: float) -> str:
     """A single number, with the decimals it needs."""
-    return grouped(value, 0 if value == 0 or value >= 10_000 else decimals([value]))
+    return grouped(value, 0 if value == 0 else decimals([value]))
 
 
 def percent(value: float) -> str:
