@@ -142,7 +142,8 @@ def play(
         ]
         outcomes = await world.all_of(drives)
         await world.cancel([others])
-        await world.sleep(faults.delays.release)  # what strangers were given goes back as well
+        # what strangers were given, and what came as a job ended, goes back as well
+        await world.sleep(faults.delays.release + 1.0)
         await cluster.close()
         return outcomes
 

@@ -103,10 +103,11 @@ class Ledger:
         """Append one event; a ledger in a file keeps nothing in memory.
 
         A run does not fail because of its ledger: after an `error`, the ledger stays incomplete.
+        Nor does a node that is given back only once its run has ended.
         """
         if self._file is None:
             self.events.append(event)
-        elif self.error is None:
+        elif self.error is None and not self._file.closed:
             try:
                 self._file.write(json.dumps(event) + "\n")
             except OSError as error:
