@@ -125,9 +125,13 @@ class NodePool:
         kept = set(list(self._home.values())[:keep])
         await self.leave([each for each in dict.fromkeys(self._home.values()) if each not in kept])
 
+    async def close(self) -> None:
+        """Give everything back, for good."""
+        self._closed = True
+        await self.release_all()
+
     async def release_all(self) -> None:
         """Give everything back, also what is on its way, and wait until it is."""
-        self._closed = True
         await self.world.cancel(self._started)
         await self.shrink()
         await self.world.settled(self._releases)

@@ -84,7 +84,7 @@ class Strategy(ABC):
 
     async def close(self) -> None:
         """Give everything back."""
-        await self.pool.release_all()
+        await self.pool.close()
         self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()

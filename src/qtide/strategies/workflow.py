@@ -24,7 +24,7 @@ class Workflow(Strategy):
             pool.join(await self.request(min(phase.nodes, self.nodes)))
             return await pool.run(phase, key)
         finally:
-            await pool.release_all()
+            await pool.close()
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """A lease for this phase alone."""
