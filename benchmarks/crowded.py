@@ -211,7 +211,7 @@ def show(lines: Iterator[list[str]]) -> None:
 def main() -> None:
     """Measure, print the cells, the worst ten, and the claims."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cells", type=int, default=108)
+    parser.add_argument("--cells", type=int, default=72)
     parser.add_argument("--seeds", type=int, default=20)
     chosen = parser.parse_args()
     began = time.monotonic()
