@@ -63,6 +63,7 @@ class LocalCluster(FifoCluster):
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
         self._options = options
         self._silence = silence
+        self.keeps_agents = not options.cold
         self._log: IO[bytes] | None = log.open("ab") if log else None
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}

@@ -63,6 +63,8 @@ class Delays:
 class SimulatedCluster(FifoCluster):
     """Tasks are really called, at once; the time they pretend to work passes on the clock."""
 
+    keeps_agents = False
+
     def __init__(
         self,
         world: World,

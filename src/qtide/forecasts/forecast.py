@@ -25,6 +25,8 @@ class Forecast:
         now: Callable[[], float],
         expected_wait: Callable[[int], float],
         waits_seen: Callable[[], list[float]] = list,
+        *,
+        warm: bool = False,
     ) -> None:
         self.tasks = Durations(now)
         self.phases = Phases(now)
@@ -32,10 +34,13 @@ class Forecast:
         self._releases = Recent(STARTS)
         self._expected_wait = expected_wait
         self._waits_seen = waits_seen
+        self._warm = warm
+        """Whether a node that is given back and asked for again need not start anew."""
 
     def node_started(self, seconds: float) -> None:
         """A node that was granted could work after so long."""
-        self._starts.add(seconds)
+        if not self._warm:
+            self._starts.add(seconds)
 
     def start(self) -> float:
         """How long a node takes until it can work, once it is granted."""

@@ -53,7 +53,8 @@ class Strategy(ABC):
         self.nodes = assignment.nodes
         self.options = self.Options() if options is None else options
         cluster = self.site.cluster
-        self.forecast = Forecast(self.site.world.now, cluster.expected_wait, cluster.waits_seen)
+        now, warm = self.site.world.now, cluster.keeps_agents
+        self.forecast = Forecast(now, cluster.expected_wait, cluster.waits_seen, warm=warm)
         if self.job.preparation.seconds is not None:  # an earlier run of the program knows it
             self.forecast.node_started(self.job.preparation.seconds)
         self.pool: NodePool = self.new_pool()
