@@ -67,7 +67,9 @@ class Worker:
     def __init__(self, device: Device, answers: BinaryIO) -> None:
         self._device = device
         self._answers = answers
-        self._outgoing: SimpleQueue[Reply] = SimpleQueue()
+        self._outgoing: SimpleQueue[list[Reply]] = SimpleQueue()
+        self._unsent: list[Reply] = []
+        """Goes out once the device has begun its next order, or has none."""
         self._orders: deque[Order] = deque()
         self._changed = threading.Condition()
         self._current: Order | None = None
@@ -76,9 +78,10 @@ class Worker:
         """Work until the service is gone."""
         threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
         threading.Thread(target=self._send, daemon=True).start()
-        self._outgoing.put(({"ready": self._device.properties()}, b""))
+        self._outgoing.put([({"ready": self._device.properties()}, b"")])
         while True:
-            self._outgoing.put(self._perform(self._next()))
+            reply = self._perform(self._next())
+            self._unsent.append(reply)
 
     def _listen(self, orders: BinaryIO) -> None:
         while (message := read(orders)) is not None:
@@ -88,7 +91,7 @@ class Worker:
                 continue
             order = Order(header, body)
             if "suspect" in header:
-                self._outgoing.put(({"opened": order.ticket}, b""))
+                self._outgoing.put([({"opened": order.ticket}, b"")])
             order.unpack()
             with self._changed:
                 self._orders.append(order)
@@ -97,8 +100,13 @@ class Worker:
 
     def _send(self) -> None:
         while True:
-            header, body = self._outgoing.get()
-            self._answers.write(frame(header, body))
+            replies = self._outgoing.get()
+            self._answers.write(b"".join(frame(header, body) for header, body in replies))
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._outgoing.put(self._unsent)
+            self._unsent = []
 
     def _cancel(self, ticket: str) -> None:
         with self._changed:
@@ -108,6 +116,8 @@ class Worker:
             self._changed.notify_all()
 
     def _next(self) -> Order:
+        if not self._orders:
+            self._flush()
         with self._changed:
             self._changed.wait_for(lambda: self._orders)
             self._current = self._orders.popleft()
@@ -135,7 +145,8 @@ class Worker:
     def _run(self, order: Order) -> Reply:
         """The device's answer, once the time of its profile has passed."""
         began, clock = time.time(), time.monotonic()
-        self._outgoing.put(({"began": order.ticket, "at": began}, b""))
+        self._unsent.append(({"began": order.ticket, "at": began}, b""))
+        self._flush()
         header, body = self._solve(order)
         if "format" in header:
             self._let_pass(order, clock + order.header["seconds"])
