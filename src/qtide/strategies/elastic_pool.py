@@ -17,6 +17,8 @@ from qtide.world.world import Future
 
 UNKNOWN_USE = 10.0
 """Seconds that a node is supposed to be used for, while nothing is known."""
+AGAIN = 1.0
+"""Seconds before which it is not worked out again when to ask for nodes."""
 SILENCE = 1.0
 """Seconds within which a program says what it wants next; until then nothing is decided."""
 
@@ -168,9 +170,9 @@ class ElasticPool(NodePool):
 
     async def _fetch_in_time(self, upcoming: Upcoming) -> None:
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
+        while (pause := upcoming.begins() - self._trade.ahead() - self.world.now()) > 0:
+            await self.world.sleep(max(pause / 2, min(pause, AGAIN)))
         ahead = self._trade.ahead()
-        while (pause := upcoming.begins() - ahead - self.world.now()) > 0:
-            await self.world.sleep(pause)
         wanted = self._trade.nodes_for(upcoming.durations(), self.size, ahead=True)
         more = min(wanted, self.most) - self.size - self.coming
         if more > 0:
