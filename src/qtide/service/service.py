@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded
@@ -21,6 +21,7 @@ from qtide.service.drains import Drains
 from qtide.service.endings import Endings
 from qtide.service.file_store import FileStore
 from qtide.service.intake import Intake, Submission
+from qtide.service.limits.slices import Slices
 from qtide.service.metrics import Metrics
 from qtide.service.policies import Owner, Shares
 from qtide.service.quotas import Meter
@@ -38,14 +39,10 @@ from qtide.world.signal import release
 
 log = logging.getLogger(__name__)
 
-Item = TypeVar("Item")
-
 GRACE = 5.0
 """Seconds within which tasks on a device have to end when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of checking quotas."""
-SLICE = 20
-"""Tasks of a long list that are looked at before others have their turn."""
 SHORTEST_ID, WHOLE_ID = 4, 36
 """The least number of characters by which a task may be named."""
 
@@ -66,6 +63,7 @@ class Service:
         self.metrics = Metrics()
         self.register = Register(store, configuration.operators)
         self.bulk = Bulk(world)
+        self.slices = Slices(world)
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self._world = world
         fair = configuration.fair
@@ -213,13 +211,6 @@ class Service:
         user = rights.whose(caller, everybody=everybody)
         found = await self.store.look(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
-
-    async def in_slices(self, items: Sequence[Item]) -> AsyncIterator[Item]:
-        """Go through a long list, and let others have their turn in between."""
-        for number, item in enumerate(items):
-            if number % SLICE == SLICE - 1:
-                await self._world.sleep(0.0)
-            yield item
 
     async def answer(self, caller: Caller, task: Task) -> Encoded:
         """The answer to a finished task of the caller."""

@@ -26,7 +26,7 @@ BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT N
 PART = 4
 """No user gets more than one such part of the disk that is free."""
 MB = 2**20
-BURST = 32 * MB
+BURST = 16 * MB
 """Bytes that a user may store at once."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal
 
@@ -91,10 +92,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     ) -> Response:
         """My tasks, newest first."""
         found = await service.tasks(caller, state, limit, before, everybody=everybody)
-        tasks = [
-            json.dumps(described(service, task) | {"number": number})
-            async for number, task in service.in_slices(found)
-        ]
+        tasks = await service.slices.of(found, partial(_row, service), caller.user)
         last = json.dumps(found[-1][0] if found else None)
         text = f'{{"tasks": [{", ".join(tasks)}], "before": {last}}}'
         return Response(text, media_type="application/json")
@@ -266,6 +264,11 @@ async def _with_answer(service: Service, caller: Caller, task: Task, status: int
         body = head.encode() + found.data + b"}"
         return Response(body, status, media_type="application/json")
     return Response(words, status, media_type="application/json")
+
+
+def _row(service: Service, numbered: tuple[int, Task]) -> str:
+    number, task = numbered
+    return json.dumps(described(service, task) | {"number": number})
 
 
 def _json(value: Any) -> Response:

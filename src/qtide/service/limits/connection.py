@@ -24,6 +24,9 @@ MOST_FIELDS = 100
 """Of a request's head, and of the trailers after its body."""
 SWALLOWED = 64 * 1024
 """Bytes of a refused request that are read after the answer, so that its sender gets to read it."""
+LINGER = 1.0
+"""Seconds for which a refused connection is still open: its peer reads the answer, and cannot come
+again at once."""
 SWEEP = 1.0
 """Seconds between two looks for connections whose time is up."""
 
@@ -56,6 +59,7 @@ class Connection(HttpToolsProtocol):
         self._fields = 0
         self._in_head = True
         self._proven = False
+        self._refused = False
         self._due: float | None = None
         self._end: float | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -106,7 +110,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Pass the bytes on, unless there are too many."""
         self._received += len(data)
-        if self.parser is None or self.transport.is_closing():
+        if self.parser is None or self._refused or self.transport.is_closing():
             return
         super().data_received(data)
         if self._in_head:
@@ -202,12 +206,18 @@ class Connection(HttpToolsProtocol):
         self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
 
     def _refuse(self, status: int, error: str, message: str) -> None:
-        """Answer without the application, and close."""
+        """Answer without the application, read no more, and close a little later."""
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
         self._counted.refused(status, error)
         self._due = self._end = None
-        if not self.transport.is_closing():
-            self.transport.write(_answer(status, error, message))
+        self.transport.write(_answer(status, error, message))
+        if status == 503:  # there are too many connections already
             self.transport.close()
+        else:
+            self.transport.pause_reading()
+            self.loop.call_later(LINGER, self.transport.abort)
 
 
 def _answer(status: int, error: str, message: str) -> bytes:

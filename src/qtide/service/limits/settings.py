@@ -46,7 +46,7 @@ class Limits(BaseModel):
     stored_bytes_per_user: Bytes = 1024 * MB
     """Payloads and answers of a user on disk; no user gets more than a quarter of what is free."""
     stored_bytes_per_second_per_user: Bytes = 4 * MB
-    """After the first 32 MB; whoever stores faster is slowed down, so that others are not."""
+    """After the first 16 MB; whoever stores faster is slowed down, so that others are not."""
     disk_reserve: Annotated[int, Field(ge=0)] = 64 * MB
     """Free space that new tasks do not use: it is for the answers of accepted ones."""
     admissions_per_user: Count = 256
