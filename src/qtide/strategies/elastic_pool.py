@@ -94,9 +94,7 @@ class ElasticPool(NodePool):
     def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
         self._next, self._quiet = upcoming, False
-        if self._prefetch is not None:
-            self._prefetch.cancel()
-        self._prefetch = self.start(self._fetch_in_time(upcoming))
+        self._plan(upcoming)
         if not self.load:
             self._withdraw()
             for node in list(self.idle):
@@ -152,6 +150,14 @@ class ElasticPool(NodePool):
             self._kept[node] = self.start(self._reconsider(node, verdict.gap + late))
         else:
             self.release_if_idle(node)
+            if self._next:  # it may have come too early, and is needed again later
+                self._plan(self._next)
+
+    def _plan(self, upcoming: Upcoming) -> None:
+        """See to it that nodes are asked for in time."""
+        if self._prefetch is not None:
+            self._prefetch.cancel()
+        self._prefetch = self.start(self._fetch_in_time(upcoming))
 
     def _verdict(self, price: float) -> Verdict:
         """Whether having one more node when the next phase begins is best had by keeping it."""
