@@ -5,6 +5,7 @@ from typing import Any
 from qiskit import QuantumCircuit, transpile
 
 from qtide import Target, program, quantum, task
+from qtide.payloads.shots import Shots
 
 
 def entangled(qubits: int) -> QuantumCircuit:
@@ -23,12 +24,15 @@ def prepared(target: Target, most: int) -> list[Any]:
     return list(transpile(circuits, target=target.qiskit(), seed_transpiler=1))
 
 
+def equal(shots: Shots, qubits: int) -> float:
+    """The share of the shots in which all qubits were equal."""
+    counts = shots.counts()
+    return (counts.get("0" * qubits, 0) + counts.get("1" * qubits, 0)) / len(shots)
+
+
 @program(nodes=1)
 async def ghz(target: Target, most: int = 5, shots: int = 200) -> dict[str, float]:
-    """In which share of the shots all qubits were equal: 1 without noise."""
-    sizes = range(2, min(most, target.qubits) + 1)
-    answers = await quantum(await task(prepared, target, sizes[-1]), shots=shots)
-    equal = ({"0" * size, "1" * size} for size in sizes)
-    counts = [answer.counts() for answer in answers]
-    found = zip(sizes, equal, counts, strict=True)
-    return {f"{size} qubits": sum(c.get(one, 0) for one in e) / shots for size, e, c in found}
+    """How often all qubits of an entangled state were equal: always, without noise."""
+    circuits = await task(prepared, target, min(most, target.qubits or most))
+    answers = await quantum(circuits, shots=shots)
+    return {f"{size} qubits": equal(answer, size) for size, answer in enumerate(answers, 2)}

@@ -56,8 +56,10 @@ def choice(words: str) -> Choice:
     if timing:
         options["profile"] = timing
     if name not in DEVICES.names():
-        if name not in profiles() or "profile" in options:
+        if name not in profiles():
             raise _unknown(name)
+        if "profile" in options:
+            raise UsageError(f"{name!r} is a timing: name a device first, as in annealer:{name}")
         name, options["profile"] = TIMED_ONLY, name
     named, limit = options.pop("profile", None), options.pop("limit", LIMIT)
     if isinstance(limit, bool) or not isinstance(limit, int | float):

@@ -56,9 +56,11 @@ def needed_packages(device: Device) -> Iterator[None]:
         raise UsageError(f"the {device.name} needs a package: {error}{install}") from None
 
 
-def takers(format: str) -> list[str]:  # noqa: A002 - as everywhere
-    """The kinds of devices that take payloads of this format, without any option."""
-    return [kind for kind in DEVICES.names() if format in _formats(kind)]
+def takers(format: str) -> str:  # noqa: A002 - as everywhere
+    """Which `--qpu` takes payloads of this format, as the end of a sentence; empty if none does."""
+    kinds = [kind for kind in DEVICES.names() if format in _formats(kind)]
+    names = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
+    return f"; --qpu {names} takes it" if kinds else ""
 
 
 def _formats(kind: str) -> list[str]:

@@ -31,6 +31,5 @@ def _remedy(device: Device, payload: Any) -> str:
     if name is None:
         return ""
     if name not in device.properties()["formats"]:
-        known = [f"--qpu {kind}" for kind in takers(name)]
-        return f"; {' or '.join(known)} takes it" if known else ""
-    return "; transpile it for the program's `target`" if name in CIRCUITS else ""
+        return takers(name)
+    return "; a parameter `target` of the program says what fits" if name in CIRCUITS else ""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from qtide.devices.kinds import takers
 from qtide.errors import UsageError
 from qtide.programs.journal import Journal, Record
 
@@ -61,6 +62,8 @@ class Target:
             raise UsageError(
                 f"target.qiskit() needs Qiskit ({error}): pip install 'qtide[gate]'"
             ) from None
+        if "qpy" not in self.formats:
+            raise UsageError(f"the {self.name} takes no Qiskit circuit{takers('qpy')}")
         return target_of({"name": self.name, "kind": self.kind, "properties": self.properties})
 
 
