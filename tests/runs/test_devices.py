@@ -84,8 +84,9 @@ def test_the_example_runs_on_an_ideal_and_on_a_noisy_device(tmp_path: Path) -> N
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     where = ["--runs", str(folder), "--name", "it", "--cluster", "local:1", "--json"]
     words = ["run", PROGRAM, "--qpu", "noisy-star", *where, *more]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*QTIDE, *words], text=True, **pipes)
+    return subprocess.Popen(
+        [*QTIDE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def worker(folder: Path) -> list[int]:
