@@ -98,9 +98,9 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         },
         "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
         "qpu": {
-            "help": f"The device: {', '.join(DEVICES.names())}; with a timing, as star:trapped-ion"
-            f" ({', '.join(sorted(profiles()))}; one alone is for the annealer); with options, as "
-            "gate,qubits=7; or a device of a service, as http://HOST:PORT/DEVICE.",
+            "help": f"Device ({', '.join(DEVICES.names())}), timing "
+            f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
+            " as http://HOST:PORT/DEVICE.",
             "metavar": "DEVICE",
             "autocompletion": completion.qpus,
         },
