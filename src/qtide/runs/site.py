@@ -59,8 +59,10 @@ async def opened(
         qpu.start()
         yield Site(world, cluster, qpu)
     finally:
-        await qpu.close()
-        await cluster.close()
+        try:
+            await qpu.close()
+        finally:
+            await cluster.close()
 
 
 def qpu_for(spec: Spec, world: World, log: Path | None = None) -> Qpu:
