@@ -101,6 +101,29 @@ def test_an_answer_that_takes_too_long_is_refused() -> None:
     run(main())
 
 
+class Unlucky(Runner):
+    """Its first worker is killed while it starts."""
+
+    starts = 0
+
+    async def _start(self) -> None:
+        self.starts += 1
+        if self.starts == 1:
+            raise WorkerLost("killed")
+        await super()._start()
+
+
+def test_a_worker_that_dies_as_it_starts_is_replaced() -> None:
+    async def main() -> None:
+        runner = Unlucky(choice("burst"))
+        runner.start()
+        await runner.ready()
+        assert runner.is_ready and runner.starts == 2
+        await runner.close()
+
+    run(main())
+
+
 def test_a_start_can_be_given_up(tmp_path: Path) -> None:
     async def main() -> None:
         runner = Runner(choice("burst"), tmp_path / "device.log")

@@ -53,15 +53,15 @@ class Slow(Runner):
     def __init__(self, world: World) -> None:
         super().__init__(choice("annealer"))
         self._world = world
-        self._started = False
+        self._up = False
 
     @property
     def is_ready(self) -> bool:
-        return self._started
+        return self._up
 
     async def ready(self) -> None:
         await self._world.sleep(5)
-        self._started = True
+        self._up = True
 
     async def solve(self, payload: Any, shots: int, seed: int) -> Any:
         return Annealer().solve(payload, shots, seed)

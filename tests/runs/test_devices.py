@@ -109,8 +109,8 @@ def occupied(folder: Path, times: int) -> bool:
 def test_a_worker_that_is_killed_with_a_payload_costs_nothing_but_time(tmp_path: Path) -> None:
     driver = start(tmp_path, "--rounds", "6")
     wait_until(lambda: occupied(tmp_path, 2), 60)
-    for pid in worker(tmp_path):
-        os.kill(pid, signal.SIGKILL)
+    (pid,) = worker(tmp_path)
+    os.kill(pid, signal.SIGKILL)
     out, err = driver.communicate(timeout=60)
     assert driver.returncode == 0, err
     assert json.loads(out)["value"] == expected(6)

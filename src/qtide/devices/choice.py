@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from math import inf
 from typing import Any
 
 from qtide.devices.device import Device
@@ -43,8 +43,6 @@ class Choice:
     def check(self) -> Choice:
         """The same; UsageError if there is no such device, option or profile."""
         _ = self.device, self.profile
-        if not (self.limit > 0 and isfinite(self.limit)):
-            raise UsageError(f"the QPU's limit is a number of seconds above 0, not {self.limit!r}")
         return self
 
 
@@ -61,10 +59,8 @@ def choice(words: str) -> Choice:
         if "profile" in options:
             raise UsageError(f"{name!r} is a timing: name a device first, as in annealer:{name}")
         name, options["profile"] = TIMED_ONLY, name
-    named, limit = options.pop("profile", None), options.pop("limit", LIMIT)
-    if isinstance(limit, bool) or not isinstance(limit, int | float):
-        raise UsageError(f"the QPU's limit is a number of seconds above 0, not {limit!r}")
-    return Choice(name, options, named, float(limit)).check()
+    timing, limit = options.pop("profile", None), _seconds(options.pop("limit", LIMIT))
+    return Choice(name, options, timing, limit).check()
 
 
 def _parts(words: str) -> list[str]:
@@ -88,6 +84,12 @@ def _option(part: str, words: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         value = text
     return name.replace("-", "_"), value
+
+
+def _seconds(limit: Any) -> float:
+    if isinstance(limit, int | float) and limit is not True and 0 < limit < inf:
+        return float(limit)
+    raise UsageError(f"the QPU's limit is a number of seconds above 0, not {limit!r}")
 
 
 def _unknown(name: str) -> UsageError:

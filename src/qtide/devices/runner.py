@@ -20,6 +20,9 @@ from qtide.payloads.encoded import Encoded, decode_answer, encode
 from qtide.payloads.payload import PayloadRefused
 from qtide.system.frames import Header
 
+STARTS = 2
+"""How often a start is tried: something else may have killed the first."""
+
 
 class Runner:
     """Starts a worker when told to, or with the first payload; `close` ends it."""
@@ -28,7 +31,7 @@ class Runner:
         self._choice = choice
         self._log = log or Path(os.devnull)
         self._worker: Process | None = None
-        self._starting: asyncio.Task[Process] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._tickets = count(1)
 
     @property
@@ -43,22 +46,17 @@ class Runner:
 
     def start(self) -> None:
         """Begin to start a worker; whoever waits for it learns how that went."""
-        if self._starting is None and not self.is_ready:
+        under_way = self._starting is not None and not self._starting.done()
+        if not under_way and not self.is_ready:
             self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def ready(self) -> None:
         """Wait for a worker that is alive; raises WorkerLost if none can be started."""
-        if self.is_ready:
-            return
-        self.start()
-        assert self._starting is not None
-        starting = self._starting
-        try:
-            self._worker = await asyncio.shield(starting)
-        finally:
-            if starting.done():
-                self._starting = None
+        for _ in range(STARTS - 1):
+            with suppress(WorkerLost):
+                return await self._started()
+        return await self._started()
 
     async def solve(self, payload: Any, shots: int, seed: int) -> Any:
         """The device's answer; raises WorkerLost if the worker dies meanwhile."""
@@ -80,13 +78,20 @@ class Runner:
         if self._starting is not None:
             self._starting.cancel()
             with suppress(asyncio.CancelledError, WorkerLost):
-                self._worker = await self._starting
+                await self._starting
         if self._worker is not None:
             await self._worker.end()
 
-    async def _start(self) -> Process:
+    async def _started(self) -> None:
+        """Wait for the start that is under way, or for a new one."""
+        self.start()
+        if not self.is_ready and self._starting is not None:
+            await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        kind, options = self._choice.kind, self._choice.options
         with self._log.open("ab") as log:
-            return await Process.start(self._choice.kind, self._choice.options, None, log)
+            self._worker = await Process.start(kind, options, None, log)
 
     async def _exchange(
         self, worker: Process, encoded: Encoded, shots: int, seed: int

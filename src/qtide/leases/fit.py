@@ -9,7 +9,7 @@ from qtide.devices.kinds import needed_packages, takers
 from qtide.payloads.encoded import encode, format_of
 from qtide.payloads.payload import PayloadRefused
 
-CIRCUITS = ("qpy", "qasm3")
+CIRCUITS = ("iqm", "qasm3", "qpy")
 
 
 def check(device: Device, payload: Any, shots: int | None) -> None:
