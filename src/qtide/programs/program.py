@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, overload
@@ -47,7 +48,7 @@ class Program:
         if asked is None:
             return False
         if asked.annotation is not asked.empty:
-            return "Target" in str(asked.annotation)
+            return re.search(r"\bTarget\b", str(asked.annotation)) is not None
         return asked.default is asked.empty or asked.default is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Playing:
