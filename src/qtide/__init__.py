@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from qtide.clusters.pretend import pretend
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.program import program
+    from qtide.programs.target import Target
 
-__all__ = ["classical", "pretend", "program", "qpu", "quantum", "task", "together"]
+__all__ = ["Target", "classical", "pretend", "program", "qpu", "quantum", "task", "together"]
 
 
 _HOMES = {
+    "Target": "qtide.programs.target",
     "pretend": "qtide.clusters.pretend",
     "program": "qtide.programs.program",
     "qpu": "qtide.client.handle",

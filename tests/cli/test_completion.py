@@ -32,7 +32,7 @@ def completed(line: str) -> list[str]:
         ("qtide compare --strategy e", ["elastic"]),
         ("qtide run --cluster ", ["local", "simulated", "slurm"]),
         ("qtide run syn", ["synthetic"]),
-        ("qtide run --qpu n", ["neutral-atom"]),
+        ("qtide run --qpu n", ["neutral-atom", "noisy-star"]),
         ("qtide run --cluster slurm --acc", ["--account"]),
         ("qtide run --cluster cloud --ti", ["--time-scale"]),
         ("qtide submit --driver ", ["background", "slurm"]),

@@ -7,7 +7,7 @@ from qtide.devices.kinds import make
 from qtide.errors import UsageError
 from qtide.payloads.payload import Burst, PayloadRefused
 
-EMULATED = ["annealer", "atoms", "burst", "gate", "star"]
+EMULATED = ["annealer", "atoms", "burst", "gate", "noisy-star", "star"]
 
 
 @pytest.mark.parametrize("kind", EMULATED)

@@ -44,13 +44,13 @@ def qtide(installed: str, *words: str, cwd: Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def test_cluster_strategy_and_application_are_used(installed: str, tmp_path: Path) -> None:
-    chosen = ("--cluster", "toy", "--strategy", "toy")
+def test_cluster_strategy_device_and_application_are_used(installed: str, tmp_path: Path) -> None:
+    chosen = ("--cluster", "toy", "--strategy", "toy", "--qpu", "toy:photonic,answer=fish")
     said = qtide(installed, "run", "toy", "21", *chosen, "--colour", "blue", "--json", cwd=tmp_path)
     run = json.loads(said)
     assert run["value"] == [42, 84]
     ledger = (tmp_path / run["folder"] / "ledger.jsonl").read_text()
-    assert "node/blue1" in ledger and "node/blue2" in ledger
+    assert "node/blue1" in ledger and "node/blue2" in ledger and "qpu/toy" in ledger
 
 
 def test_the_help_shows_what_was_added(installed: str, tmp_path: Path) -> None:

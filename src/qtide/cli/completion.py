@@ -46,10 +46,11 @@ def driver_places() -> list[str]:
 
 
 def qpus() -> list[str]:
-    """The profiles of emulated QPUs."""
+    """The devices, and the timing profiles of emulated ones."""
+    from qtide.devices.kinds import DEVICES
     from qtide.devices.profile import profiles
 
-    return sorted(profiles())
+    return sorted({*DEVICES.names(), *profiles()})
 
 
 def programs() -> list[str]:

@@ -36,5 +36,5 @@ def check(spec: Spec) -> str:
     check_site(spec)
     program = load(spec.program)
     args, kwargs = parse(program, spec.words)
-    program.prepare(args, kwargs, seed=spec.seed, folder=Path()).close()
+    program.prepare(args, kwargs, seed=spec.seed, folder=Path(), target=None).close()
     return program.name

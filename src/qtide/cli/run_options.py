@@ -10,6 +10,7 @@ import typer
 
 from qtide.cli import completion
 from qtide.cli.owners import REGISTRIES, Owner
+from qtide.devices.kinds import DEVICES
 from qtide.devices.profile import profiles
 from qtide.errors import UsageError
 from qtide.options import Declared
@@ -97,9 +98,10 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         },
         "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
         "qpu": {
-            "help": f"Timing: {', '.join(sorted(profiles()))}; or a device of a service, as "
-            "http://HOST:PORT/DEVICE.",
-            "metavar": "PROFILE",
+            "help": f"Device ({', '.join(DEVICES.names())}), timing "
+            f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
+            " as http://HOST:PORT/DEVICE.",
+            "metavar": "DEVICE",
             "autocompletion": completion.qpus,
         },
         "vqpus": {"help": "Virtual QPUs that share the device."},

@@ -18,6 +18,8 @@ class Annealer(Device):
 
     name = "annealer"
     most_shots = 1_000_000
+    usual_profile = "annealer"
+    light = True
 
     def __init__(self, sweeps: int = 200) -> None:
         self._sweeps = sweeps

@@ -32,6 +32,8 @@ class Atoms(Device):
     """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
 
     name = "atoms"
+    usual_profile = "neutral-atom"
+    extra = "atoms"
 
     def properties(self) -> dict[str, Any]:
         """Formats and limits."""

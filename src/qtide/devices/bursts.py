@@ -12,6 +12,7 @@ class Bursts(Device):
     """Gives each burst its answer."""
 
     name = "burst"
+    light = True
 
     def properties(self) -> dict[str, Any]:
         """One format, no limits."""

@@ -25,18 +25,28 @@ class Device(ABC):
 
     name: str
     most_shots: int = 100_000
+    usual_profile: str | None = "superconducting"
+    """The timing profile of a run that names none; None if the device takes its own time."""
+    light = False
+    """Whether a driver computes its answers itself: it needs only what qtide itself needs."""
+    extra: str | None = None
+    """The optional part of qtide that installs what it needs."""
 
     def check(self, payload: Any) -> None:
         """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
         if not isinstance(payload, Burst):
             self._check(payload)
 
+    def check_shots(self, shots: int) -> None:
+        """Raise PayloadRefused if the device cannot take so many, or so few."""
+        if not 0 < shots <= self.most_shots:
+            raise PayloadRefused(f"the {self.name} takes 1 to {self.most_shots} shots, not {shots}")
+
     def solve(self, payload: Any, shots: int, seed: int) -> Any:
         """The answer; the same for the same payload, shots and seed."""
         if isinstance(payload, Burst):
             return payload.answer
-        if not 0 < shots <= self.most_shots:
-            raise PayloadRefused(f"the {self.name} takes 1 to {self.most_shots} shots, not {shots}")
+        self.check_shots(shots)
         return self._solve(payload, shots, seed)
 
     def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do

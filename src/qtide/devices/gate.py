@@ -30,6 +30,8 @@ MOST_NOISY_QUBITS = 10
 class GateDevice(Device):
     """Takes IQM's circuits, OpenQASM 3 and Qiskit circuits, and gives a list of `Shots`."""
 
+    extra = "gate"
+
     def __init__(
         self, name: str, chip: Chip, gates: circuits.Gates, noisy: bool = False, threads: int = 1
     ) -> None:
@@ -126,6 +128,11 @@ class GateDevice(Device):
 def star(noisy: bool = False, threads: int = 1) -> GateDevice:
     """IQM's five qubits around the third, with its native gates."""
     return GateDevice("star", STAR, NATIVE, noisy, threads)
+
+
+def noisy_star(threads: int = 1) -> GateDevice:
+    """The same with noise."""
+    return GateDevice("noisy-star", STAR, NATIVE, noisy=True, threads=threads)
 
 
 def gate(

@@ -34,6 +34,7 @@ class IqmServer(Device):
     """
 
     name = "iqm"
+    usual_profile = None
 
     def __init__(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import signature
 from types import UnionType
 from typing import Any, get_args, get_origin
 
 from qtide.devices.device import Device
-from qtide.errors import UsageError
+from qtide.errors import PhaseError, QtideError, UsageError
 from qtide.plugins import Plugins
 
 DEVICES: Plugins[Callable[..., Device]] = Plugins("qtide.devices", "kind of device")
@@ -43,3 +44,29 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(value, int) and float in kinds:
         return True
     return any(isinstance(value, get_origin(kind) or kind) for kind in kinds)
+
+
+@contextmanager
+def needed_packages(device: Device) -> Iterator[None]:
+    """If a package that the device needs is missing, say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        install = f"; pip install 'qtide[{device.extra}]'" if device.extra else ""
+        raise UsageError(f"the {device.name} needs a package: {error}{install}") from None
+
+
+def takers(format: str) -> str:  # noqa: A002 - as everywhere
+    """Which `--qpu` takes payloads of this format, as the end of a sentence; empty if none does."""
+    kinds = [kind for kind in DEVICES.names() if format in _formats(kind)]
+    names = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
+    return f"; --qpu {names} takes it" if kinds else ""
+
+
+def _formats(kind: str) -> list[str]:
+    """What a kind takes by itself; nothing if it needs options, or a server that says so."""
+    try:
+        formats: list[str] = make(kind, {}).properties()["formats"]
+    except (QtideError, PhaseError):
+        return []
+    return formats

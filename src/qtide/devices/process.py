@@ -1,4 +1,4 @@
-"""The service's end of the pipes to a worker that is a process of this host."""
+"""Our end of the pipes to a worker that is a process of this host: a service's, or a run's."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ class Process:
     def alive(self) -> bool:
         """Whether it runs."""
         return self._child.alive
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._child.pid
 
     def send(self, header: Header, body: bytes = b"") -> None:
         """Give it something to do; whoever listens hears of its end as well."""

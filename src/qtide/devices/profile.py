@@ -29,6 +29,10 @@ class Profile:
         return self.payload_s + self.shot_s * shots * circuits_in(payload)
 
 
+UNTIMED = Profile("untimed", 0.0, 0.0, 1000)
+"""Of a device that takes its own time."""
+
+
 @cache
 def profiles() -> dict[str, Profile]:
     """All profiles by name."""

@@ -1,4 +1,4 @@
-"""The worker: the process a device runs in, so that the service needs none of its packages.
+"""The worker: the process a device runs in, so that nobody else needs its packages.
 
 It takes tasks from its stdin and writes answers to its stdout. The next task is unpacked while the
 device is still busy, and a separate thread sends the answers: between two tasks, the device waits
@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from qtide.devices.device import Device, DeviceAway
-from qtide.devices.kinds import make
+from qtide.devices.kinds import make, needed_packages
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode, encode, encode_answer
 from qtide.payloads.payload import PayloadRefused, circuits_in, qubits_in
@@ -188,8 +188,9 @@ def main() -> None:
         return
     try:
         device = make(first[0]["kind"], first[0]["options"])
-        device.warm_up()
-    except (QtideError, PhaseError, ImportError) as error:
+        with needed_packages(device):
+            device.warm_up()
+    except (QtideError, PhaseError) as error:
         answers.write(frame({"failed": str(error)}))
         return
     Worker(device, answers).serve(sys.stdin.buffer)

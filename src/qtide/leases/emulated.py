@@ -1,4 +1,4 @@
-"""An emulated QPU: a device in this process, with the timing of a technology.
+"""An emulated QPU: a device in this process or in a worker, with the timing of a technology.
 
 It runs payloads one after the other, job by job: those of the job that came first go first. So
 jobs end one after the other; in the order of payloads, all would end late. No payload is overtaken
@@ -11,12 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.devices.device import Device
+from qtide.devices.device import Device, DeviceAway
+from qtide.devices.process import WorkerLost
 from qtide.devices.profile import Profile
+from qtide.devices.runner import Runner
 from qtide.forecasts.outlook import Outlook
 from qtide.forecasts.slips import Slips
 from qtide.jobs.job import Job
+from qtide.leases.fit import check
 from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
+from qtide.payloads.payload import Burst
 from qtide.world.world import Future, World
 
 OVERTAKEN = 86_400.0
@@ -47,7 +51,7 @@ class EmulatedTask(QpuTask):
 
 
 class EmulatedQpu(Qpu):
-    """One device in this process behind `slots` leases."""
+    """One device behind `slots` leases; without a runner, its answers are computed here."""
 
     def __init__(
         self,
@@ -56,9 +60,11 @@ class EmulatedQpu(Qpu):
         profile: Profile,
         slots: int = 1,
         fails: Callable[[int], bool] = lambda _: False,
+        runner: Runner | None = None,
     ) -> None:
         super().__init__(world, profile, slots)
         self.device = device
+        self._runner = runner
         self._fails = fails
         self._served = 0
         self._queue: list[EmulatedTask] = []
@@ -66,9 +72,29 @@ class EmulatedQpu(Qpu):
         self._ranks: dict[Job, int] = {}
         self._slips = Slips()
 
-    def check(self, payload: Any) -> None:
-        """Ask the device."""
-        self.device.check(payload)
+    async def check(self, payload: Any, shots: int | None = None) -> None:
+        """Ask the device; every payload but a burst needs a format, since it may be sent."""
+        if not isinstance(payload, Burst):
+            await self.world.offload(check, self.device, payload, shots)
+
+    async def describe(self) -> dict[str, Any]:
+        """As the device says."""
+        properties = await self.world.offload(self.device.properties)
+        return {"name": self.device.name, "kind": self.device.name, "properties": properties}
+
+    def renewed(self, slots: int) -> EmulatedQpu:
+        """The same device, in the same worker."""
+        return EmulatedQpu(self.world, self.device, self.profile, slots, self._fails, self._runner)
+
+    def start(self) -> None:
+        """Start the worker, if there is to be one."""
+        if self._runner is not None:
+            self._runner.start()
+
+    async def close(self) -> None:
+        """End the worker."""
+        if self._runner is not None:
+            await self._runner.close()
 
     def task(self, payload: Payload) -> EmulatedTask:
         """A payload that takes its place in the queue once it runs."""
@@ -81,6 +107,7 @@ class EmulatedQpu(Qpu):
         payload = task.payload
         try:
             await self._queue_up(task)
+            await self._ready(payload)
             task.began = self.world.now()
             kind = type(payload.content).__name__
             with payload.job.ledger.span("busy", f"qpu/{self.device.name}", kind):
@@ -129,11 +156,27 @@ class EmulatedQpu(Qpu):
         number, began = self._served, self.world.now()
         content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed
         shots = self.profile.shots if shots is None else shots
-        answer = await self.world.offload(self.device.solve, content, shots, seed)
+        answer = await self._answer(content, shots, seed)
         await self.world.sleep(began + task.seconds - self.world.now())
         if self._fails(number):
             raise QpuFailed(f"the {self.profile.name} QPU failed on its payload {number}")
         return answer
+
+    async def _answer(self, content: Any, shots: int, seed: int) -> Any:
+        """What the device finds; a burst carries its answer."""
+        if self._runner is None or isinstance(content, Burst):
+            return await self.world.offload(self.device.solve, content, shots, seed)
+        try:
+            return await self._runner.solve(content, shots, seed)
+        except (WorkerLost, DeviceAway) as error:
+            raise QpuFailed(str(error)) from None
+
+    async def _ready(self, payload: Payload) -> None:
+        """Wait for a worker that is still starting: that is not the payload's time."""
+        if self._runner is None or self._runner.is_ready or isinstance(payload.content, Burst):
+            return
+        with payload.job.ledger.span("wait", "qpu", "the device"):
+            await self._runner.ready()
 
     def _remaining(self, task: EmulatedTask, now: float) -> float:
         return task.seconds if task.began is None else max(0.0, task.began + task.seconds - now)

@@ -58,7 +58,6 @@ class Lease:
 
     async def run(self, payload: Any, shots: int | None, seed: int) -> Any:
         """The device's answer."""
-        self._qpu.check(payload)
         if self._slot is not None:
             await self._slot.ready()
         if self._slot is None:
@@ -93,12 +92,29 @@ class Qpu(ABC):
         """What grants the slots: the QPU's own queue, unless a cluster replaces it."""
 
     @abstractmethod
-    def check(self, payload: Any) -> None:
-        """Raise PayloadRefused, with a reason, if the device cannot take the payload."""
+    async def check(self, payload: Any, shots: int | None = None) -> None:
+        """Raise PayloadRefused, with a reason, if the device cannot take the payload.
+
+        Ask before anything is queued for it: what runs on a lease is not checked again.
+        """
 
     @abstractmethod
     def task(self, payload: Payload) -> QpuTask:
         """Submit a payload."""
+
+    @abstractmethod
+    async def describe(self) -> dict[str, Any]:
+        """The device's `name`, `kind` and `properties`, as the service describes one."""
+
+    @abstractmethod
+    def renewed(self, slots: int) -> Qpu:
+        """The same device with a queue and leases of its own."""
+
+    def start(self) -> None:  # noqa: B027 - most need no start
+        """Begin to start what takes a while; payloads wait for it, but their time does not pass."""
+
+    async def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what was started."""
 
     async def lease(self, job: Job) -> Lease:
         """Wait for a slot."""

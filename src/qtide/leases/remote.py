@@ -58,6 +58,8 @@ class RemoteQpu(Qpu):
     def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
         super().__init__(world, _profile(Client(url, patience=FIRST), device), slots)
         self._client = Client(url)
+        self._world = world
+        self._url = url
         self._device = device
         self._scale = world.scale
         self._tries: dict[str, int] = {}
@@ -69,9 +71,33 @@ class RemoteQpu(Qpu):
         device = parts.path.strip("/") or None
         return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
 
-    def check(self, payload: Any) -> None:
+    async def check(self, payload: Any, shots: int | None = None) -> None:
         """Check only that it has a format: the service checks the rest."""
         encode(payload)
+
+    async def describe(self) -> dict[str, Any]:
+        """As the service says."""
+        return await self.world.offload(self._described)
+
+    def renewed(self, slots: int) -> RemoteQpu:
+        """The same device of the same service."""
+        return RemoteQpu(self._world, self._url, self._device, slots)
+
+    def _described(self) -> dict[str, Any]:
+        """The device that was named, or the only one that there is."""
+        found = [each for each in self._client.devices() if self._device in (None, each["name"])]
+        if len(found) != 1:
+            url, known = self._url, ", ".join(each["name"] for each in found)
+            raise UsageError(
+                f"the program asks for its target, but {url} has several devices: name one of "
+                f"{known}, as in --qpu {url}/{found[0]['name']}"
+            )
+        if not found[0]["properties"]:
+            raise ServiceFailed(
+                f"the program asks for its target, but nobody knows what {found[0]['name']} takes "
+                f"while it is {found[0]['state']}; resume the run when it is back"
+            )
+        return found[0]
 
     def task(self, payload: Payload) -> ServiceTask:
         """A payload that becomes a task once it runs."""

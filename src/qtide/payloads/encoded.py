@@ -48,9 +48,14 @@ class Encoded:
     data: bytes
 
 
+def format_of(payload: Any) -> str | None:
+    """The name of the format that recognises the payload, if one does."""
+    return _recognised(FORMATS, payload)
+
+
 def encode(payload: Any) -> Encoded:
     """The payload as bytes; raises PayloadRefused if there is no format for it."""
-    name = _recognised(FORMATS, payload)
+    name = format_of(payload)
     if name is None:
         raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
     return Encoded(name, FORMATS.load(name).pack(payload))

@@ -14,8 +14,6 @@ from qtide.programs.program import Program
 
 MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Collection)
 """Types that take several words: a repeated option, or words separated by commas."""
-FROM_RUN = ("seed", "folder")
-"""Parameters that the run sets, unless the user does."""
 
 
 def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]]:
@@ -72,7 +70,7 @@ def rows(program: Program) -> list[tuple[str, str]]:
     for each, (name, needed, default) in zip(
         program.signature.parameters.values(), _described(program), strict=True
     ):
-        told = "the run's own" if each.name in FROM_RUN else default
+        told = "the run's own" if each.name in program.from_run else default
         ending = "[required]" if needed else f"[default: {told}]" if told else ""
         lines.append((name, f"{_type_name(types[each.name])}  {ending}".rstrip()))
     return lines
@@ -84,7 +82,7 @@ def _described(program: Program) -> Iterator[tuple[str, bool, str]]:
         option = f"--{each.name.replace('_', '-')}"
         if each.kind is each.VAR_POSITIONAL:
             yield f"{each.name.upper()}...", False, ""
-        elif each.default is each.empty and each.name not in FROM_RUN:
+        elif each.default is each.empty and each.name not in program.from_run:
             yield (option if each.kind is each.KEYWORD_ONLY else each.name.upper()), True, ""
         else:
             yield option, False, _default_words(each.default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, overload
@@ -33,6 +34,23 @@ class Program:
         """The parameters of the function."""
         return inspect.signature(self.function)
 
+    @property
+    def from_run(self) -> list[str]:
+        """The parameters that the run sets, unless the user does."""
+        parameters = self.signature.parameters
+        own = [name for name in ("seed", "folder") if name in parameters]
+        return [*own, "target"] if self.wants_target else own
+
+    @property
+    def wants_target(self) -> bool:
+        """Whether it asks for the device it runs on: others have a `target` of their own."""
+        asked = self.signature.parameters.get("target")
+        if asked is None:
+            return False
+        if asked.annotation is not asked.empty:
+            return re.search(r"\bTarget\b", str(asked.annotation)) is not None
+        return asked.default is asked.empty or asked.default is None
+
     def __call__(self, *args: Any, **kwargs: Any) -> Playing:
         """The coroutine, as a plain call of the function gives it."""
         return self.function(*args, **kwargs)
@@ -40,12 +58,12 @@ class Program:
     def prepare(self, args: list[Any], kwargs: dict[str, Any], **given: Any) -> Playing:
         """The coroutine for these arguments.
 
-        What the run provides (its seed, its folder) is passed to parameters of that name, unless
-        the user gave them.
+        What the run provides (its seed, its folder, its target) is passed to parameters of that
+        name, unless the user gave them.
         """
         try:
             known = self.signature.bind_partial(*args, **kwargs).arguments
-            missing = [name for name in self.signature.parameters if name not in known]
+            missing = [name for name in self.from_run if name not in known]
             wanted = {name: given[name] for name in missing if name in given}
             bound = self.signature.bind(*args, **wanted | kwargs)
         except TypeError as error:

@@ -12,12 +12,14 @@ from typing import Any
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.traceback import own_lines
+from qtide.leases.qpu import Qpu
 from qtide.ledger.ledger import Ledger
 from qtide.programs.arguments import parse
 from qtide.programs.journal import Journal
 from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
+from qtide.programs.target import journaled
 from qtide.runs.folder import RunFolder
 from qtide.runs.lessons import recall, remember
 from qtide.runs.spec import Spec
@@ -47,7 +49,7 @@ async def drive(
     program = load(run.spec.program)
     with (
         closing(Journal(run.journal, program.name)) as journal,
-        closing(prepare(program, run)) as playing,
+        closing(await prepare(program, run, journal, site.qpu)) as playing,
         closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
         lessons = recall(run)
@@ -70,11 +72,12 @@ async def drive(
             remember(run, job.preparation, performer.forecast)
 
 
-def prepare(program: Program, run: RunFolder) -> Playing:
-    """Call the program with the run's own arguments, its seed and its folder."""
+async def prepare(program: Program, run: RunFolder, journal: Journal, qpu: Qpu) -> Playing:
+    """Call the program with the run's own arguments, its seed, its folder and its target."""
     spec = run.spec
     args, kwargs = parse(program, spec.words)
-    return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
+    target = await journaled(journal, qpu.describe) if program.wants_target else None
+    return program.prepare(args, kwargs, seed=spec.seed, folder=run.path, target=target)
 
 
 def _strategy(

@@ -9,8 +9,8 @@ from pathlib import Path
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
 from qtide.clusters.simulated import SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import profile
+from qtide.devices.choice import choice
+from qtide.devices.runner import Runner
 from qtide.errors import UsageError
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.qpu import Qpu
@@ -51,27 +51,36 @@ async def opened(
     The durations are for a simulated cluster: how long tasks take that pretend nothing.
     """
     kind, _ = cluster_kind(spec.cluster)
+    qpu = qpu_for(spec, world, log)
     cluster = await kind.open(world, spec.setting(), log)
     if durations is not None and isinstance(cluster, SimulatedCluster):
         cluster.seconds = durations.seconds
     try:
-        yield Site(world, cluster, qpu_for(spec, world))
+        qpu.start()
+        yield Site(world, cluster, qpu)
     finally:
-        await cluster.close()
+        try:
+            await qpu.close()
+        finally:
+            await cluster.close()
 
 
-def qpu_for(spec: Spec, world: World) -> Qpu:
-    """The QPU that the options name."""
+def qpu_for(spec: Spec, world: World, log: Path | None = None) -> Qpu:
+    """The QPU that the options name; what its device prints goes to a file beside the log."""
     if _is_url(spec.qpu) and isinstance(world, RealWorld):
         from qtide.leases.remote import RemoteQpu
 
         return RemoteQpu.at(world, spec.qpu, spec.vqpus)
-    return EmulatedQpu(world, Annealer(), profile(spec.qpu), spec.vqpus)
+    chosen = choice(spec.qpu)
+    runner = None
+    if isinstance(world, RealWorld) and not chosen.device.light:
+        runner = Runner(chosen, log.with_name("device.log") if log else None)
+    return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
 
 
 def _check_qpu(spec: Spec, world: World) -> None:
     if not _is_url(spec.qpu):
-        profile(spec.qpu)
+        choice(spec.qpu)
     elif not isinstance(world, RealWorld):
         raise UsageError("a service runs in real time: --qpu URL needs --cluster local or slurm")
 

@@ -69,7 +69,9 @@ class Strategy(ABC):
         """Take what is held from the start."""
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """Run a phase, and learn from it what follows what."""
+        """Run a phase, and learn from it what follows what; refuse it before anything is queued."""
+        if isinstance(phase, Quantum):
+            await self.site.qpu.check(phase.payload, phase.shots)
         with self.forecast.phases.during(shape(phase), key):
             if isinstance(phase, Classical):
                 return await self.classical(phase, key)

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from qtide.devices.process import WorkerLost
-from qtide.devices.profile import Profile, profile
+from qtide.devices.profile import UNTIMED, profile
 from qtide.forecasts.outlook import Outlook
 from qtide.payloads.payload import PayloadRefused
 from qtide.service.configuration import DeviceSetup
@@ -31,7 +31,6 @@ PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
 """Seconds until a worker that died is started again."""
 STEADY = 60.0
 """Seconds after which a worker counts as healthy."""
-UNTIMED = Profile("untimed", 0.0, 0.0, 1000)
 
 
 class ServedDevice:
