@@ -18,10 +18,9 @@ $(STAMP): pyproject.toml
 	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,gate,atoms,serve,dev]'
 	@touch $@
 
-# four rounds of the clustering application on 20,000 points, one job and two at once
+# every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
-	$(VENV)/bin/qtide compare clustering --blobs 20000 --configuration published --threshold 0.99 \
-	  --most 4 --expand-timeout 0.2 --jobs 1 --jobs 2
+	$(VENV)/bin/qtide demo
 
 test: lint
 	$(VENV)/bin/pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +19,8 @@ LIMIT = 120.0
 """Seconds after which a block has hung; none comes near."""
 GRACE = 10.0
 """Seconds for what a page left in the background to end."""
-FASTER = {"--time-scale 0.01": "--time-scale 0.001", "--time-scale 0.1": "--time-scale 0.01"}
-"""Pretended work passes ten times faster here than for readers."""
+SHORTER = re.compile(r"(qtide .*\bsynthetic published\b.*--time-scale 0\.0?)(1\b)")
+"""Pretended work is one round here, and ten times faster than for readers."""
 PRELUDE = f"""
 set -eo pipefail
 pip() {{ :; }}   # what it would install is installed
@@ -123,8 +124,7 @@ class Reader:
 
     def _here(self, text: str) -> str:
         """The text with this reader's own port, and a faster clock."""
-        for slow, fast in FASTER.items():
-            text = text.replace(slow + " ", fast + " ").replace(slow + "\n", fast + "\n")
+        text = SHORTER.sub(r"\g<1>0\2 --iterations 1", text)
         return text.replace("127.0.0.1:8037", f"127.0.0.1:{self._port}")
 
     def _environment(self) -> dict[str, str]:
