@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup demo test lint soak bench box-packages clean
+.PHONY: setup demo test lint docs soak bench box-packages clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,11 @@ lint: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+# the documentation as a site of files, with its search: open site/index.html
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "open: $(CURDIR)/site/index.html"
+
 # 10,000 random cases of each property
 soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/world tests/programs
@@ -46,4 +51,4 @@ box-packages:
 	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ LIMIT = 120.0
 """Seconds after which a block has hung; none comes near."""
 GRACE = 10.0
 """Seconds for what a page left in the background to end."""
-SHORTER = re.compile(r"(qtide .*\bsynthetic published\b.*--time-scale 0\.0?)(1\b)")
+SHORTER = re.compile(r"(qtide .*\bsynthetic published\b.*--time-scale 0\.0)(1\b)")
 """Pretended work is one round here, and ten times faster than for readers."""
 PRELUDE = f"""
 set -eo pipefail
