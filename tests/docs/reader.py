@@ -134,4 +134,4 @@ class Reader:
             if not name.startswith(("QTIDE_", "XDG_", "SLURM_", "PYTEST_", "IQM_"))
         }
         path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-        return kept | {"HOME": str(self.folder), "PATH": path, "COLUMNS": "100"}
+        return kept | {"HOME": str(self.folder), "PATH": path, "COLUMNS": "80"}
