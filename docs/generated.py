@@ -14,6 +14,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 from typer.testing import CliRunner
 
 import qtide
@@ -34,6 +35,9 @@ OWN = {
 """Files of the project that are pages of the site, by their names there."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
+SCRIPT = "assets/search-from-files.js"
+THEMES = "https://unpkg.com/iframe-worker/shim"
+"""What makes the search work from the file system: our script, and that of the theme."""
 CLASSES = (QpuHandle, Client, RemoteTask, Shots)
 """What users hold in their hands besides the public names."""
 
@@ -66,6 +70,16 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     for source, name in OWN.items():
         markdown = markdown.replace(f"(../{source}", f"({name}")
     return "\n".join(_indented(markdown.splitlines()))
+
+
+def on_post_page(output: str, page: Page, **_: Any) -> str:
+    """Search from the file system with a script of our own: the theme's is on another host."""
+    return output.replace(THEMES, get_relative_url(SCRIPT, page.url))
+
+
+def on_post_template(output: str, **_: Any) -> str:
+    """The same for the page that is shown where there is none."""
+    return output.replace(THEMES, f"/{SCRIPT}")
 
 
 def commands() -> str:

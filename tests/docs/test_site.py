@@ -51,4 +51,5 @@ def test_every_command_and_public_name_has_an_entry(site: Path) -> None:
 def test_every_page_can_be_searched(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text()
     pages = [page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")]
+    assert (site / "search" / "search_index.js").is_file(), "from the file system, too"
     assert pages and [page for page in pages if page not in index] == []
