@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.blocks import OUTPUT, RUN, Block, read_blocks
 from tests.docs.reader import ROOT, Reader
-from tests.slurm.fixtures import remove
+from tests.slurm.fixtures import install, remove
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PARSERS = {"toml": tomllib.loads, "json": json.loads}
@@ -36,6 +36,8 @@ def pages(*, slurm: bool) -> list[Path]:
 @pytest.fixture
 def reader() -> Iterator[Reader]:
     """A reader whose paths are short enough for sockets; boxes that are left are taken down."""
+    if shutil.which("curl") is None:
+        install("the documentation calls curl, which is missing", ["curl"])
     folder = Path(tempfile.mkdtemp(prefix="qtide-docs-"))
     made = Reader(folder)
     yield made
