@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from qtide.demo import story
 from qtide.errors import QtideError
 from qtide.testing.service import LocalService
 from tests.cli.inside import called
+from tests.slurm.stage import until
 
 FEW = ["--blobs", "300", "--configuration", "published", "--threshold", "0.99", "--most", "1"]
 
@@ -46,6 +49,22 @@ def test_it_ends_with_sentences_and_one_page(small: list[LocalService], tmp_path
     assert "Strategies: two jobs" in page and "Sharing: three jobs" in page
     (service,) = small
     assert not is_alive(service)
+
+
+def test_its_service_ends_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from qtide.testing.service import LocalService\n"
+        "made = LocalService(Path(sys.argv[1]), sys.argv[2], bound=True)\n"
+        "print(made.start(ready=False).pid, flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path), story.DEVICE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        service = Path(f"/proc/{int(demo.stdout.readline())}")
+        assert service.exists()
+        demo.kill()
+    assert until(lambda: not service.exists())
 
 
 def test_its_service_ends_even_if_a_job_fails(

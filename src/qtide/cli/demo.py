@@ -18,11 +18,9 @@ def demo(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
 
     Example: qtide demo
     """
-    from qtide.demo.story import require
+    from qtide.demo.story import play_story, require
 
     require()
-    from qtide.demo.story import play_story
-
     progress = Progress(err, lines=False)
 
     def ended(case: Case) -> None:
@@ -35,6 +33,6 @@ def demo(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
         as_json(story.as_dict())
         return
     show_table([*story.strategies, *story.sharing])
-    for sentence in story.sentences:
-        out.print(sentence, markup=False, highlight=False)
+    for text in (*story.notes, "", *story.sentences):
+        out.print(text, markup=False, highlight=False)
     out.print(f"open: {story.page.absolute()}", markup=False, highlight=False)

@@ -11,6 +11,7 @@ from typing import Any
 from qtide.demo.findings import findings
 from qtide.errors import UsageError
 from qtide.report.page import Group, write_report
+from qtide.report.panel import Panel
 from qtide.runs.comparison import Case, compare, notes, play_cases
 from qtide.runs.driver import Tell
 from qtide.runs.folder import RunFolder
@@ -31,7 +32,7 @@ def _clustering(points: int, rounds: int) -> list[str]:
 
 STRATEGIES = Spec(
     "clustering",
-    _clustering(12_000, 3),
+    _clustering(10_000, 3),
     cluster="local:3",
     qpu="neutral-atom",
     time_scale=0.01,
@@ -61,6 +62,8 @@ class Story:
     strategies: list[Case]
     sharing: list[Case]
     sentences: tuple[str, ...]
+    notes: list[str]
+    """What a reader needs to know about the figures."""
     page: Path
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,6 +72,7 @@ class Story:
             "strategies": [case.as_dict() for case in self.strategies],
             "sharing": [case.as_dict() for case in self.sharing],
             "sentences": list(self.sentences),
+            "notes": self.notes,
             "page": str(self.page),
         }
 
@@ -92,13 +96,20 @@ def play_story(folder: Path, tell: Tell, ended: Ended, announce: Callable[[str],
     announce("Three clustering jobs on one QPU, each alone in turn, then shared by the service:")
     sharing = share(folder / "sharing", tell, ended)
     sentences = findings(strategies, sharing)
-    return Story(strategies, sharing, sentences, _page(folder, strategies, sharing, sentences))
+    lines = [f"Strategies: {line}" for line in notes(strategies)]
+    lines += [f"Sharing: {line}" for line in notes(sharing)]
+    groups = [
+        Group(JOBS, _panels(strategies), "Strategies: two jobs on three nodes and one QPU"),
+        Group(SHARERS, _panels(sharing), "Sharing: three jobs on one QPU behind the service"),
+    ]
+    made = write_report(folder, "qtide on this computer", groups, lines, sentences)
+    return Story(strategies, sharing, sentences, lines, made.page)
 
 
 def share(folder: Path, tell: Tell, ended: Ended) -> list[Case]:
     """The same jobs on a device that each has to itself in turn, and that all share."""
     folder.mkdir(parents=True)
-    service = LocalService(folder, DEVICE, "anonymous = true")
+    service = LocalService(folder, DEVICE, "anonymous = true", bound=True)
     try:
         spec = replace(SHARING, qpu=f"{service.start().url}/annealer")
         cases = [_case(folder, spec, EXCLUSIVE, 1), _case(folder, spec, SHARED, SHARERS)]
@@ -114,17 +125,5 @@ def _case(folder: Path, spec: Spec, name: str, vqpus: int) -> Case:
     return Case(name, SHARERS, tuple(runs))
 
 
-def _page(
-    folder: Path, strategies: list[Case], sharing: list[Case], sentences: tuple[str, ...]
-) -> Path:
-    groups = [
-        Group(JOBS, _panels(strategies), "Strategies: two jobs on three nodes and one QPU"),
-        Group(SHARERS, _panels(sharing), "Sharing: three jobs on one QPU behind the service"),
-    ]
-    lines = [f"Strategies: {line}" for line in notes(strategies)]
-    lines += [f"Sharing: {line}" for line in notes(sharing)]
-    return write_report(folder, "qtide on this computer", groups, lines, sentences).page
-
-
-def _panels(cases: list[Case]) -> tuple[Any, ...]:
+def _panels(cases: list[Case]) -> tuple[Panel, ...]:
     return tuple(case.panel() for case in cases)
