@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from qtide.client.client import Client, RemoteTask
 from qtide.client.handle import QpuHandle
 from qtide.payloads.shots import Shots
 
-ROOT = Path(__file__).parents[1]
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 OWN = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -34,6 +36,7 @@ OWN = {
 }
 """Files of the project that are pages of the site, by their names there."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)]+)\)")
 PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
 SCRIPT = "assets/search-from-files.js"
 THEMES = "https://unpkg.com/iframe-worker/shim"
@@ -43,11 +46,12 @@ CLASSES = (QpuHandle, Client, RemoteTask, Shots)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List all decisions in the navigation."""
+    """List all decisions in the navigation, and guides that it does not name."""
     assert config.nav is not None
-    for entry in config.nav:
-        if isinstance(entry, dict) and "Decisions" in entry:
-            entry["Decisions"] += [f"decisions/{file.name}" for file in _decisions()]
+    listed = str(config.nav)
+    others = [file.name for file in sorted(DOCS.glob("*.md")) if f"'{file.name}'" not in listed]
+    _part(config.nav, "Guides").extend(others)
+    _part(config.nav, "Decisions").extend(f"decisions/{file.name}" for file in _decisions())
     return config
 
 
@@ -67,9 +71,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Indent lists as Python's Markdown wants them, and link the project's files to their pages."""
-    for source, name in OWN.items():
-        markdown = markdown.replace(f"(../{source}", f"({name}")
-    return "\n".join(_indented(markdown.splitlines()))
+    up = "../" * (page.file.src_uri.count("/") + 1)
+    here = OUTSIDE.sub(partial(_link_outside, up), markdown)
+    return "\n".join(_indented(here.splitlines()))
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
@@ -132,7 +136,13 @@ def _plain(docstring: str) -> str:
 
 
 def _decisions() -> list[Path]:
-    return sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    return sorted((DOCS / "decisions").glob("[0-9]*.md"))
+
+
+def _part(nav: list[Any], title: str) -> list[Any]:
+    """The pages under a heading of the navigation."""
+    found: list[Any] = next(entry[title] for entry in nav if title in entry)
+    return found
 
 
 def _title(file: Path) -> str:
@@ -153,6 +163,15 @@ def _link(found: re.Match[str]) -> str:
     if target.startswith("docs/"):
         return f"[{label}]({target.removeprefix('docs/')}{anchor})"
     return f"`{label}`"
+
+
+def _link_outside(up: str, found: re.Match[str]) -> str:
+    """A link from docs/ to a file of the project: to its page, or plain text if it has none."""
+    label, target = found[1], found[2]
+    if not target.startswith(up):
+        return found[0]
+    name = OWN.get(target.removeprefix(up))
+    return f"[{label}]({up.removesuffix('../')}{name})" if name else label
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,18 @@ from tests.docs.reader import ROOT, Reader
 from tests.slurm.fixtures import install, remove
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PARSERS = {"toml": tomllib.loads, "json": json.loads}
+
+
+def json_lines(text: str) -> None:
+    """One document per line, or a single one on several."""
+    try:
+        json.loads(text)
+    except ValueError:
+        for line in text.splitlines():
+            json.loads(line)
+
+
+PARSERS: dict[str, Callable[[str], object]] = {"toml": tomllib.loads, "json": json_lines}
 DATA = ("text", "mermaid", *PARSERS)
 
 
