@@ -25,6 +25,7 @@ from qtide.cli.settings import Settings
 from qtide.client.client import Client, RemoteTask
 from qtide.client.handle import QpuHandle
 from qtide.payloads.shots import Shots
+from qtide.programs.phase import Task
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -41,7 +42,7 @@ PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
 SCRIPT = "assets/search-from-files.js"
 THEMES = "https://unpkg.com/iframe-worker/shim"
 """What makes the search work from the file system: our script, and that of the theme."""
-CLASSES = (QpuHandle, Client, RemoteTask, Shots)
+CLASSES = (Task, QpuHandle, Client, RemoteTask, Shots)
 """What users hold in their hands besides the public names."""
 
 
