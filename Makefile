@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup demo test lint soak bench box-packages clean
+.PHONY: setup demo test lint docs soak bench box-packages clean
 
 setup: $(STAMP)
 
@@ -18,10 +18,9 @@ $(STAMP): pyproject.toml
 	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,gate,atoms,serve,dev]'
 	@touch $@
 
-# four rounds of the clustering application on 20,000 points, one job and two at once
+# every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
-	$(VENV)/bin/qtide compare clustering --blobs 20000 --configuration published --threshold 0.99 \
-	  --most 4 --expand-timeout 0.2 --jobs 1 --jobs 2
+	$(VENV)/bin/qtide demo
 
 test: lint
 	$(VENV)/bin/pytest
@@ -31,6 +30,11 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+# the documentation as a site of files, with its search: open site/index.html
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "open: $(CURDIR)/site/index.html"
 
 # 10,000 random cases of each property
 soak: setup
@@ -47,4 +51,4 @@ box-packages:
 	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -74,7 +74,7 @@ def _run(
 
     def ended(case: Case) -> None:
         number = next(done)
-        progress.note(_line(case, number, total))
+        progress.note(f"{number} of {total}: {line(case)}")
         progress.entitle(f"{number + 1} of {total}")
 
     progress.entitle("warming up" if warm_up else f"1 of {total}")
@@ -82,11 +82,12 @@ def _run(
         return run_all(folder, spec, strategies, jobs, progress.tell, ended, warm_up=warm_up)
 
 
-def _line(case: Case, number: int, total: int) -> str:
+def line(case: Case) -> str:
+    """A case that has ended, in a line."""
     metrics = case.panel().metrics
     figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
     jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
-    return f"{number} of {total}: {case.strategy}, {jobs}: {figures}"
+    return f"{case.strategy}, {jobs}: {figures}"
 
 
 def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:

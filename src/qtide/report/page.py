@@ -27,6 +27,8 @@ class Group:
 
     jobs: int
     panels: tuple[Panel, ...]
+    heading: str = ""
+    """In place of the number of jobs."""
 
     @property
     def name(self) -> str:
@@ -36,7 +38,7 @@ class Group:
     @property
     def title(self) -> str:
         """Its heading."""
-        return "One job" if self.jobs == 1 else f"{self.jobs} jobs at once"
+        return self.heading or ("One job" if self.jobs == 1 else f"{self.jobs} jobs at once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,17 @@ class Report:
     pictures: tuple[Path, ...]
 
 
-def write_report(folder: Path, title: str, groups: list[Group], notes: list[str]) -> Report:
-    """Write `report.html` and the timelines; each group has a different number of jobs."""
+def write_report(
+    folder: Path,
+    title: str,
+    groups: list[Group],
+    notes: Sequence[str],
+    findings: Sequence[str] = (),
+) -> Report:
+    """Write `report.html` and the timelines; each group has a different number of jobs.
+
+    The page begins with the findings, by default with what the last group shows.
+    """
     shown = sorted((group for group in groups if group.panels), key=lambda group: group.jobs)
     if len({group.jobs for group in shown}) < len(shown):
         raise ValueError("a report has one group for each number of jobs, but two have the same")
@@ -61,9 +72,10 @@ def write_report(folder: Path, title: str, groups: list[Group], notes: list[str]
             timeline.save(figure, path)
             pictures.append(path)
         picture = svg.inline(figure, f"g{group.jobs}", _description(group))
-        sections.append(_section(group, picture, is_headline=group is shown[-1]))
+        sections.append(_section(group, picture, is_headline=not findings and group is shown[-1]))
     page = folder / "report.html"
-    page.write_text(_page(title, shown, sections, notes), encoding="utf-8", errors="replace")
+    lead = findings or [sentence(shown[-1]) if shown else "Nothing to report: no job has run."]
+    page.write_text(_page(title, lead, shown, sections, notes), encoding="utf-8", errors="replace")
     return Report(page, tuple(pictures))
 
 
@@ -96,11 +108,13 @@ def _change(values: dict[str, float], base: float) -> str:
     return f" ({less}% less than {BASE})" if less > 0 else ""
 
 
-def _page(title: str, groups: list[Group], sections: list[str], notes: list[str]) -> str:
+def _page(
+    title: str, lead: Sequence[str], groups: list[Group], sections: list[str], notes: Sequence[str]
+) -> str:
     return Template(_resource("report.html")).substitute(
         title=escape(title),
         css=_resource("report.css"),
-        summary=escape(sentence(groups[-1]) if groups else "Nothing to report: no job has run."),
+        summary="\n".join(f'<p class="lead">{escape(each)}</p>' for each in lead),
         table=_table([Row(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
         sections="\n".join(sections),
         notes=_notes(notes),

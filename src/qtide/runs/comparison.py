@@ -68,8 +68,19 @@ def compare(
         for number in jobs
         for strategy in strategies
     ]
-    groups = [case.runs for case in cases]
-    first = _create_warm_up(folder, spec) if warm_up else None
+    return play_cases(folder, cases, tell, ended, warm_up=spec if warm_up else None)
+
+
+def play_cases(
+    folder: Path,
+    cases: list[Case],
+    tell: Tell,
+    ended: Callable[[Case], None] = lambda _: None,
+    *,
+    warm_up: Spec | None = None,
+) -> list[Case]:
+    """Run cases that were created, after a warm-up of that kind; all must give the same result."""
+    first = _create_warm_up(folder, warm_up) if warm_up else None
 
     def check(outcomes: list[Outcome]) -> None:
         _refuse_failure(outcomes)
@@ -79,7 +90,7 @@ def compare(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups(groups, folder / "agents.log", tell, check, first)
+    play_groups([case.runs for case in cases], folder / "agents.log", tell, check, first)
     _agree(cases)
     return cases
 

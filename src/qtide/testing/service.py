@@ -18,6 +18,7 @@ from qtide.errors import QtideError
 from qtide.service.store import connect
 from qtide.service.task import Caller
 from qtide.service.tokens import issue
+from qtide.system.parent import die_with_parent
 from qtide.system.ports import free_ports
 
 QTIDE = Path(sys.executable).with_name("qtide")
@@ -26,9 +27,13 @@ START_LIMIT = 60.0
 
 
 class LocalService:
-    """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration."""
+    """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration.
 
-    def __init__(self, folder: Path, devices: str, head: str = "") -> None:
+    If it is bound, it ends with the thread that started it, even if that is killed.
+    """
+
+    def __init__(self, folder: Path, devices: str, head: str = "", *, bound: bool = False) -> None:
+        self._prepare = die_with_parent if bound else None
         self.folder = folder
         self.state = folder / "state"
         (self.port,) = free_ports(1)
@@ -44,7 +49,10 @@ class LocalService:
         """Start it; with `ready`, wait until every device is."""
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [QTIDE, "serve", self.file], stderr=log, start_new_session=True
+                [QTIDE, "serve", self.file],
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=self._prepare,  # noqa: PLW1509 - it only calls the kernel
             )
         if ready:
             self._await_devices()

@@ -1,0 +1,1 @@
+"""What qtide is for, shown on one computer in two minutes, with real work."""

@@ -1,0 +1,78 @@
+"""The demonstration as a whole, on few points and with a fast clock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qtide.demo import story
+from qtide.errors import QtideError
+from qtide.testing.service import LocalService
+from tests.cli.inside import called
+from tests.slurm.stage import until
+
+FEW = ["--blobs", "300", "--configuration", "published", "--threshold", "0.99", "--most", "1"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> list[LocalService]:
+    """A demonstration of seconds; the services that it starts."""
+    monkeypatch.setattr(story, "STRATEGIES", replace(story.STRATEGIES, words=FEW, time_scale=0.001))
+    monkeypatch.setattr(story, "SHARING", replace(story.SHARING, words=FEW))
+    started: list[LocalService] = []
+
+    class Noted(LocalService):
+        def start(self, *, ready: bool = True) -> LocalService:
+            started.append(self)
+            return super().start(ready=ready)
+
+    monkeypatch.setattr(story, "LocalService", Noted)
+    return started
+
+
+def is_alive(service: LocalService) -> bool:
+    return Path(f"/proc/{service.pid}").exists()
+
+
+def test_it_ends_with_sentences_and_one_page(small: list[LocalService], tmp_path: Path) -> None:
+    told = json.loads(called("demo", "--runs", tmp_path, "--json").stdout)
+    assert [case["strategy"] for case in told["sharing"]] == ["exclusive", "shared"]
+    assert {case["strategy"] for case in told["strategies"]} >= {"static", "elastic"}
+    page = Path(told["page"]).read_text()
+    assert len(told["sentences"]) == 3
+    assert all(sentence in page for sentence in told["sentences"])
+    assert "Strategies: two jobs" in page and "Sharing: three jobs" in page
+    (service,) = small
+    assert not is_alive(service)
+
+
+def test_its_service_ends_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from qtide.testing.service import LocalService\n"
+        "made = LocalService(Path(sys.argv[1]), sys.argv[2], bound=True)\n"
+        "print(made.start(ready=False).pid, flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path), story.DEVICE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        service = Path(f"/proc/{int(demo.stdout.readline())}")
+        assert service.exists()
+        demo.kill()
+    assert until(lambda: not service.exists())
+
+
+def test_its_service_ends_even_if_a_job_fails(
+    small: list[LocalService], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wrong = replace(story.SHARING, words=["no-such-file.csv"])
+    monkeypatch.setattr(story, "SHARING", wrong)
+    with pytest.raises(QtideError, match=r"no-such-file\.csv"):
+        story.share(tmp_path / "sharing", lambda *_: None, lambda _: None)
+    (service,) = small
+    assert not is_alive(service)
