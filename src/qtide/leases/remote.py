@@ -26,6 +26,8 @@ FIRST = 2.0
 """Seconds that a service may be unreachable before a run has started."""
 HOLD = 2.0
 """Seconds between two queries about a task: the greatest age of an expected end."""
+LONG = 600.0
+"""Seconds that a task of a device that is drained or down is always supposed to wait still."""
 
 
 @dataclass(eq=False)
@@ -42,9 +44,11 @@ class ServiceTask(QpuTask):
     @property
     def outlook(self) -> Outlook:
         """As the service expects; until it has answered, as if there were no queue."""
-        usual = self.submitted + self.seconds
-        start = self.qpu.moment(self.said.get("expected_start"), self.submitted)
-        end = self.qpu.moment(self.said.get("expected_end"), usual)
+        usual = self.submitted
+        if self.said and self.said.get("expected_start") is None:
+            usual = self.qpu.world.now() + LONG  # nobody knows, as its device is drained or down
+        start = self.qpu.moment(self.said.get("expected_start"), usual)
+        end = self.qpu.moment(self.said.get("expected_end"), usual + self.seconds)
         return Outlook(self.said.get("position") or 0, start, end)
 
     async def run(self) -> Any:

@@ -80,5 +80,4 @@ def _add_public_routes(app: FastAPI, service: Service, access: Access) -> None:
     async def metrics(request: Request) -> PlainTextResponse:
         """Metrics for Prometheus; accounts are named to operators only."""
         accounts = access.operates(request.scope)
-        text = service.metrics.text(service.devices.values(), accounts=accounts)
-        return PlainTextResponse(text)
+        return PlainTextResponse(service.metrics_text(accounts=accounts))

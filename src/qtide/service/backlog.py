@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -106,6 +107,10 @@ class Backlog:
         if not self._blocked[blocked]:
             del self._blocked[blocked]
         return True
+
+    def blocked_by_device(self) -> Counter[str]:
+        """How many tasks of each device wait for room in a quota."""
+        return Counter(self._tasks[each].device for each in self._over_quota)
 
     def standing(self, task: Task) -> Standing:
         """Why a task waits, and until when."""

@@ -20,13 +20,14 @@ from typing import IO, Any
 import uvicorn
 
 from qtide.errors import QtideError
+from qtide.service.announcement import announced
 from qtide.service.application import application
 from qtide.service.configuration import Configuration
 from qtide.service.limits.connection import limited, sweep
 from qtide.service.limits.connections import Connections
 from qtide.service.listeners import BACKLOG, listeners
 from qtide.service.service import Service
-from qtide.system.files import SECRET, Locked, lock, write_whole
+from qtide.system.files import SECRET, Locked, lock
 
 GARBAGE = 50_000
 """Allocations before the garbage collector looks for cycles."""
@@ -106,20 +107,17 @@ def serve(configuration: Configuration) -> None:
     _log()
     files = _allow_many_files()
     with _leaving_nothing(configuration.folder), ExitStack() as opened:
-        locked = opened.enter_context(_lock_state(configuration.folder))
+        opened.enter_context(_lock_state(configuration.folder))
         sockets = listeners(configuration)
-        service = Service.on_this_host(configuration)
         url = _url(configuration, sockets[0])
-        access = _write_access(configuration, url)
-        opened.pop_all()
+        opened.enter_context(announced(configuration, url))
+        service = Service.on_this_host(configuration)
+        held = opened.pop_all()
     logging.getLogger(__name__).info("serving", extra={"url": url})
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
         signal.signal(number, lambda *_: sys.exit(0))
-    try:
+    with held:
         _run(configuration, service, sockets, files)
-    finally:
-        access.unlink(missing_ok=True)
-        locked.close()
 
 
 def _run(
@@ -187,20 +185,6 @@ def _url(configuration: Configuration, listener: socket.socket) -> str:
     scheme = "https" if configuration.certificate else "http"
     host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
     return f"{scheme}://{host}:{listener.getsockname()[1]}"
-
-
-def _write_access(configuration: Configuration, url: str) -> Path:
-    """A file that tells commands of the user who started the service how to reach it.
-
-    It has no token: by the Unix socket, the kernel says who they are, and that this is the service.
-    """
-    file = configuration.folder / "access.json"
-    words = {"url": url, "socket": str(configuration.unix_socket.absolute())}
-    try:
-        write_whole(file, f"{json.dumps(words)}\n".encode(), SECRET)
-    except OSError as error:
-        raise QtideError(f"{file} cannot be written: {error.strerror}") from None
-    return file
 
 
 def _log() -> None:

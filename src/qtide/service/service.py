@@ -159,7 +159,9 @@ class Service:
         """How many jobs may hold a virtual QPU at once."""
         return sum(each.setup.slots for each in self.devices.values())
 
-    async def drain(self, caller: Caller, name: str, reason: str, *, licences: bool) -> None:
+    async def drain(
+        self, caller: Caller, name: str, reason: str | None = None, *, licences: bool = False
+    ) -> None:
         """Start no new task on a device; submitted ones are queued. For operators."""
         rights.check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
@@ -189,8 +191,19 @@ class Service:
         )
         return found
 
+    def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
+        """What the caller, and the account, may still use, and when the next day begins."""
+        now = self._world.now()
+        until = {"until": self._meter.next_day(now)}
+        return [each.as_dict() | until for each in self._meter.left(caller, now)]
+
+    def metrics_text(self, *, accounts: bool) -> bytes:
+        """All metrics, for Prometheus."""
+        blocked = self._backlog.blocked_by_device()
+        return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
+
     def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-        """A task of the caller, by its id or a prefix of it; operators see all by their full ids.
+        """A task of the caller, by its id or a prefix of it; operators see all.
 
         Only the owner sees payload and answer.
         """
@@ -296,10 +309,14 @@ class Service:
     def _whole_id(self, caller: Caller, prefix: str) -> str:
         if len(prefix) < SHORTEST_ID:
             raise NotFound(f"{prefix!r} names no task; give {SHORTEST_ID} characters of its id")
-        found = self.store.read(records.find_by_prefix(caller.user, prefix))
-        if len(found) > 1:
-            raise Conflict(f"several of your tasks begin with {prefix!r}; give more of the id")
-        return found[0] if found else prefix
+        for user in (caller.user, None) if caller.operator else (caller.user,):
+            found = self.store.read(records.find_by_prefix(user, prefix))
+            if len(found) > 1:
+                whose = "several tasks" if user is None else "several of your tasks"
+                raise Conflict(f"{whose} begin with {prefix!r}; give more of the id")
+            if found:
+                return str(found[0])
+        return prefix
 
     def _known(self, caller: Caller, submission: Submission) -> Task | None:
         """The task that was submitted before with the same key."""

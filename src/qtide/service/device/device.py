@@ -65,7 +65,7 @@ class ServedDevice:
 
     @property
     def state(self) -> str:
-        """One of offline, idle, busy, error, maintenance, calibration."""
+        """One of starting, idle, busy, error, maintenance, calibration."""
         return self._state.name(self._world.now(), busy=bool(self._queue.handed))
 
     @property
