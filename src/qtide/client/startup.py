@@ -16,7 +16,7 @@ from typing import Protocol
 PROCESSES = Path("/proc")
 SERVING = "qtide-serving"
 """The short name of a service that listens; the kernel keeps 15 characters."""
-LIMIT = 10.0
+LIMIT = 15.0
 """Seconds that a service may take to come up."""
 PAUSE = 0.05
 

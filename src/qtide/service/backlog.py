@@ -41,7 +41,7 @@ class Backlog:
         """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
         self._tasks[task.id] = task
         if blocked is None:
-            self._devices[task.device].dispatcher.add(task)
+            self._let_wait(task)
         else:
             self._park(task, blocked)
 
@@ -92,8 +92,13 @@ class Backlog:
                 self._park(task, blocked)
                 continue
             self._meter.hold(task, now)
-            self._devices[task.device].dispatcher.add(task)
+            self._let_wait(task)
         return seen
+
+    def _let_wait(self, task: Task) -> None:
+        """Let a task wait for its device, unless that is gone: then for its return."""
+        if task.device in self._devices:
+            self._devices[task.device].dispatcher.add(task)
 
     def _park(self, task: Task, blocked: SubjectKey) -> None:
         self._over_quota[task.id] = blocked
@@ -107,6 +112,16 @@ class Backlog:
         if not self._blocked[blocked]:
             del self._blocked[blocked]
         return True
+
+    def resettle(self, device: ServedDevice) -> None:
+        """Let the tasks of a device that took the place of another one, or came back, wait there.
+
+        Only called while none of them is on a device.
+        """
+        for task in self._tasks.values():
+            waits = task.id not in self._over_quota and task.state is State.QUEUED
+            if waits and task.device == device.name:
+                device.dispatcher.add(task)
 
     def blocked_by_device(self) -> Counter[str]:
         """How many tasks of each device wait for room in a quota."""

@@ -14,16 +14,18 @@ from qtide.service import records, rights, tokens
 from qtide.service.background import BackgroundTasks
 from qtide.service.backlog import Backlog, for_log
 from qtide.service.bulk.bulk import Bulk
-from qtide.service.configuration import DAY, Configuration
+from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.device import ServedDevice
+from qtide.service.device.fleet import Fleet
 from qtide.service.device.worker_link import StartWorker, processes
 from qtide.service.drains import Drains
 from qtide.service.endings import Endings
 from qtide.service.file_store import FileStore
 from qtide.service.intake import Intake, Submission
 from qtide.service.metrics import Metrics
-from qtide.service.policies import Owner, Shares
+from qtide.service.policies import Shares
 from qtide.service.quotas import Meter
+from qtide.service.recent import remember
 from qtide.service.refusals import Conflict, NotFound
 from qtide.service.standing import Standing
 from qtide.service.storage import Storage
@@ -75,12 +77,11 @@ class Service:
         self._stopping = False
         self._waiters: set[Future[None]] = set()
         self._background = BackgroundTasks(world)
-        self.devices = {
-            name: ServedDevice(
-                name, setup, world, self._endings, self._shares, start_worker, configuration.limits
-            )
-            for name, setup in configuration.devices.items()
-        }
+        self.on_reconfigured: list[Callable[[Configuration], None]] = []
+        """Told of each new configuration."""
+        self._start_worker = start_worker
+        self._fleet = Fleet(world, self._device, configuration.devices)
+        self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
@@ -99,18 +100,17 @@ class Service:
 
     async def open(self) -> None:
         """Continue what an earlier service left, and start the devices."""
-        self._remember()
+        half_life = self.configuration.fair.half_life
+        remember(self.store, self._shares, self._meter, half_life, self._world.now())
         self.storage.remember()
         self._drains.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
-        for device in self.devices.values():
-            device.dispatcher.on_begun = self.metrics.began
+        self._fleet.on_new = self._take_in
         with making(self.store.read(records.count_live)):
             await self._backlog.take_up(self.store.read(records.live))
-        for device in self.devices.values():
-            self._background.start(device.run())
+        self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
     async def close(self) -> None:
@@ -147,7 +147,8 @@ class Service:
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
-        return [each for each in self.devices.values() if each.setup.offered_by(api)]
+        found = (each for each in self.devices.values() if not each.removed)
+        return [each for each in found if each.setup.offered_by(api)]
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
         """The devices that an API shows to a caller and that take payloads of its format."""
@@ -299,6 +300,37 @@ class Service:
         """Why a task waits, and what is expected; None once it is over."""
         return None if task.over else self._backlog.standing(task)
 
+    def reconfigure(self, new: Configuration) -> None:
+        """Go on by another configuration; what only a restart can change stays as it is."""
+        old, self.configuration = self.configuration, new
+        fair = new.fair
+        self.register.operators = frozenset(new.operators)
+        self._intake.priorities = new.priorities
+        self.storage.adopt(new.limits)
+        self._meter.adopt(new.quotas)
+        self._shares.adopt(fair.shares, fair.half_life, fair.head_start)
+        for device in self.devices.values():
+            device.validator.adopt(new.limits)
+            if fair != old.fair:
+                device.reorder()
+        for adopt in self.on_reconfigured:
+            adopt(new)
+        self._fleet.change(new.devices)
+        self._backlog.admit()
+
+    def _device(self, name: str, setup: DeviceSetup) -> ServedDevice:
+        limits = self.configuration.limits
+        made = ServedDevice(
+            name, setup, self._world, self._endings, self._shares, self._start_worker, limits
+        )
+        made.dispatcher.on_begun = self.metrics.began
+        return made
+
+    def _take_in(self, device: ServedDevice) -> None:
+        """A device came while the service runs: what waits for it does so there."""
+        self._drains.restore()
+        self._backlog.resettle(device)
+
     def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}
         if name not in found:
@@ -345,21 +377,6 @@ class Service:
     def _look_again(self) -> None:
         for device in self.devices.values():
             device.dispatcher.look_again()
-
-    def _remember(self) -> None:
-        """What was used lately, and which jobs were at work."""
-        now = self._world.now()
-        today = self._meter.next_day(now) - DAY
-        half_life = self.configuration.fair.half_life
-        # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
-        at_once = min(half_life / 100, DAY / 24)
-        for row in self.store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
-            caller = Caller(row["user"], row["account"])
-            self._shares.charge(Owner.of(caller), row["used"], row["ended"])
-            if row["ended"] >= today:
-                self._meter.note(caller, row["used"], now)
-        for row in self.store.read(records.jobs_since(now - DAY)):
-            self._shares.note_job(row["user"], row["job"], row["began"])
 
     async def _housekeeping(self) -> None:
         self._backlog.admit()

@@ -80,6 +80,10 @@ class Validator:
         self._started = Signal(world)
         self._numbers = count()
 
+    def adopt(self, limits: Limits) -> None:
+        """Allow other times from now on; how many validators there are stays."""
+        self._allowance.adopt(limits.validation_seconds)
+
     async def check(
         self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
     ) -> Checked:
