@@ -57,9 +57,11 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     url = (url or known).rstrip("/")
     if url in ("", known):  # a token of the environment is for the service named there
         token = token or os.environ.get(TOKEN)
+    away = next((each for each in _announced() if url == each.url), None)
     if _is_here(url):
-        await_service(lambda: here(url) is not None or (url != "" and _listens_at(url)))
-    own = here(url)
+        await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
+    # while our own service is away, anybody may have taken its port: it is not called
+    own = here(url) or away
     if own is not None:
         return Access(own.url, token, socket=own.socket, state=own.state)
     if url:

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from qtide.client.access import Access, find_access
+from qtide.client.access import FILE, Access, find_access
 from qtide.client.connection import LOCAL, UnixPool
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode_answer, encode
@@ -148,7 +148,7 @@ class Client:
                 method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ServiceFailed(f"{self.access.url} does not answer: {_brief(error)}") from None
+            raise ServiceFailed(_silence(self.access, _brief(error))) from None
         if answer.status >= 400:
             raise _refusal(self.access.url, answer)
         return answer.json()
@@ -232,6 +232,13 @@ def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
     except (ValueError, KeyError, TypeError):
         said, message = {}, f"{url} answered with status {answer.status}"
     return ServiceFailed(message, answer.status, said)
+
+
+def _silence(access: Access, why: str) -> str:
+    said = f"{access.url} does not answer: {why}"
+    if access.state is not None:
+        said += f" (if another service has taken its place, delete {access.state / FILE})"
+    return said
 
 
 def _brief(error: Exception) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 PROCESSES = Path("/proc")
 SERVING = "qtide-serving"
@@ -21,20 +21,13 @@ LIMIT = 15.0
 PAUSE = 0.05
 
 
-class Found(Protocol):
-    """Whether something is there by now."""
-
-    def __call__(self) -> bool:
-        """Look again."""
-
-
 def now_serving() -> None:
     """This process listens from now on, so nobody waits for it any more."""
     with suppress(OSError):  # no such file: clients then wait for their limit at most
         (PROCESSES / "self" / "comm").write_text(SERVING)
 
 
-def await_service(found: Found, limit: float = LIMIT) -> None:
+def await_service(found: Callable[[], Any], limit: float = LIMIT) -> None:
     """Return once the service is found, or none is coming up, or the limit is reached."""
     end = time.monotonic() + limit
     while not found() and time.monotonic() < end and any(_coming_up()):

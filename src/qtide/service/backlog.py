@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from qtide.service.background import BackgroundTasks
@@ -28,6 +29,7 @@ class Backlog:
         self._devices = devices
         self._meter = meter
         self._tasks: dict[str, Task] = {}
+        self._arriving: dict[str, Task] = {}
         self._over_quota: dict[str, SubjectKey] = {}
         self._blocked: dict[SubjectKey, dict[str, Task]] = {}
         """The tasks beyond a quota, by whose it is, in the order of their arrival."""
@@ -35,7 +37,16 @@ class Backlog:
 
     def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
         """The task with that id, if it is not over."""
-        return self._tasks.get(id)
+        return self._tasks.get(id) or self._arriving.get(id)
+
+    @contextmanager
+    def arriving(self, task: Task) -> Iterator[None]:
+        """A task is being written: whoever sends it again gets this one, and is told of its end."""
+        self._arriving[task.id] = task
+        try:
+            yield
+        finally:
+            del self._arriving[task.id]
 
     def add(self, task: Task, blocked: SubjectKey | None) -> None:
         """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""

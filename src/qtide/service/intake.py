@@ -107,14 +107,15 @@ class Intake:
             self._promise(device, task, over_quota=blocked is not None)
         if blocked is None:
             self._meter.hold(task, task.submitted)
-        try:
-            await self._write(device, task, draft)
-        except BaseException:
-            device.release(task)
-            if blocked is None:
-                self._meter.settle(task, task.submitted)
-            raise
-        self._backlog.add(task, blocked)
+        with self._backlog.arriving(task):
+            try:
+                await self._write(device, task, draft)
+            except BaseException:
+                device.release(task)
+                if blocked is None:
+                    self._meter.settle(task, task.submitted)
+                raise
+            self._backlog.add(task, blocked)
         self.on_accepted(task)
 
     async def _write(self, device: ServedDevice, task: Task, draft: Draft) -> None:
