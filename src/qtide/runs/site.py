@@ -55,7 +55,9 @@ async def opened(
     if durations is not None and isinstance(cluster, SimulatedCluster):
         cluster.seconds = durations.seconds
     try:
-        yield Site(world, cluster, qpu_for(spec, world))
+        site = Site(world, cluster, qpu_for(spec, world))
+        site.qpu.check_admission()
+        yield site
     finally:
         await cluster.close()
 

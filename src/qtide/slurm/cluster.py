@@ -99,7 +99,7 @@ class SlurmCluster(Cluster):
     def admit(self, qpu: Qpu) -> None:
         """Let Slurm grant the leases of a QPU, if the options say so."""
         if self._options.qpu_by is not None:
-            slots = SlurmSlots(qpu, self._requests, self._options, self._reap_once)
+            slots = SlurmSlots(qpu, self._slurm, self._requests, self._options, self._reap_once)
             self._admitted[qpu] = slots
             qpu.admission = slots
 
