@@ -187,7 +187,9 @@ class SlurmCluster(Cluster):
         assert companion.job is not None
         het = companion.qpu_job is not None
         words = self._options.srun(companion.job, node, preparation, het=het)
-        return Child.start(words, self._log, self._slurm.environment)
+        # a site's prolog need not ask whether plain nodes come with a QPU
+        known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
+        return Child.start(words, self._log, self._slurm.environment | known)
 
     async def _reap_once(self, job: Job) -> None:
         """Cancel what an earlier driver of the same run has left."""
