@@ -27,10 +27,9 @@ def now_serving() -> None:
         (PROCESSES / "self" / "comm").write_text(SERVING)
 
 
-def await_service(found: Callable[[], Any], limit: float = LIMIT) -> None:
-    """Return once the service is found, or none is coming up, or the limit is reached."""
-    end = time.monotonic() + limit
-    while not found() and time.monotonic() < end and any(_coming_up()):
+def await_service(found: Callable[[], Any]) -> None:
+    """Return once the service is found, or none is coming up any more, which has a limit."""
+    while not found() and list(_coming_up()):
         time.sleep(PAUSE)
 
 
@@ -39,7 +38,7 @@ def _coming_up() -> Iterator[int]:
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it has just ended
             own = folder.stat().st_uid == os.geteuid()
-            if own and _serves(folder) and (folder / "comm").read_text().strip() != SERVING:
+            if own and _serves(folder) and not _listens(folder) and _age(folder) < LIMIT:
                 yield int(folder.name)
 
 
@@ -48,3 +47,14 @@ def _serves(folder: Path) -> bool:
     words = (folder / "cmdline").read_bytes().split(b"\0")
     names = [word.rpartition(b"/")[2] for word in words]
     return b"qtide" in names and b"serve" in names[names.index(b"qtide") :]
+
+
+def _listens(folder: Path) -> bool:
+    return (folder / "comm").read_text().strip() == SERVING
+
+
+def _age(folder: Path) -> float:
+    """The seconds since a process was started."""
+    words = (folder / "stat").read_text().rpartition(")")[2].split()
+    began = int(words[19]) / os.sysconf("SC_CLK_TCK")
+    return float((PROCESSES / "uptime").read_text().split()[0]) - began

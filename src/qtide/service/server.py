@@ -20,7 +20,7 @@ from typing import IO, Any
 import uvicorn
 
 from qtide.errors import QtideError
-from qtide.service.announcement import announced
+from qtide.service.announcement import announced, tell_systemd
 from qtide.service.application import application
 from qtide.service.configuration import Configuration
 from qtide.service.limits.connection import limited, sweep
@@ -92,6 +92,7 @@ class Server(uvicorn.Server):
                     ssl_handshake_timeout=limit,
                 )
             self.servers.append(made)
+        tell_systemd("READY=1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is being answered."""
