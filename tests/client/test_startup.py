@@ -52,6 +52,7 @@ def test_a_service_that_is_coming_up_is_waited_for(
     with just_started(tmp_path) as (process, url):
         (device,) = Client().devices()
         assert device["name"] == "dev" and device["state"] in ("starting", "idle")
+        assert Client().default_device("burst") == "dev"
         assert find_access(url).socket == home / "socket"
         assert find_access().state == home
         process.kill()

@@ -294,3 +294,26 @@ def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
     )
     (row,) = site.rows()
     assert (row["state"], row["used"], row["attempts"]) == ("failed", 60.0, 1)
+
+
+def test_licences_are_withheld_until_the_device_is_resumed() -> None:
+    """Whatever is said of the reason meanwhile."""
+    site, told = Site(VirtualWorld(), {"slots": 3}), list[int]()
+
+    async def withhold(slots: int) -> None:
+        told.append(slots)
+
+    async def main() -> None:
+        await site.open()
+        service, dev = site.service, site.service.devices["dev"]
+        service.tell_slurm_by(withhold)
+        await service.drain(OPERATOR, "dev", "cooling")
+        await service.drain(OPERATOR, "dev", licences=True)
+        assert (dev.reason, told) == ("cooling", [3])
+        await service.drain(OPERATOR, "dev", "warming")
+        assert (dev.reason, told) == ("warming", [3])
+        await service.resume(OPERATOR, "dev")
+        assert (dev.reason, told) == (None, [3, 0])
+        await service.close()
+
+    site.world.run(main())

@@ -28,6 +28,8 @@ PATIENCE = 60.0
 """Seconds that a service may be unavailable, as during a restart."""
 PAUSE, PAUSE_MOST = 0.05, 2.0
 """Seconds between two tries: at first, doubled each time, and at most."""
+START_LIMIT, START_PAUSE = 60.0, 0.1
+"""Seconds that a device may take to start, and between two looks."""
 OVER = ("done", "failed", "cancelled")
 
 
@@ -113,9 +115,17 @@ class Client:
         device: dict[str, Any] = self.call("GET", f"/v1/devices/{quote(name, safe='')}")
         return device
 
+    def started_device(self, name: str) -> dict[str, Any]:
+        """One device, once it is known whether it starts: before, it has no properties."""
+        end = time.monotonic() + START_LIMIT
+        while (found := self.device(name))["state"] == "starting" and time.monotonic() < end:
+            time.sleep(START_PAUSE)
+        return found
+
     def default_device(self, format: str) -> str:  # noqa: A002 - as everywhere here
         """The first device that takes payloads of this format."""
-        for device in self.devices():
+        for known in self.devices():
+            device = known if known["state"] != "starting" else self.started_device(known["name"])
             if format in device["properties"].get("formats", ()):
                 name: str = device["name"]
                 return name
