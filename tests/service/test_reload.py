@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from qtide.client.client import ServiceFailed
+from qtide.devices.process import WorkerLost
+from qtide.payloads.encoded import Encoded
 from qtide.payloads.payload import Burst
+from qtide.service.configuration import DeviceSetup
+from qtide.service.device.validator import Validator
 from qtide.testing.service import LocalService
+from qtide.world.virtual import VirtualWorld
 from tests.service.serving import Serve, wait_until
 
 TWO = """
@@ -105,3 +110,28 @@ def test_tasks_of_a_removed_device_wait_for_its_return(serving: Serve) -> None:
     wait_until(lambda: states(service).get("old") == "maintenance")
     operator.call("POST", "/v1/devices/old/resume")
     assert task.result(30.0) == "late"
+
+
+def test_iqms_api_shows_the_devices_that_there_are_now(serving: Serve) -> None:
+    service = serving(TWO)
+    reloaded(service, "[devices.dev]", '[devices.star]\nkind = "star"\n[devices.dev]')
+    wait_until(lambda: states(service).get("star") == "idle")
+    computers = service.client().call("GET", "/api/v1/quantum-computers")
+    assert [each["alias"] for each in computers["quantum_computers"]] == ["star"]
+
+
+def test_a_payload_that_is_checked_while_its_device_is_replaced_is_sent_again() -> None:
+    """Its validators are gone; it must not start new ones for a device that is no longer."""
+
+    async def start(*_: Any) -> Any:
+        pytest.fail("a validator was started for a device that is gone")
+
+    world = VirtualWorld()
+    validator = Validator("dev", DeviceSetup(kind="burst"), world, start)
+
+    async def main() -> None:
+        await validator.close()
+        with pytest.raises(WorkerLost, match="is being replaced or stopped; send it again"):
+            await validator.check(Encoded("bqm", b"{}"))
+
+    world.run(main())
