@@ -256,6 +256,8 @@ def sentence(error: ErrorDetails) -> str:
         known = _entries([str(each) for each in above])
         near = get_close_matches(str(last), known, 1)
         said = "there is no such entry" + (f"; did you mean {near[0]}?" if near else "")
+    if error["type"] == "missing":
+        said = "it is missing"
     return f"{where}: {said}" if where else said
 
 
