@@ -19,7 +19,7 @@ from qtide.testing.service import LocalService
 from tests.cli.inside import called
 from tests.service.serving import wait_until
 
-DEVICES = '[devices.dev]\nkind = "burst"\n'
+DEVICES = '[devices.dev]\nkind = "burst"\n[quotas.accounts.maths]\nqpu_seconds = 60\n'
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,84 @@ def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
     assert "there is no device 'nowhere'; there are: dev" in unknown.stderr
     licences = qtide("drain", "dev", "--licences", **env)
     assert "not connected to Slurm" in licences.stderr
+
+
+def test_a_reason_stays_until_another_one_is_given(service: LocalService) -> None:
+    env = as_operator(service)
+    for words, reason in (
+        ((), "maintenance"),
+        (("--reason", "cooling"), "cooling"),
+        ((), "cooling"),
+    ):
+        assert said(qtide("drain", "dev", *words, "--json", **env))["reason"] == reason
+    task = service.client("ida").submit(Burst(0.0), "dev")
+    (row,) = said(qtide("queue", "--json", **as_user(service, "ida")))
+    assert (row["reason"], row["expected_start"], row["position"]) == ("maintenance", None, 0)
+    assert said(qtide("resume", "--device", "dev", "--json", **env))["reason"] is None
+    task.result()
+
+
+def test_owners_and_operators_cancel_tasks_by_a_prefix(service: LocalService, here: Path) -> None:
+    first, second, third = (service.client("joe").submit(Burst(30.0), "dev") for _ in range(3))
+    joe, eve = as_user(service, "joe"), as_user(service, "eve")
+    stranger = qtide("cancel", third.id[:8], **eve)
+    assert (stranger.returncode, "and you have no task" in stranger.stderr) == (2, True)
+    assert "is cancelled" in qtide("cancel", third.id[:8], **joe).stdout
+    again = qtide("cancel", third.id, **joe)
+    assert (again.returncode, "is over already; it is cancelled" in again.stderr) == (2, True)
+    done = said(qtide("cancel", second.id[:8], "--json", **as_operator(service)))
+    assert done == {"task": second.id, "state": "cancelled"}
+    assert qtide("cancel", first.id, **joe).returncode == 0
+    assert first.refresh(10.0).state == "cancelled"
+
+
+def test_what_may_be_a_run_or_a_task_is_not_cancelled(service: LocalService, here: Path) -> None:
+    task = service.client("kim").submit(Burst(30.0), "dev")
+    (here / "qtide-runs" / f"{task.id[:8]}-run").mkdir(parents=True)
+    (here / "qtide-runs" / f"{task.id[:8]}-run" / "run.json").write_text("{}")
+    env = as_user(service, "kim")
+    both = qtide("cancel", task.id[:8], **env)
+    assert (both.returncode, "give more characters" in both.stderr) == (2, True)
+    assert f"{task.id[:8]}-run" in both.stderr
+    assert qtide("cancel", task.id, **env).returncode == 0
+    assert task.refresh(10.0).state == "cancelled"
+
+
+def test_what_is_left_of_a_quota(service: LocalService) -> None:
+    service.client("lea", "maths").run(Burst(0.25), "dev")
+    env = as_user(service, "lea", "maths")
+    user, account = said(qtide("usage", "--left", "--json", **env))
+    assert (user["of"], user["name"], user["tasks_left"]) == ("user", "lea", 10_000)
+    assert account["qpu_seconds_left"] == pytest.approx(60.0 - account["qpu_seconds"])
+    assert account["qpu_seconds"] >= 0.25
+    assert user["qpu_seconds_left"] is None
+    assert "no limit" in qtide("usage", "--left", **env).stdout
+    with_more = qtide("usage", "--left", "--csv", **env)
+    assert (with_more.returncode, "without other options" in with_more.stderr) == (2, True)
+    never = qtide("usage", "--left", QTIDE_URL=service.url)
+    assert "qtide token new" in never.stderr
+
+
+def test_every_mistake_of_a_configuration_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('lisen = "127.0.0.1:1"\n[devices.dev]\nkind = "burst"\nslots = 0\n')
+    done = qtide("serve", "--check", str(file))
+    assert done.returncode == 2
+    assert f"{file}: lisen: there is no such entry; did you mean listen?" in done.stderr
+    assert f"{file}: devices.dev.slots: " in done.stderr
+    file.write_text('[devices.dev]\nkind = "burst"\n[devices.lamp]\nkind = "lamp"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "devices.lamp: there is no kind" in done.stderr) == (2, True)
+    file.write_text('[devices.dev]\nkind = "burst"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "every device starts" in done.stdout) == (0, True)
+
+
+def test_a_device_that_does_not_start_is_found_before_it_is_served(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('[devices.far]\nkind = "iqm"\nurl = "http://127.0.0.1:9"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "devices.far: the device did not start" in done.stderr) == (2, True)
 
 
 def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from qtide.client.access import AUTHORITY, access_files
 from qtide.client.client import Client, ServiceFailed
 from qtide.errors import UsageError
 from qtide.payloads.payload import Burst
-from qtide.service.configuration import Configuration, demonstration, read_configuration
+from qtide.service.configuration import Configuration, demonstration
+from qtide.service.configuration_file import read_configuration
 from qtide.testing.service import QTIDE, LocalService
 from tests.service.serving import BURSTS, wait_until
 
@@ -57,8 +59,16 @@ def test_entries_that_the_service_does_not_know_are_the_devices_own() -> None:
 
 def test_another_python_knows_devices_that_this_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
-    file.write_text('[devices.dev]\nkind = "lamp"\npython = "/opt/lamp/bin/python"\n')
+    python = tmp_path / "python"
+    file.write_text(f'[devices.dev]\nkind = "lamp"\npython = "{python}"\n')
+    with pytest.raises(UsageError, match="python cannot be started: No such file"):
+        read_configuration(file)
+    python.write_text("#!/bin/sh\nexit 0\n")
+    python.chmod(0o755)
     assert read_configuration(file).devices["dev"].kind == "lamp"
+    file.write_text(f'[devices.dev]\nkind = "lamp"\npython = "{sys.executable}"\n')
+    with pytest.raises(UsageError, match="there is no kind of device 'lamp'"):
+        read_configuration(file)
 
 
 def test_the_state_is_where_clients_look_for_it(
@@ -66,7 +76,9 @@ def test_the_state_is_where_clients_look_for_it(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     served = Configuration.model_validate({"devices": {"dev": {"kind": "burst"}}})
-    assert access_files() == [each.folder / "access.json" for each in (served, demonstration())]
+    *own, site = access_files()
+    assert own == [each.folder / "access.json" for each in (served, demonstration())]
+    assert site == Path("/run/qtide/access.json")
 
 
 def test_a_demonstration_is_for_the_loopback_only() -> None:

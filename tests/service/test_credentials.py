@@ -34,7 +34,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 def test_the_access_file_has_no_token_and_goes_with_the_service(serving: Serve) -> None:
     service = serving(BURSTS)
     access = service.state / "access.json"
-    assert set(json.loads(access.read_text())) == {"url", "socket"}
+    assert set(json.loads(access.read_text())) == {"url", "socket", "state"}
     assert stat.S_ISSOCK((service.state / "socket").stat().st_mode)
     assert service.operator().call("GET", "/v1/tasks", {"everybody": True})["tasks"] == []
     with pytest.raises(ServiceFailed, match="a token is needed"):  # the port proves nobody
@@ -63,8 +63,8 @@ def test_what_is_started_here_is_called_by_its_socket_even_if_its_port_is_named(
         url = f"http://127.0.0.1:{thief.getsockname()[1]}"
         words = {"url": url, "socket": str(place / "socket")}
         (place / "access.json").write_text(json.dumps(words))
-        for named in (None, url):
-            with pytest.raises(ServiceFailed, match="does not answer"):
+        for named, why in ((None, "is of an earlier one"), (url, "does not answer")):
+            with pytest.raises(QtideError, match=why):
                 Client(named, patience=0.0).devices()
         thief.settimeout(0.1)
         with pytest.raises(TimeoutError):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.service.configuration import DAY, Quota, Quotas
-from qtide.service.quotas import Meter, QuotaExceeded
+from qtide.service.quotas import Meter, NeverFits, QuotaExceeded
 from qtide.service.task import Caller
 from tests.service.device.test_queue import task
 
@@ -44,7 +44,16 @@ def test_seconds_are_reserved_and_unused_ones_are_released() -> None:
     assert not meter.fits(Caller("ada"), 9.5, 0.0)
 
 
-def test_a_task_longer_than_the_daily_limit_runs_alone_on_a_day() -> None:
+def test_a_task_longer_than_the_daily_limit_is_refused() -> None:
+    meter = Meter(Quotas(user=Quota(qpu_seconds=10.0), account=Quota(qpu_seconds=9.0)))
+    meter.check_fits(Caller("ada"), 10.0)
+    with pytest.raises(NeverFits, match=r"100 s .* the user ada may use 10 s per day"):
+        meter.check_fits(Caller("ada"), 100.0)
+    with pytest.raises(NeverFits, match="the account physics may use 9 s"):
+        meter.check_fits(ADA, 10.0)
+
+
+def test_one_that_was_accepted_under_another_limit_runs_alone_on_a_day() -> None:
     meter = Meter(Quotas(user=Quota(qpu_seconds=10.0)))
     assert meter.fits(ADA, 100.0, 0.0)
     meter.note(ADA, 1.0, 0.0)

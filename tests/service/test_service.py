@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import dimod
 import pytest
+import urllib3
 
 import qtide
 from qtide.client.client import Client, ServiceFailed, TaskFailed
@@ -235,7 +236,6 @@ def test_metrics_are_by_device_and_account_never_by_user_or_job(
     service: LocalService,
 ) -> None:
     service.client("pat", "maths").run(Burst(0.01), "dev")
-    import urllib3
 
     head = {"Authorization": f"Bearer {service.token('boss', operator=True)}"}
     text = urllib3.request("GET", f"{service.url}/metrics", headers=head).data.decode()
@@ -287,6 +287,9 @@ def test_a_daily_quota_makes_tasks_wait_and_says_so(serving: Serve) -> None:
     task = client.submit(Burst(0.5), "dev")
     said = task.refresh().said
     assert (said["state"], said["reason"]) == ("queued", "quota")
+    told = urllib3.request("GET", f"{service.url}/metrics").data.decode()
+    assert 'qtide_tasks_waiting{device="dev",why="quota"} 1.0' in told
+    assert 'qtide_tasks_waiting{device="dev",why="queue"} 0.0' in told
     with pytest.raises(ServiceFailed, match="quota") as refused:
         client.submit(Burst(0.5), "dev", max_wait=10.0)
     assert refused.value.said["reason"] == "quota"

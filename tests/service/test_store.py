@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,16 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="cannot be opened"):
         connect(tmp_path / "store.sqlite")
     assert (tmp_path / "store.sqlite").read_text() == letter
+
+
+def test_several_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    """A service that starts, and the command that makes the first token for it."""
+    together = threading.Barrier(8)
+
+    def opened(_: int) -> int:
+        together.wait(30.0)
+        with closing(connect(tmp_path / "store.sqlite")) as store:
+            return int(store.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(opened, range(8))) == [0] * 8

@@ -94,6 +94,16 @@ async def resumes(site: Site) -> None:
         await site.service.resume(OPERATOR, "dev")
 
 
+async def reloads(site: Site) -> None:
+    """The device is replaced, under another policy."""
+    old = site.service.configuration
+    setup = old.devices["dev"]
+    policy = "fifo" if setup.policy == "fair" else "fair"
+    fair = old.fair.model_copy(update={"head_start": old.fair.head_start + 1.0})
+    devices = {"dev": setup.model_copy(update={"policy": policy})}
+    site.service.reconfigure(old.model_copy(update={"devices": devices, "fair": fair}))
+
+
 submissions = st.builds(
     submits,
     callers,
@@ -104,7 +114,10 @@ submissions = st.builds(
 )
 harmless = submissions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
 harmful = st.sampled_from(
-    (kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, Site.kill, Site.restart)
+    (
+        *(kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, reloads),
+        *(Site.kill, Site.restart),
+    )
 )
 delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
 
@@ -281,3 +294,26 @@ def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
     )
     (row,) = site.rows()
     assert (row["state"], row["used"], row["attempts"]) == ("failed", 60.0, 1)
+
+
+def test_licences_are_withheld_until_the_device_is_resumed() -> None:
+    """Whatever is said of the reason meanwhile."""
+    site, told = Site(VirtualWorld(), {"slots": 3}), list[int]()
+
+    async def withhold(slots: int) -> None:
+        told.append(slots)
+
+    async def main() -> None:
+        await site.open()
+        service, dev = site.service, site.service.devices["dev"]
+        service.tell_slurm_by(withhold)
+        await service.drain(OPERATOR, "dev", "cooling")
+        await service.drain(OPERATOR, "dev", licences=True)
+        assert (dev.reason, told) == ("cooling", [3])
+        await service.drain(OPERATOR, "dev", "warming")
+        assert (dev.reason, told) == ("warming", [3])
+        await service.resume(OPERATOR, "dev")
+        assert (dev.reason, told) == (None, [3, 0])
+        await service.close()
+
+    site.world.run(main())

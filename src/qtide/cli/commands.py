@@ -32,7 +32,7 @@ COMMANDS = {
     "run": Entry(RUNS, "run:run", "Run a hybrid program."),
     "submit": Entry(RUNS, "submit:submit", "Start a run in the background, with its own driver."),
     "resume": Entry(RUNS, "resume:resume", "Continue a run that failed or was interrupted."),
-    "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, from any host that sees its folder."),
+    "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
     "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),

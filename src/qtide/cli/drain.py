@@ -14,7 +14,9 @@ from qtide.cli.service import Url, client
 
 def drain(
     device: Annotated[str, typer.Argument(help="The device's name.")],
-    reason: Annotated[str, typer.Option(help="What users are told.")] = "maintenance",
+    reason: Annotated[
+        str | None, typer.Option(help="What users are told.  [default: maintenance]")
+    ] = None,
     licences: Annotated[
         bool, typer.Option("--licences", help="Let Slurm grant fewer licences meanwhile.")
     ] = False,

@@ -28,6 +28,8 @@ Everybody = Annotated[
 ]
 LONG = ("why", "name", "value", "of")
 """Columns that may take several lines."""
+LEAST = 16
+"""Characters that such a column has at least; others show by an ellipsis what is left out."""
 PATIENCE = 2.0
 """Seconds that a command waits for a service that is unreachable."""
 
@@ -47,7 +49,11 @@ def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
     titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for title in titles:
-        table.add_column(title, overflow="fold", no_wrap=title not in LONG)
+        if title in LONG:
+            longest = max(len(str(row[title] or "")) for row in rows)
+            table.add_column(title, overflow="fold", min_width=min(longest, LEAST))
+        else:
+            table.add_column(title, overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*("–" if row[title] is None else str(row[title]) for title in titles))
     out.print(table)

@@ -27,8 +27,13 @@ token = typer.Typer(
     rich_markup_mode=None,
     help="Tokens for users outside Slurm, on the host of the service.",
 )
-State = Annotated[Path, typer.Option(help="The service's folder: `state` in its configuration.")]
-HOME = state_folder() / "service"
+State = Annotated[
+    Path | None,
+    typer.Option(
+        help="The service's folder: `state` in its configuration.  "
+        "[default: that of the service on this host]"
+    ),
+]
 
 
 @token.command("new", cls=PlainCommand)
@@ -38,12 +43,12 @@ def new(
     days: Annotated[float, typer.Option(help="How long it is valid.", min=0.0)] = 7.0,
     operator: Annotated[bool, typer.Option("--operator", help="For an operator.")] = False,
     name: Annotated[str, typer.Option(help="A note to recognise it by.")] = "",
-    state: State = HOME,
+    state: State = None,
     json: options.Json = False,
 ) -> None:
     """Create a token and print it: it cannot be shown again.
 
-    Example: qtide token new alice --account physics --days 30
+    Example: export QTIDE_TOKEN=$(qtide token new alice --days 30)
     """
     from qtide.service.task import Caller
     from qtide.service.tokens import issue
@@ -59,7 +64,7 @@ def new(
 
 
 @token.command("list", cls=PlainCommand)
-def list_tokens(state: State = HOME, json: options.Json = False) -> None:
+def list_tokens(state: State = None, json: options.Json = False) -> None:
     """List the valid tokens, each by a prefix of its digest.
 
     Example: qtide token list
@@ -85,7 +90,7 @@ def list_tokens(state: State = HOME, json: options.Json = False) -> None:
 @token.command("revoke", cls=PlainCommand)
 def revoke(
     digest: Annotated[str, typer.Argument(help="A prefix of its digest, as listed.")],
-    state: State = HOME,
+    state: State = None,
     json: options.Json = False,
 ) -> None:
     """Revoke a token at once.
@@ -107,10 +112,10 @@ def revoke(
 
 
 @contextmanager
-def _store(state: Path) -> Iterator[Connection]:
+def _store(state: Path | None) -> Iterator[Connection]:
     from qtide.service.store import connect
 
-    file = state.expanduser() / "store.sqlite"
+    file = (state or _usual_state()).expanduser() / "store.sqlite"
     if not file.is_file():
         raise UsageError(
             f"there is no state of a service in {file.parent}; name its folder with --state"
@@ -120,3 +125,11 @@ def _store(state: Path) -> Iterator[Connection]:
             yield store
     except Error as error:  # the disk is full, or another process holds the file for long
         raise QtideError(f"{file} cannot be written: {error}") from None
+
+
+def _usual_state() -> Path:
+    """That of the service that runs here, otherwise that of this user's own."""
+    from qtide.client.access import here
+
+    found = here()
+    return found.state if found and found.state else state_folder() / "service"

@@ -36,13 +36,22 @@ def usage(
     until: Annotated[str | None, typer.Option(help="Up to a date, or days ago.")] = None,
     everybody: Everybody = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
+    left: Annotated[
+        bool, typer.Option("--left", help="What is left of your quota, and of your account's.")
+    ] = False,
     url: Url = None,
     json: options.Json = False,
 ) -> None:
     """Show QPU seconds, including running tasks. `job` is Slurm's job number.
 
     Example: qtide usage --by account --by user --since 30d --csv
+
+    What you may still use today: qtide usage --left
     """
+    if left:
+        _check_alone(by, since, until, everybody, as_csv)
+        _show_left(client(url).call("GET", "/v1/quotas"), json_wanted=json)
+        return
     keys = [each.value for each in by or [By.USER]]
     terms = {"by": keys, "since": moment(since), "until": moment(until), "everybody": everybody}
     rows = client(url).call("GET", "/v1/usage", terms)
@@ -66,6 +75,30 @@ def moment(text: str | None) -> float | None:
         raise UsageError(
             f"{text!r} is neither a date such as 2026-03-01 nor a number of days such as 7d"
         ) from None
+
+
+def _check_alone(*others: object) -> None:
+    if any(others):
+        raise UsageError("--left shows your own quotas of today; give it without other options")
+
+
+def _show_left(rows: list[dict[str, Any]], *, json_wanted: bool) -> None:
+    if json_wanted:
+        as_json(rows)
+        return
+    show_rows([_left_row(row) for row in rows], "nothing is limited")
+
+
+def _left_row(row: dict[str, Any]) -> dict[str, Any]:
+    seconds = row["qpu_seconds_left"]
+    return {
+        "quota of": f"{row['of']} {row['name']}",
+        "tasks": row["tasks"],
+        "tasks left": "no limit" if row["tasks_left"] is None else row["tasks_left"],
+        "qpu s today": f"{row['qpu_seconds']:.3f}",
+        "qpu s left": "no limit" if seconds is None else f"{seconds:.3f}",
+        "until": clock(row["until"]),
+    }
 
 
 def _row(keys: list[str], row: dict[str, Any]) -> dict[str, Any]:

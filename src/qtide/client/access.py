@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import json
 import os
+import socket as sockets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from qtide.client.startup import await_service
 from qtide.errors import UsageError
 from qtide.system.paths import state_folder
+from qtide.system.unix import Untrusted, connected
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
 UNIX = "unix://"
 """How the URL of a Unix socket begins; its path follows."""
+FILE = "access.json"
+"""By which a service tells clients of its host how to reach it."""
+SITE = Path("/run/qtide")
+"""The folder of the site's own service; only root can make it."""
+QUICK = 1.0
+"""Seconds within which this host has to say whether somebody listens."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class Access:
     """A file with the certificate of a private certificate authority."""
     socket: Path | None = None
     """The Unix socket to call it by: there, the kernel proves that it is the service."""
+    state: Path | None = None
+    """The folder of its state, if it is on this host and said so."""
 
     def __repr__(self) -> str:
         """Without the token, since representations end up in logs."""
@@ -38,21 +49,31 @@ class Access:
 
 
 def find_access(url: str | None = None, token: str | None = None) -> Access:
-    """What was given, otherwise the environment's, otherwise the service that this user started."""
+    """What was given, otherwise the environment's, otherwise the service that this user started.
+
+    If neither is known, it is the site's; one that this user has just started is waited for.
+    """
     known = os.environ.get(URL, "").rstrip("/")
     url = (url or known).rstrip("/")
     if url in ("", known):  # a token of the environment is for the service named there
         token = token or os.environ.get(TOKEN)
-    own = next((each for each in _own() if url in ("", each.url)), None)
+    away = next((each for each in _announced() if url == each.url), None)
+    if _is_here(url):
+        await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
+    # while our own service is away, anybody may have taken its port: it is not called
+    own = here(url) or away
     if own is not None:
-        return Access(own.url, token, socket=own.socket)
+        return Access(own.url, token, socket=own.socket, state=own.state)
     if url:
         _check_secret(url, token)
         socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
         return Access(url, token, os.environ.get(AUTHORITY), socket)
-    raise UsageError(
-        f"no vQPU service is known: set {URL} (and {TOKEN}), or start one: qtide serve --demo"
-    )
+    raise UsageError(_nowhere())
+
+
+def here(url: str = "") -> Access | None:
+    """The service of this host at that URL, if one listens: this user's, otherwise the site's."""
+    return next((each for each in _announced() if url in ("", each.url) and _listens(each)), None)
 
 
 def is_loopback(host: str | None) -> bool:
@@ -67,14 +88,54 @@ def _check_secret(url: str, token: str | None) -> None:
         raise UsageError(f"a token would be sent to {url} unencrypted; use https")
 
 
-def _own() -> Iterator[Access]:
-    """The services that this user started."""
+def _is_here(url: str) -> bool:
+    """Whether a URL may be that of a service on this host; without one, it is."""
+    return not url or url.startswith(UNIX) or is_loopback(urlsplit(url).hostname)
+
+
+def _listens(access: Access) -> bool:
+    """Whether somebody whom we trust serves its socket: a service that was killed left its file."""
+    assert access.socket is not None
+    try:
+        connected(access.socket, QUICK).close()
+    except (OSError, Untrusted):
+        return False
+    return True
+
+
+def _listens_at(url: str) -> bool:
+    if url.startswith(UNIX):
+        return _listens(Access(url, socket=Path(url.removeprefix(UNIX))))
+    parts = urlsplit(url)
+    place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    try:
+        with closing(sockets.create_connection(place, QUICK)):
+            return True
+    except OSError:
+        return False
+
+
+def _nowhere() -> str:
+    """Why there is no service to call."""
+    start = f"set {URL} (and {TOKEN}), or start one: qtide serve --demo"
+    left = next((file for file in access_files() if file.exists()), None)
+    if left is not None:
+        return f"no vQPU service is running here: {left} is of an earlier one; {start}"
+    return f"no vQPU service is known: {start}"
+
+
+def _announced() -> Iterator[Access]:
+    """The services that this user started, running or not, and the site's."""
     for file in access_files():
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
-            yield Access(known["url"], socket=Path(known["socket"]))
+            state = Path(known.get("state", file.parent))
+            found = Access(str(known["url"]), socket=Path(known["socket"]), state=state)
+            if file.parent != SITE or _is_here(found.url):  # only for a URL that is its own
+                yield found
 
 
 def access_files() -> list[Path]:
-    """Where a service that this user started says how to reach it."""
-    return [state_folder() / name / "access.json" for name in ("service", "demo")]
+    """Where services of this host say how to reach them: this user's own, then the site's."""
+    own = [state_folder() / name / FILE for name in ("service", "demo")]
+    return [*own, SITE / FILE]

@@ -23,7 +23,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
     """One device that takes Qiskit circuits."""
 
     def __init__(self, client: Client, device: str) -> None:
-        said = client.device(device)
+        said = client.started_device(device)
         super().__init__(
             name=device,
             description=f"{said['kind']} of qtide",

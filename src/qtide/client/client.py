@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from qtide.client.access import Access, find_access
+from qtide.client.access import FILE, Access, find_access
 from qtide.client.connection import LOCAL, UnixPool
 from qtide.errors import PhaseError, QtideError
 from qtide.payloads.encoded import Encoded, decode_answer, encode
@@ -28,6 +28,8 @@ PATIENCE = 60.0
 """Seconds that a service may be unavailable, as during a restart."""
 PAUSE, PAUSE_MOST = 0.05, 2.0
 """Seconds between two tries: at first, doubled each time, and at most."""
+START_LIMIT, START_PAUSE = 60.0, 0.1
+"""Seconds that a device may take to start, and between two looks."""
 OVER = ("done", "failed", "cancelled")
 
 
@@ -113,9 +115,17 @@ class Client:
         device: dict[str, Any] = self.call("GET", f"/v1/devices/{quote(name, safe='')}")
         return device
 
+    def started_device(self, name: str) -> dict[str, Any]:
+        """One device, once it is known whether it starts: before, it has no properties."""
+        end = time.monotonic() + START_LIMIT
+        while (found := self.device(name))["state"] == "starting" and time.monotonic() < end:
+            time.sleep(START_PAUSE)
+        return found
+
     def default_device(self, format: str) -> str:  # noqa: A002 - as everywhere here
         """The first device that takes payloads of this format."""
-        for device in self.devices():
+        for known in self.devices():
+            device = known if known["state"] != "starting" else self.started_device(known["name"])
             if format in device["properties"].get("formats", ()):
                 name: str = device["name"]
                 return name
@@ -148,7 +158,7 @@ class Client:
                 method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ServiceFailed(f"{self.access.url} does not answer: {_brief(error)}") from None
+            raise ServiceFailed(_silence(self.access, _brief(error))) from None
         if answer.status >= 400:
             raise _refusal(self.access.url, answer)
         return answer.json()
@@ -232,6 +242,13 @@ def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
     except (ValueError, KeyError, TypeError):
         said, message = {}, f"{url} answered with status {answer.status}"
     return ServiceFailed(message, answer.status, said)
+
+
+def _silence(access: Access, why: str) -> str:
+    said = f"{access.url} does not answer: {why}"
+    if access.state is not None:
+        said += f" (if another service has taken its place, delete {access.state / FILE})"
+    return said
 
 
 def _brief(error: Exception) -> str:

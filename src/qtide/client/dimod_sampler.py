@@ -29,7 +29,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
         """What the service says about the device."""
-        found: dict[str, Any] = self._client.device(self._device)["properties"]
+        found: dict[str, Any] = self._client.started_device(self._device)["properties"]
         most = found.get("most", {}).get("shots")
         return found if most is None else found | {"num_reads_range": [1, most]}
 

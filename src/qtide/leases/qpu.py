@@ -45,6 +45,8 @@ class Payload:
     content: Any
     shots: int | None
     seed: int
+    slot: Slot | None = None
+    """By which right."""
 
 
 class Lease:
@@ -62,7 +64,7 @@ class Lease:
             await self._slot.ready()
         if self._slot is None:
             raise QpuFailed("the lease of the QPU has already been given back")
-        task = self._qpu.task(Payload(self._job, payload, shots, seed))
+        task = self._qpu.task(Payload(self._job, payload, shots, seed, self._slot))
         self._tasks.append(task)
         try:
             return await task.run()
@@ -83,6 +85,9 @@ class Lease:
 
 class Qpu(ABC):
     """One device behind `slots` leases; subclasses say how it runs payloads."""
+
+    service: str | None = None
+    """The URL of the service that has the device, if one does."""
 
     def __init__(self, world: World, profile: Profile, slots: int = 1) -> None:
         self.world = world
@@ -115,6 +120,9 @@ class Qpu(ABC):
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to end
         """End what was started."""
+
+    def check_admission(self) -> None:  # noqa: B027 - most have nothing to check
+        """Raise an error if it is clear already that no payload will be accepted."""
 
     async def lease(self, job: Job) -> Lease:
         """Wait for a slot."""

@@ -17,7 +17,9 @@ from qtide.client.client import TaskFailed as RemoteFailed
 from qtide.devices.profile import Profile
 from qtide.errors import UsageError
 from qtide.forecasts.outlook import Outlook
+from qtide.leases.fifo import FifoSlots
 from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
+from qtide.leases.slots import Slot
 from qtide.payloads.encoded import Encoded, encode
 from qtide.payloads.payload import Burst, PayloadRefused
 from qtide.world.real import RealWorld
@@ -26,6 +28,12 @@ FIRST = 2.0
 """Seconds that a service may be unreachable before a run has started."""
 HOLD = 2.0
 """Seconds between two queries about a task: the greatest age of an expected end."""
+UNKNOWN_TOKEN = 401
+"""The status of a request whose token is missing, or no longer valid."""
+NOTICE, NOTICES = 0.5, 20
+"""Seconds between two looks at a slot whose token has ended, and how many there are."""
+LONG = 600.0
+"""Seconds that a task of a device that is drained or down is always supposed to wait still."""
 
 
 @dataclass(eq=False)
@@ -42,9 +50,11 @@ class ServiceTask(QpuTask):
     @property
     def outlook(self) -> Outlook:
         """As the service expects; until it has answered, as if there were no queue."""
-        usual = self.submitted + self.seconds
-        start = self.qpu.moment(self.said.get("expected_start"), self.submitted)
-        end = self.qpu.moment(self.said.get("expected_end"), usual)
+        usual = self.submitted
+        if self.said and self.said.get("expected_start") is None:
+            usual = self.qpu.world.now() + LONG  # nobody knows, as its device is drained or down
+        start = self.qpu.moment(self.said.get("expected_start"), usual)
+        end = self.qpu.moment(self.said.get("expected_end"), usual + self.seconds)
         return Outlook(self.said.get("position") or 0, start, end)
 
     async def run(self) -> Any:
@@ -56,10 +66,11 @@ class RemoteQpu(Qpu):
     """A device of a service; without a name, the first one that takes the payload."""
 
     def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
-        super().__init__(world, _profile(Client(url, patience=FIRST), device), slots)
-        self._client = Client(url)
+        self._refused: ServiceFailed | None = None
+        super().__init__(world, self._first_profile(url, device), slots)
         self._world = world
-        self._url = url
+        self._url = self.service = url
+        self._clients: dict[str | None, Client] = {None: Client(url)}
         self._device = device
         self._scale = world.scale
         self._tries: dict[str, int] = {}
@@ -70,6 +81,11 @@ class RemoteQpu(Qpu):
         parts = urlsplit(url)
         device = parts.path.strip("/") or None
         return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
+
+    def check_admission(self) -> None:
+        """Without a token of our own, the leases have to bring one: those of a cluster may."""
+        if self._refused is not None and isinstance(self.admission, FifoSlots):
+            raise self._refused
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
         """Check only that it has a format: the service checks the rest."""
@@ -85,7 +101,8 @@ class RemoteQpu(Qpu):
 
     def _described(self) -> dict[str, Any]:
         """The device that was named, or the only one that there is."""
-        found = [each for each in self._client.devices() if self._device in (None, each["name"])]
+        devices = self._clients[None].devices()
+        found = [each for each in devices if self._device in (None, each["name"])]
         if len(found) != 1:
             url, known = self._url, ", ".join(each["name"] for each in found)
             raise UsageError(
@@ -114,7 +131,7 @@ class RemoteQpu(Qpu):
         try:
             while remote.said["ended"] is None:
                 task.said = remote.said
-                await self.world.offload(remote.refresh, HOLD)
+                remote = await self._followed(remote, task.payload.slot)
         except BaseException:
             self.world.start(self._withdraw(remote))
             raise
@@ -123,6 +140,47 @@ class RemoteQpu(Qpu):
             return remote.result()
         except RemoteFailed as error:
             raise QpuFailed(str(error)) from None
+
+    async def _followed(self, remote: RemoteTask, slot: Slot | None) -> RemoteTask:
+        """The task some time later; if the slot's job has ended with its token, by the next one."""
+        token = slot.token if slot is not None else None
+        try:
+            return await self.world.offload(remote.refresh, HOLD)
+        except ServiceFailed as error:
+            if slot is None or token is None or error.status != UNKNOWN_TOKEN:
+                raise
+            if not await self._renewed(slot, token):
+                raise
+        return await self.world.offload(self._client(slot).task, remote.id)
+
+    async def _renewed(self, slot: Slot, old: str) -> bool:
+        """Whether a slot that was lost is held again, with another token."""
+        for _ in range(NOTICES):  # the service may know of the loss before we do
+            await slot.ready()
+            if slot.token != old:
+                return slot.token is not None
+            await self.world.sleep(NOTICE / self._scale)
+        return False
+
+    def _client(self, slot: Slot | None) -> Client:
+        """With the token of the slot, if it has one, otherwise with our own."""
+        token = slot.token if slot is not None else None
+        if token not in self._clients:
+            own = self._clients[None]
+            self._clients = {None: own, token: Client(self._url, token)}
+        if token is not None and self._refused is not None:
+            self.profile, self._refused = _profile(self._clients[token], self._device), None
+        return self._clients[token]
+
+    def _first_profile(self, url: str, device: str | None) -> Profile:
+        """That of the device; if only a lease may see it, an empty one until then."""
+        try:
+            return _profile(Client(url, patience=FIRST), device)
+        except ServiceFailed as error:
+            if error.status != UNKNOWN_TOKEN:
+                raise
+            self._refused = error
+        return Profile(device or "qpu", 0.0, 0.0, 1)
 
     async def _withdraw(self, remote: RemoteTask) -> None:
         with suppress(ServiceFailed):
@@ -133,7 +191,9 @@ class RemoteQpu(Qpu):
         encoded = encode(self._scaled(payload.content))
         key = self._key(payload, encoded)
         try:
-            return self._client.submit(
+            return self._client(
+                payload.slot
+            ).submit(
                 encoded,
                 self._device,
                 shots=payload.shots,
@@ -144,6 +204,8 @@ class RemoteQpu(Qpu):
         except ServiceFailed as error:
             if error.said.get("error") == "payload_refused":
                 raise PayloadRefused(str(error)) from None
+            if error.status == UNKNOWN_TOKEN and payload.slot and payload.slot.refusal:
+                raise ServiceFailed(f"{error}; {payload.slot.refusal}", error.status) from None
             raise
 
     def _key(self, payload: Payload, encoded: Encoded) -> str:

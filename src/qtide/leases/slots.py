@@ -11,6 +11,11 @@ from qtide.jobs.job import Job
 class Slot:
     """The right of one job to submit payloads, until it is given back."""
 
+    token: str | None = None
+    """What proves to a service that this slot is held, if whoever granted it can prove that."""
+    refusal: str | None = None
+    """Why there is no token, if one was asked for."""
+
     def __init__(self, job: Job, number: int, free: Callable[[int], None]) -> None:
         self.number = number
         self._free = free

@@ -57,7 +57,9 @@ async def opened(
         cluster.seconds = durations.seconds
     try:
         qpu.start()
-        yield Site(world, cluster, qpu)
+        site = Site(world, cluster, qpu)
+        qpu.check_admission()
+        yield site
     finally:
         try:
             await qpu.close()

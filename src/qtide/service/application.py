@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,8 @@ from qtide.service.apis import APIS
 from qtide.service.apis.access import Access, describe_tokens
 from qtide.service.apis.api import Api
 from qtide.service.apis.errors import refuser
-from qtide.service.apis.gate import Gate
+from qtide.service.apis.gate import Gate, Watch
+from qtide.service.limits.settings import Limits
 from qtide.service.service import Service
 from qtide.version import __version__
 
@@ -43,10 +44,20 @@ def application(service: Service) -> FastAPI:
         most_bytes=settings.most_bytes,
         refuse=refuse,
         public=[path for api in apis for path in api.public],
+        watch=_watching(service),
     )
     _add_public_routes(app, service, access)
     describe_tokens(app)
     return app
+
+
+def _watching(service: Service) -> Watch:
+    """How the gate learns of other limits."""
+
+    def watch(adopt: Callable[[Limits, int], None]) -> None:
+        service.on_reconfigured.append(lambda new: adopt(new.limits, new.most_bytes))
+
+    return watch
 
 
 def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
@@ -80,5 +91,4 @@ def _add_public_routes(app: FastAPI, service: Service, access: Access) -> None:
     async def metrics(request: Request) -> PlainTextResponse:
         """Metrics for Prometheus; accounts are named to operators only."""
         accounts = access.operates(request.scope)
-        text = service.metrics.text(service.devices.values(), accounts=accounts)
-        return PlainTextResponse(text)
+        return PlainTextResponse(service.metrics_text(accounts=accounts))

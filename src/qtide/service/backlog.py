@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from qtide.service.background import BackgroundTasks
@@ -27,6 +29,7 @@ class Backlog:
         self._devices = devices
         self._meter = meter
         self._tasks: dict[str, Task] = {}
+        self._arriving: dict[str, Task] = {}
         self._over_quota: dict[str, SubjectKey] = {}
         self._blocked: dict[SubjectKey, dict[str, Task]] = {}
         """The tasks beyond a quota, by whose it is, in the order of their arrival."""
@@ -34,13 +37,22 @@ class Backlog:
 
     def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
         """The task with that id, if it is not over."""
-        return self._tasks.get(id)
+        return self._tasks.get(id) or self._arriving.get(id)
+
+    @contextmanager
+    def arriving(self, task: Task) -> Iterator[None]:
+        """A task is being written: whoever sends it again gets this one, and is told of its end."""
+        self._arriving[task.id] = task
+        try:
+            yield
+        finally:
+            del self._arriving[task.id]
 
     def add(self, task: Task, blocked: SubjectKey | None) -> None:
         """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
         self._tasks[task.id] = task
         if blocked is None:
-            self._devices[task.device].dispatcher.add(task)
+            self._let_wait(task)
         else:
             self._park(task, blocked)
 
@@ -91,8 +103,13 @@ class Backlog:
                 self._park(task, blocked)
                 continue
             self._meter.hold(task, now)
-            self._devices[task.device].dispatcher.add(task)
+            self._let_wait(task)
         return seen
+
+    def _let_wait(self, task: Task) -> None:
+        """Let a task wait for its device, unless that is gone: then for its return."""
+        if task.device in self._devices:
+            self._devices[task.device].dispatcher.add(task)
 
     def _park(self, task: Task, blocked: SubjectKey) -> None:
         self._over_quota[task.id] = blocked
@@ -106,6 +123,20 @@ class Backlog:
         if not self._blocked[blocked]:
             del self._blocked[blocked]
         return True
+
+    def resettle(self, device: ServedDevice) -> None:
+        """Let the tasks of a device that took the place of another one, or came back, wait there.
+
+        Only called while none of them is on a device.
+        """
+        for task in self._tasks.values():
+            waits = task.id not in self._over_quota and task.state is State.QUEUED
+            if waits and task.device == device.name:
+                device.dispatcher.add(task)
+
+    def blocked_by_device(self) -> Counter[str]:
+        """How many tasks of each device wait for room in a quota."""
+        return Counter(self._tasks[each].device for each in self._over_quota)
 
     def standing(self, task: Task) -> Standing:
         """Why a task waits, and until when."""

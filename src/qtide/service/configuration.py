@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import tomllib
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
-from qtide.devices.kinds import make
 from qtide.devices.profile import profile
 from qtide.errors import UsageError
 from qtide.plugins import Plugins
@@ -196,7 +196,9 @@ class Configuration(Part):
         try:
             return Configuration(**dict(self) | {"listen": address})
         except ValidationError as error:
-            raise UsageError(f"--listen {address} is wrong: {_first(error)}") from None
+            raise UsageError(
+                f"--listen {address} is wrong: {sentence(error.errors()[0])}"
+            ) from None
 
     @field_validator("listen")
     @classmethod
@@ -221,23 +223,6 @@ class Configuration(Part):
         return self
 
 
-def read_configuration(file: Path) -> Configuration:
-    """The configuration in a file; a mistake in it raises an error of one sentence."""
-    try:
-        entries = tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the configuration {file} cannot be read: {error}") from None
-    try:
-        configuration = Configuration(**entries)
-        for name, setup in configuration.devices.items():
-            _check_device(name, setup)
-    except ValidationError as error:
-        raise UsageError(f"the configuration {file} is wrong: {_first(error)}") from None
-    except UsageError as error:
-        raise UsageError(f"the configuration {file} is wrong: {error}") from None
-    return configuration
-
-
 def demonstration() -> Configuration:
     """What `qtide serve --demo` serves: every emulated device, on the loopback, without tokens."""
     return Configuration(
@@ -255,16 +240,6 @@ def demonstration() -> Configuration:
     )
 
 
-def _check_device(name: str, setup: DeviceSetup) -> None:
-    """Refuse an unknown kind or option, unless the device's own Python may know it."""
-    if setup.python is not None:
-        return
-    try:
-        make(setup.kind, setup.options)
-    except UsageError as error:
-        raise UsageError(f"devices.{name}: {error}") from None
-
-
 def _check_name(plugins: Plugins[Any], name: str) -> None:
     """Refuse a name that is not registered, without importing any plug-in."""
     if name not in plugins.names():
@@ -272,12 +247,32 @@ def _check_name(plugins: Plugins[Any], name: str) -> None:
         raise ValueError(f"there is no {plugins.noun} {name!r}; there are: {known}")
 
 
-def _first(error: ValidationError) -> str:
-    """The first mistake: where, and what is wrong."""
-    first = error.errors()[0]
-    where = ".".join(str(each) for each in first["loc"])
-    said = first["msg"].removeprefix("Value error, ")
+def sentence(error: ErrorDetails) -> str:
+    """A mistake that pydantic found: where, and what is wrong."""
+    *above, last = error["loc"] or ("",)
+    where = ".".join(str(each) for each in error["loc"])
+    said = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        known = _entries([str(each) for each in above])
+        near = get_close_matches(str(last), known, 1)
+        said = "there is no such entry" + (f"; did you mean {near[0]}?" if near else "")
+    if error["type"] == "missing":
+        said = "it is missing"
     return f"{where}: {said}" if where else said
+
+
+def _entries(place: list[str]) -> list[str]:
+    """The names of the entries of a part of the file."""
+    part: Any = Configuration
+    for name in place:
+        field = getattr(part, "model_fields", {}).get(name)
+        part = field.annotation if field else Quota if part is Quotas else None
+        part = next((each for each in (part, *get_args(part)) if _is_part(each)), part)
+    return list(getattr(part, "model_fields", {}))
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _loopback(host: str) -> bool:

@@ -12,7 +12,11 @@ from qtide.world.lock import Lock
 
 DRAIN = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?)"
 RESUME = "DELETE FROM drains WHERE device = ? RETURNING licences"
+KNOWN = "SELECT reason, licences FROM drains WHERE device = ?"
 WITHHELD = "SELECT coalesce(sum(licences), 0) FROM drains"
+
+REASON = "maintenance"
+"""What users are told if the operator says nothing."""
 
 
 class Drains:
@@ -32,12 +36,18 @@ class Drains:
             if row["device"] in self._devices:
                 self._devices[row["device"]].drain(row["reason"])
 
-    async def drain(self, device: ServedDevice, reason: str, *, licences: bool) -> None:
-        """Start no new task on a device; submitted ones are queued. Slurm may be told as well."""
+    async def drain(self, device: ServedDevice, reason: str | None, *, licences: bool) -> None:
+        """Start no new task on a device; submitted ones are queued. Slurm may be told as well.
+
+        Of a device that is drained already, what is not said again stays as it is.
+        """
         if licences and self.withhold is None:
             raise QtideError("this service is not connected to Slurm, so it cannot change licences")
-        row = (device.name, reason, self._world.now(), device.setup.slots if licences else 0)
         async with self._one_at_a_time:  # disk, memory and Slurm have to agree
+            known = self._store.read(lambda db: db.execute(KNOWN, (device.name,)).fetchone())
+            withheld = device.setup.slots if licences else known["licences"] if known else 0
+            reason = reason or (known["reason"] if known else REASON)
+            row = (device.name, reason, self._world.now(), withheld)
             await self._store.write(lambda db: db.execute(DRAIN, row))
             device.drain(reason)
             if licences:

@@ -65,7 +65,7 @@ class Intake:
         self._meter = meter
         self._backlog = backlog
         self._chance = chance
-        self._priorities = priorities or Priorities()
+        self.priorities = priorities or Priorities()
 
     async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
         """Accept a task: from here on it is not lost."""
@@ -90,6 +90,7 @@ class Intake:
             priority=submission.priority,
             max_wait=submission.max_wait,
         )
+        self._meter.check_fits(caller, task.seconds)
         draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
         self._meter.accept(caller)
         try:
@@ -106,14 +107,15 @@ class Intake:
             self._promise(device, task, over_quota=blocked is not None)
         if blocked is None:
             self._meter.hold(task, task.submitted)
-        try:
-            await self._write(device, task, draft)
-        except BaseException:
-            device.release(task)
-            if blocked is None:
-                self._meter.settle(task, task.submitted)
-            raise
-        self._backlog.add(task, blocked)
+        with self._backlog.arriving(task):
+            try:
+                await self._write(device, task, draft)
+            except BaseException:
+                device.release(task)
+                if blocked is None:
+                    self._meter.settle(task, task.submitted)
+                raise
+            self._backlog.add(task, blocked)
         self.on_accepted(task)
 
     async def _write(self, device: ServedDevice, task: Task, draft: Draft) -> None:
@@ -138,7 +140,7 @@ class Intake:
         raise _cannot(task, reason, outlook.start, why)
 
     def _check_priority(self, caller: Caller, priority: int) -> None:
-        most = self._priorities.users.get(caller.user, self._priorities.most)
+        most = self.priorities.users.get(caller.user, self.priorities.most)
         if priority > most and not caller.operator:
             raise Forbidden(f"you may ask for a priority of {most} at most, not {priority}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -55,7 +55,12 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
-        self._waiting = Gauge("qtide_tasks_waiting", "Tasks waiting", ["device"], registry=registry)
+        self._waiting = Gauge(
+            "qtide_tasks_waiting",
+            "Tasks waiting: for the device (queue), or for room in a quota (quota)",
+            ["device", "why"],
+            registry=registry,
+        )
         self._state = Gauge(
             "qtide_device_state", "1 for the present state", ["device", "state"], registry=registry
         )
@@ -87,10 +92,22 @@ class Metrics:
         if task.started is not None:
             self._executions.labels(*_labels(task)).observe(task.used)
 
-    def text(self, devices: Iterable[ServedDevice], *, accounts: bool = True) -> bytes:
-        """All metrics, in Prometheus's format; without `accounts`, summed over the accounts."""
+    def text(
+        self,
+        devices: Iterable[ServedDevice],
+        blocked: Mapping[str, int] | None = None,
+        *,
+        accounts: bool = True,
+    ) -> bytes:
+        """All metrics, in Prometheus's format; without `accounts`, summed over the accounts.
+
+        `blocked` says how many tasks of each device wait for a quota.
+        """
+        for gauge in (self._waiting, self._state):
+            gauge.clear()  # a device may be gone
         for device in devices:
-            self._waiting.labels(device.name).set(device.waiting)
+            self._waiting.labels(device.name, "queue").set(device.waiting)
+            self._waiting.labels(device.name, "quota").set((blocked or {}).get(device.name, 0))
             for state in STATES:
                 self._state.labels(device.name, state).set(state == device.state)
         return generate_latest(self._registry if accounts else _Summed(self._registry))

@@ -10,18 +10,25 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from qtide.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
+from qtide.service.refusals import Forbidden
 from qtide.service.task import Caller, Task
 
 MOST_KNOWN = 100_000
+Number = TypeVar("Number", int, float)
 SubjectKey = tuple[str, str]
 """Whether it is a user or an account, and its name."""
 
 
 class QuotaExceeded(QtideError):  # noqa: N818 - what happened
     """A user or an account has as many tasks as allowed."""
+
+
+class NeverFits(Forbidden):
+    """A task takes longer than its user or account may use in a whole day."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,29 @@ class Subject:
     def key(self) -> SubjectKey:
         """The key of its counts."""
         return self.kind, self.name
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a user or an account has of its quota now, and so what is left of it."""
+
+    subject: Subject
+    tasks: int
+    """Waiting or running."""
+    seconds: float
+    """Used today, or reserved."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is sent: None stands for no limit."""
+        quota = self.subject.quota
+        return {
+            "of": self.subject.kind,
+            "name": self.subject.name,
+            "tasks": self.tasks,
+            "tasks_left": _rest(quota.tasks, self.tasks),
+            "qpu_seconds": self.seconds,
+            "qpu_seconds_left": _rest(quota.qpu_seconds, self.seconds),
+        }
 
 
 class Meter:
@@ -59,6 +89,29 @@ class Meter:
                     "as many as allowed; wait until one has ended"
                 )
         self.count(caller, 1)
+
+    def check_fits(self, caller: Caller, seconds: float) -> None:
+        """Refuse a task that would wait forever."""
+        for subject in self._subjects(caller):
+            most = subject.quota.qpu_seconds
+            if most is not None and seconds > most:
+                raise NeverFits(
+                    f"the task should take {seconds:g} s of the device, but the {subject.kind} "
+                    f"{subject.name} may use {most:g} s per day; split it, or ask the operator"
+                )
+
+    def left(self, caller: Caller, now: float) -> list[Left]:
+        """What the user and the account of a caller may still use."""
+        self._roll_over(now)
+        return [
+            Left(each, self._tasks[each.key], self._seconds[each.key])
+            for each in self._subjects(caller)
+        ]
+
+    def adopt(self, quotas: Quotas) -> None:
+        """Limit by other quotas from now on; what is counted stays."""
+        self._quotas = quotas
+        self._known.clear()
 
     def count(self, caller: Caller, tasks: int) -> None:
         """Count so many tasks more, or fewer."""
@@ -130,3 +183,7 @@ class Meter:
         if caller.account:
             account = limits.accounts.get(caller.account, limits.account)
             yield Subject("account", caller.account, account)
+
+
+def _rest(most: Number | None, used: Number) -> Number | None:
+    return None if most is None else max(most - used, type(most)(0))

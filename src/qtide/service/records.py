@@ -168,10 +168,10 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
     return action
 
 
-def find_by_prefix(user: str, prefix: str) -> Any:
-    """The ids of a user's tasks with that prefix; at most two, since then it is ambiguous."""
+def find_by_prefix(user: str | None, prefix: str) -> Any:
+    """The ids of a user's tasks, or of all, with that prefix; at most two: then it is ambiguous."""
     # the sign in +user makes SQLite use the index of ids, not go through all tasks of the user
-    words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = ? LIMIT 2"
+    words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = coalesce(?, user) LIMIT 2"
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
     def action(store: sqlite3.Connection) -> list[str]:

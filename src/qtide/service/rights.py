@@ -13,7 +13,10 @@ from qtide.service.task import Caller, Task
 def check_operates(caller: Caller) -> None:
     """Refuse what only operators may do."""
     if not caller.operator:
-        raise Forbidden(f"{caller.user} is not an operator of this service")
+        raise Forbidden(
+            f"{caller.user} is not an operator of this service; its own user makes a token for "
+            "one: qtide token new NAME --operator"
+        )
 
 
 def may_use(caller: Caller, setup: DeviceSetup) -> bool:

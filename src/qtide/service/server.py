@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -20,14 +20,20 @@ from typing import IO, Any
 import uvicorn
 
 from qtide.errors import QtideError
+from qtide.service.announcement import announced, tell_systemd
 from qtide.service.application import application
 from qtide.service.configuration import Configuration
 from qtide.service.limits.connection import limited, sweep
 from qtide.service.limits.connections import Connections
 from qtide.service.listeners import BACKLOG, listeners
+from qtide.service.revision import Revision
 from qtide.service.service import Service
-from qtide.system.files import SECRET, Locked, lock, write_whole
+from qtide.system.files import SECRET, Locked, lock
 
+log = logging.getLogger(__name__)
+
+Reread = Callable[[], Configuration] | None
+"""Reads the configuration again; None if there is no file of it."""
 GARBAGE = 50_000
 """Allocations before the garbage collector looks for cycles."""
 STOP_LIMIT = 10
@@ -58,15 +64,20 @@ class JsonLines(logging.Formatter):
 class Server(uvicorn.Server):
     """Ends delayed responses as soon as it is told to stop."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, connections: Connections) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, connections: Connections, reread: Reread
+    ) -> None:
         super().__init__(config)
         self._service = service
         self._connections = connections
+        self._reread = reread
+        self._reloads: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on the port, with TLS if there is a certificate, and on the Unix socket."""
         await super().startup(sockets=[])
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._sweep = loop.create_task(sweep(self._connections))
         for each in sockets or ():
             if each.family == socket.AF_UNIX:
@@ -81,6 +92,7 @@ class Server(uvicorn.Server):
                     ssl_handshake_timeout=limit,
                 )
             self.servers.append(made)
+        tell_systemd("READY=1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is being answered."""
@@ -92,6 +104,33 @@ class Server(uvicorn.Server):
         self._service.let_go()
         super().handle_exit(sig, frame)
 
+    def _hang_up(self) -> None:
+        """Read the configuration again; a demonstration has none, and ends with its terminal."""
+        if self._reread is None:
+            self.handle_exit(signal.SIGHUP, None)
+            return
+        task = asyncio.get_running_loop().create_task(self._reload(self._reread))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self, reread: Callable[[], Configuration]) -> None:
+        """Go on by the configuration as it is now; if it is wrong, by the old one."""
+        try:
+            new = await asyncio.to_thread(reread)
+            revision = Revision(self._service.configuration, new)
+            self._adopt(revision.configuration)
+        except (QtideError, OSError) as error:
+            log.error("configuration not reloaded", extra={"why": str(error)})  # noqa: TRY400 - the reason is enough
+            return
+        words = {"changed": revision.changed, "after_restart": revision.after_restart}
+        log.info("configuration reloaded", extra=words)
+
+    def _adopt(self, new: Configuration) -> None:
+        if self.config.ssl is not None and new.certificate is not None:
+            self.config.ssl.load_cert_chain(new.certificate, new.key)
+        self._connections.adopt(*_most_connections(new))
+        self._service.reconfigure(new)
+
     def _protocol(self) -> asyncio.Protocol:
         made: asyncio.Protocol = self.config.http_protocol_class(
             config=self.config,  # type: ignore[call-arg]  # as uvicorn itself calls it
@@ -101,36 +140,32 @@ class Server(uvicorn.Server):
         return made
 
 
-def serve(configuration: Configuration) -> None:
-    """Serve until a signal comes."""
+def serve(configuration: Configuration, reread: Reread = None) -> None:
+    """Serve until a signal comes; at a SIGHUP, read the configuration again."""
     _log()
-    files = _allow_many_files()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
+    _allow_many_files()
     with _leaving_nothing(configuration.folder), ExitStack() as opened:
-        locked = opened.enter_context(_lock_state(configuration.folder))
+        opened.enter_context(_lock_state(configuration.folder))
         sockets = listeners(configuration)
-        service = Service.on_this_host(configuration)
         url = _url(configuration, sockets[0])
-        access = _write_access(configuration, url)
-        opened.pop_all()
-    logging.getLogger(__name__).info("serving", extra={"url": url})
+        opened.enter_context(announced(configuration, url))
+        service = Service.on_this_host(configuration)
+        held = opened.pop_all()
+    log.info("serving", extra={"url": url})
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
         signal.signal(number, lambda *_: sys.exit(0))
-    try:
-        _run(configuration, service, sockets, files)
-    finally:
-        access.unlink(missing_ok=True)
-        locked.close()
+    with held:
+        _run(configuration, service, sockets, reread)
 
 
 def _run(
-    configuration: Configuration, service: Service, sockets: list[socket.socket], files: int
+    configuration: Configuration, service: Service, sockets: list[socket.socket], reread: Reread
 ) -> None:
-    limits = configuration.limits
-    most = max(1, min(limits.connections, files - RESERVED_FILES))
-    connections = Connections(limits.connections_per_peer, most, service.metrics.refused)
+    connections = Connections(*_most_connections(configuration), service.metrics.refused)
     settings = uvicorn.Config(
         application(service),
-        http=limited(limits, connections, configuration.most_bytes),  # type: ignore[arg-type]  # it is only called
+        http=limited(lambda: service.configuration, connections),  # type: ignore[arg-type]  # it is only called
         ws="none",
         log_config=None,
         access_log=False,
@@ -143,14 +178,20 @@ def _run(
     gc.freeze()  # what was imported stays: the collector need not look through it again
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
-        runner.run(Server(settings, service, connections).serve(sockets))
+        runner.run(Server(settings, service, connections, reread).serve(sockets))
 
 
-def _allow_many_files() -> int:
-    """Allow more open files, as every waiting client needs one; how many there may be."""
+def _allow_many_files() -> None:
+    """Allow more open files, as every waiting client needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
+
+
+def _most_connections(configuration: Configuration) -> tuple[int, int]:
+    """How many a peer may have, and how many all of them."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = configuration.limits
+    return limits.connections_per_peer, max(1, min(limits.connections, files - RESERVED_FILES))
 
 
 @contextmanager
@@ -187,20 +228,6 @@ def _url(configuration: Configuration, listener: socket.socket) -> str:
     scheme = "https" if configuration.certificate else "http"
     host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
     return f"{scheme}://{host}:{listener.getsockname()[1]}"
-
-
-def _write_access(configuration: Configuration, url: str) -> Path:
-    """A file that tells commands of the user who started the service how to reach it.
-
-    It has no token: by the Unix socket, the kernel says who they are, and that this is the service.
-    """
-    file = configuration.folder / "access.json"
-    words = {"url": url, "socket": str(configuration.unix_socket.absolute())}
-    try:
-        write_whole(file, f"{json.dumps(words)}\n".encode(), SECRET)
-    except OSError as error:
-        raise QtideError(f"{file} cannot be written: {error.strerror}") from None
-    return file
 
 
 def _log() -> None:

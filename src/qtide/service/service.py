@@ -14,8 +14,9 @@ from qtide.service import records, rights, tokens
 from qtide.service.background import BackgroundTasks
 from qtide.service.backlog import Backlog, for_log
 from qtide.service.bulk.bulk import Bulk
-from qtide.service.configuration import DAY, Configuration
+from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.device import ServedDevice
+from qtide.service.device.fleet import Fleet
 from qtide.service.device.worker_link import StartWorker, processes
 from qtide.service.drains import Drains
 from qtide.service.endings import Endings
@@ -23,8 +24,9 @@ from qtide.service.file_store import FileStore
 from qtide.service.intake import Intake, Submission
 from qtide.service.limits.slices import Slices
 from qtide.service.metrics import Metrics
-from qtide.service.policies import Owner, Shares
+from qtide.service.policies import Shares
 from qtide.service.quotas import Meter
+from qtide.service.recent import remember
 from qtide.service.refusals import Conflict, NotFound
 from qtide.service.standing import Standing
 from qtide.service.storage import Storage
@@ -73,12 +75,11 @@ class Service:
         self._stopping = False
         self._waiters: set[Future[None]] = set()
         self._background = BackgroundTasks(world)
-        self.devices = {
-            name: ServedDevice(
-                name, setup, world, self._endings, self._shares, start_worker, configuration.limits
-            )
-            for name, setup in configuration.devices.items()
-        }
+        self.on_reconfigured: list[Callable[[Configuration], None]] = []
+        """Told of each new configuration."""
+        self._start_worker = start_worker
+        self._fleet = Fleet(world, self._device, configuration.devices)
+        self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
@@ -97,18 +98,17 @@ class Service:
 
     async def open(self) -> None:
         """Continue what an earlier service left, and start the devices."""
-        self._remember()
+        half_life = self.configuration.fair.half_life
+        remember(self.store, self._shares, self._meter, half_life, self._world.now())
         self.storage.remember()
         self._drains.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
-        for device in self.devices.values():
-            device.dispatcher.on_begun = self.metrics.began
+        self._fleet.on_new = self._take_in
         with making(self.store.read(records.count_live)):
             await self._backlog.take_up(self.store.read(records.live))
-        for device in self.devices.values():
-            self._background.start(device.run())
+        self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
     async def close(self) -> None:
@@ -145,7 +145,8 @@ class Service:
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
-        return [each for each in self.devices.values() if each.setup.offered_by(api)]
+        found = (each for each in self.devices.values() if not each.removed)
+        return [each for each in found if each.setup.offered_by(api)]
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
         """The devices that an API shows to a caller and that take payloads of its format."""
@@ -157,7 +158,9 @@ class Service:
         """How many jobs may hold a virtual QPU at once."""
         return sum(each.setup.slots for each in self.devices.values())
 
-    async def drain(self, caller: Caller, name: str, reason: str, *, licences: bool) -> None:
+    async def drain(
+        self, caller: Caller, name: str, reason: str | None = None, *, licences: bool = False
+    ) -> None:
         """Start no new task on a device; submitted ones are queued. For operators."""
         rights.check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
@@ -187,8 +190,19 @@ class Service:
         )
         return found
 
+    def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
+        """What the caller, and the account, may still use, and when the next day begins."""
+        now = self._world.now()
+        until = {"until": self._meter.next_day(now)}
+        return [each.as_dict() | until for each in self._meter.left(caller, now)]
+
+    def metrics_text(self, *, accounts: bool) -> bytes:
+        """All metrics, for Prometheus."""
+        blocked = self._backlog.blocked_by_device()
+        return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
+
     def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
-        """A task of the caller, by its id or a prefix of it; operators see all by their full ids.
+        """A task of the caller, by its id or a prefix of it; operators see all.
 
         Only the owner sees payload and answer.
         """
@@ -277,6 +291,37 @@ class Service:
         """Why a task waits, and what is expected; None once it is over."""
         return None if task.over else self._backlog.standing(task)
 
+    def reconfigure(self, new: Configuration) -> None:
+        """Go on by another configuration; what only a restart can change stays as it is."""
+        old, self.configuration = self.configuration, new
+        fair = new.fair
+        self.register.operators = frozenset(new.operators)
+        self._intake.priorities = new.priorities
+        self.storage.adopt(new.limits)
+        self._meter.adopt(new.quotas)
+        self._shares.adopt(fair.shares, fair.half_life, fair.head_start)
+        for device in self.devices.values():
+            device.validator.adopt(new.limits)
+            if fair != old.fair:
+                device.reorder()
+        for adopt in self.on_reconfigured:
+            adopt(new)
+        self._fleet.change(new.devices)
+        self._backlog.admit()
+
+    def _device(self, name: str, setup: DeviceSetup) -> ServedDevice:
+        limits = self.configuration.limits
+        made = ServedDevice(
+            name, setup, self._world, self._endings, self._shares, self._start_worker, limits
+        )
+        made.dispatcher.on_begun = self.metrics.began
+        return made
+
+    def _take_in(self, device: ServedDevice) -> None:
+        """A device came while the service runs: what waits for it does so there."""
+        self._drains.restore()
+        self._backlog.resettle(device)
+
     def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}
         if name not in found:
@@ -287,10 +332,14 @@ class Service:
     def _whole_id(self, caller: Caller, prefix: str) -> str:
         if len(prefix) < SHORTEST_ID:
             raise NotFound(f"{prefix!r} names no task; give {SHORTEST_ID} characters of its id")
-        found = self.store.read(records.find_by_prefix(caller.user, prefix))
-        if len(found) > 1:
-            raise Conflict(f"several of your tasks begin with {prefix!r}; give more of the id")
-        return found[0] if found else prefix
+        for user in (caller.user, None) if caller.operator else (caller.user,):
+            found = self.store.read(records.find_by_prefix(user, prefix))
+            if len(found) > 1:
+                whose = "several tasks" if user is None else "several of your tasks"
+                raise Conflict(f"{whose} begin with {prefix!r}; give more of the id")
+            if found:
+                return str(found[0])
+        return prefix
 
     def _known(self, caller: Caller, submission: Submission) -> Task | None:
         """The task that was submitted before with the same key."""
@@ -319,21 +368,6 @@ class Service:
     def _look_again(self) -> None:
         for device in self.devices.values():
             device.dispatcher.look_again()
-
-    def _remember(self) -> None:
-        """What was used lately, and which jobs were at work."""
-        now = self._world.now()
-        today = self._meter.next_day(now) - DAY
-        half_life = self.configuration.fair.half_life
-        # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
-        at_once = min(half_life / 100, DAY / 24)
-        for row in self.store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
-            caller = Caller(row["user"], row["account"])
-            self._shares.charge(Owner.of(caller), row["used"], row["ended"])
-            if row["ended"] >= today:
-                self._meter.note(caller, row["used"], now)
-        for row in self.store.read(records.jobs_since(now - DAY)):
-            self._shares.note_job(row["user"], row["job"], row["began"])
 
     async def _housekeeping(self) -> None:
         self._backlog.admit()

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from qtide.forecasts.outlook import Outlook
 
+UNFORESEEABLE = ("down", "maintenance")
+"""Reasons of which nobody knows how long they will last."""
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -18,12 +21,16 @@ class Standing:
 
     @property
     def start(self) -> float | None:
-        """When it is expected to start."""
+        """When it is expected to start; None if nobody can know."""
+        if self.reason in UNFORESEEABLE:
+            return None
         return self.outlook.start if self.outlook else self.not_before
 
     @property
     def end(self) -> float | None:
-        """When it is expected to end."""
+        """When it is expected to end; None if nobody can know."""
+        if self.reason in UNFORESEEABLE:
+            return None
         return self.outlook.end if self.outlook else self.not_before
 
     @property

@@ -40,6 +40,11 @@ class Storage:
         self._folder = folder
         self._bytes: Counter[str] = Counter()
 
+    def adopt(self, limits: Limits) -> None:
+        """Limit by other settings from now on; what is counted stays."""
+        self._limits = limits
+        self._pace.adopt(limits.stored_bytes_per_second_per_user, BURST)
+
     def remember(self) -> None:
         """Count what is on disk."""
         rows = self._store.read(lambda db: db.execute(BY_USER).fetchall())

@@ -179,10 +179,24 @@ def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
+    """Bring the tables up to date: service and `qtide token` may both find that they are not."""
+    if _version(connection) > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
-    if version == 1:
-        connection.executescript(f"BEGIN IMMEDIATE; {TO_2} PRAGMA user_version={VERSION}; COMMIT")
-    elif version == 0:
-        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT")
+    if _version(connection) == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # another process may have been faster
+        script = {0: SCHEMA, 1: TO_2}.get(_version(connection), "")
+        for statement in script.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return found

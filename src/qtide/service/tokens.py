@@ -98,7 +98,7 @@ class Register:
 
     def __init__(self, store: Store, operators: list[str]) -> None:
         self._store = store
-        self._operators = frozenset(operators)
+        self.operators = frozenset(operators)
         self._seen: dict[str, tuple[float, Token]] = {}
 
     def caller(self, token: str) -> Caller:
@@ -139,7 +139,7 @@ class Register:
 
     def _with_rights(self, caller: Caller) -> Caller:
         """Operators have their rights only by their own tokens, not from within jobs."""
-        operator = caller.user in self._operators and caller.job is None
+        operator = caller.user in self.operators and caller.job is None
         return Caller(caller.user, caller.account, caller.job, operator)
 
 

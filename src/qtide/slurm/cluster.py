@@ -99,7 +99,7 @@ class SlurmCluster(Cluster):
     def admit(self, qpu: Qpu) -> None:
         """Let Slurm grant the leases of a QPU, if the options say so."""
         if self._options.qpu_by is not None:
-            slots = SlurmSlots(qpu, self._requests, self._options, self._reap_once)
+            slots = SlurmSlots(qpu, self._slurm, self._requests, self._options, self._reap_once)
             self._admitted[qpu] = slots
             qpu.admission = slots
 
@@ -187,7 +187,9 @@ class SlurmCluster(Cluster):
         assert companion.job is not None
         het = companion.qpu_job is not None
         words = self._options.srun(companion.job, node, preparation, het=het)
-        return Child.start(words, self._log, self._slurm.environment)
+        # a site's prolog need not ask whether plain nodes come with a QPU
+        known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
+        return Child.start(words, self._log, self._slurm.environment | known)
 
     async def _reap_once(self, job: Job) -> None:
         """Cancel what an earlier driver of the same run has left."""

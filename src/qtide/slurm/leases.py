@@ -11,7 +11,9 @@ from qtide.forecasts.waits import Wait
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Lease, Qpu
 from qtide.leases.slots import Slot, Slots
+from qtide.slurm.commands import Slurm
 from qtide.slurm.companion import Companion
+from qtide.slurm.entry import Entry, enter
 from qtide.slurm.mark import Driver, qpu_name
 from qtide.slurm.options import Options
 from qtide.slurm.requests import Place, Requests
@@ -39,6 +41,7 @@ class SlurmSlot(Slot):
                     self._end()
                 else:
                     self._held = self._job.ledger.span("held", f"vqpu/{self.number}")
+            await self._enter()
 
     def release(self) -> None:
         """End its Slurm job at once."""
@@ -46,8 +49,17 @@ class SlurmSlot(Slot):
         super().release()
         self._end()
 
+    async def _enter(self) -> None:
+        """Wait until the service has said whether it knows the slot's job."""
+        if self._entry is not None and not self._released:
+            await self._slots.settled(self._entry)  # awaited itself, it would be cancelled with us
+            if not self._entry.cancelled():
+                entry = self._entry.result()
+                self.token, self.refusal = entry.token, entry.refusal
+
     def _hold(self, companion: Companion) -> None:
         self._companion = companion
+        self._entry = self._slots.enter(companion)
         self._lost = self._slots.start(self._lose())
 
     async def _lose(self) -> None:
@@ -58,6 +70,8 @@ class SlurmSlot(Slot):
 
     def _end(self) -> None:
         self._lost.cancel()
+        if self._entry is not None:
+            self._entry.cancel()
         self._slots.start(self._companion.end_qpu())
 
 
@@ -67,11 +81,13 @@ class SlurmSlots(Slots):
     def __init__(
         self,
         qpu: Qpu,
+        slurm: Slurm,
         requests: Requests,
         options: Options,
         enlist: Callable[[Job], Awaitable[None]],
     ) -> None:
         self._qpu = qpu
+        self._slurm = slurm
         self._requests = requests
         self._options = options
         self._enlist = enlist
@@ -88,6 +104,20 @@ class SlurmSlots(Slots):
 
     def watch(self, freed: Callable[[], None]) -> None:
         """Do nothing: requests wait in Slurm's queue."""
+
+    def enter(self, companion: Companion) -> Future[Entry] | None:
+        """Ask the service that has the device, if one does, for the token of the slot's job."""
+        url, job = self._qpu.service, companion.qpu_job or companion.job
+        if url is None or job is None:
+            return None
+        return self._requests.world.start(self._entered(url, job))
+
+    async def settled(self, work: Future[Any]) -> None:
+        """Wait until some work is over, whatever became of it."""
+        await self._requests.world.settled([work])
+
+    async def _entered(self, url: str, job: int) -> Entry:
+        return await self._requests.world.offload(enter, url, job, self._slurm)
 
     def words(self, job: Job) -> list[str]:
         """The options of salloc for a job, or a component of one, that holds a QPU."""

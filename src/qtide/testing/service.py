@@ -127,4 +127,4 @@ class LocalService:
             devices = self.operator().devices()
         except (OSError, KeyError, ValueError, QtideError):
             return False
-        return all(each["state"] != "offline" for each in devices)
+        return all(each["state"] != "starting" for each in devices)

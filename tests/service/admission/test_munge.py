@@ -12,9 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qtide.service.admission.munge import Identity, Munge, Request, socket_of
+from qtide.service.admission.munge import Identity, Munge, Request
 from qtide.service.admission.refused import Refused, Unproven, Unreachable
 from qtide.slurm.commands import Slurm
+from qtide.slurm.entry import munge_socket_of
 from qtide.slurm.prolog.prolog import Libmunge, ProofFailed, binding
 from tests.service.admission.munged import Munged
 from tests.service.admission.users import User
@@ -171,8 +172,8 @@ def test_the_munged_is_the_one_that_slurm_uses(
 ) -> None:
     conf = tmp_path / "slurm.conf"
     conf.write_text(text)
-    assert socket_of(Slurm(conf)) == socket
+    assert munge_socket_of(Slurm(conf)) == socket
     monkeypatch.delenv("SLURM_CONF", raising=False)
-    assert socket_of(Slurm()) is None
+    assert munge_socket_of(Slurm()) is None
     monkeypatch.setenv("SLURM_CONF", str(conf))
-    assert socket_of(Slurm()) == socket
+    assert munge_socket_of(Slurm()) == socket

@@ -35,7 +35,7 @@ def test_the_state_of_a_device_and_why_its_tasks_wait() -> None:
     def seen(now: float, busy: bool = False) -> tuple[str, str, bool]:
         return state.name(now, busy=busy), state.why_waiting(now), state.open(now)
 
-    assert seen(0.0) == ("offline", "down", False)
+    assert seen(0.0) == ("starting", "starting", False)
     state.trouble = "no such package"
     assert seen(0.0) == ("error", "down", False)
     state.present, state.trouble = True, None

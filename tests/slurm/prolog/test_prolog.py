@@ -102,8 +102,28 @@ def test_a_shell_of_salloc_asks_by_hand_and_its_steps_need_not(
 
 
 def test_jobs_without_a_slot_ask_nobody(site: Site, service: Service) -> None:
-    assert site.run(User("nobody"), "srun", "--partition=compute", "sh", "-c", SHOW) == ""
+    script = f'{SHOW}; srun sh -c "{SHOW}"'
+    lines = set(batch(site, User("nobody"), script, "--partition=compute").splitlines())
+    assert {line.partition("=")[0] for line in lines} == {"QTIDE_NO_SLOT"} and len(lines) == 1
     assert service.questions == 0
+
+
+def test_a_licence_gives_a_token_on_any_partition(site: Site, service: Service) -> None:
+    words = ("srun", "--partition=compute", "--licenses=qpu:1", "sh", "-c", "echo $QTIDE_TOKEN")
+    assert site.run(User("nobody"), *words).strip() in service.grants
+
+
+def test_who_cannot_be_told_whether_there_is_a_slot_hears_that(
+    site: Site, service: Service
+) -> None:
+    file = site.folder / "etc/service.conf"
+    known = file.read_text()
+    file.write_text(known + "squeue() { false; }\ntimeout() { false; }\n")
+    try:
+        shown = site.run(User("nobody"), "srun", "--partition=compute", "sh", "-c", SHOW)
+    finally:
+        file.write_text(known)
+    assert "Slurm did not say in time whether it holds a QPU" in variables(shown)["QTIDE_REFUSED"]
 
 
 def test_an_operator_says_which_words_tell_of_a_slot(site: Site, service: Service) -> None:

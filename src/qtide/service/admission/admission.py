@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qtide.service.admission.jobs import AT_ONCE, Holder, Jobs, SlurmJob
-from qtide.service.admission.munge import THREADS, Identity, Munge, Request, socket_of
+from qtide.service.admission.munge import THREADS, Identity, Munge, Request
 from qtide.service.admission.refused import Refused, Unproven, Unreachable
 from qtide.service.limits.turns import Turns
 from qtide.slurm import slots
 from qtide.slurm.associations import accounts_are_checked
 from qtide.slurm.commands import Slurm, SlurmFailed
+from qtide.slurm.entry import munge_socket_of
 from qtide.world.real import RealWorld
 
 __all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
@@ -61,7 +62,7 @@ class SlurmAdmission:
         self._limit = limit
         self._slurm = slurm = Slurm(conf)
         slurm.check()
-        self._munge = Munge(munge_socket or socket_of(slurm), limit)
+        self._munge = Munge(munge_socket or munge_socket_of(slurm), limit)
         self._jobs = Jobs(slurm, names, limit)
         self._trust_accounts = trust_accounts
         self._checked = (-FRESH, False)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import hmac
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from qtide.service.admission.refused import Unproven, Unreachable
-from qtide.slurm.commands import Slurm
 from qtide.slurm.prolog.prolog import Libmunge, ProofFailed, binding, free
 
 LIMIT = 5.0
@@ -26,8 +24,6 @@ LONGEST = 4096
 
 FAULTS = {1, 5, 6, 7}
 """Libmunge's own codes for: internal error, no memory, no munged, no answer in time."""
-
-SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
 
 WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
 """The codes that a user can act on; all others count as forgeries."""
@@ -48,13 +44,6 @@ class Identity:
 
     uid: int
     gid: int
-
-
-def socket_of(slurm: Slurm) -> Path | None:
-    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
-    conf = slurm.environment.get("SLURM_CONF")
-    found = SOCKET.search(Path(conf).read_text()) if conf else None
-    return Path(found[1]) if found else None
 
 
 class Munge:

@@ -42,7 +42,10 @@ class Access:
             return self._register.caller(token)
         if self._runs_the_service(peer):
             return OPERATOR
-        raise NotAllowed("a token is needed: send Authorization: Bearer TOKEN")
+        raise NotAllowed(
+            "a token is needed in QTIDE_TOKEN (or as Authorization: Bearer TOKEN); "
+            "the operator makes one on the service's host: qtide token new USER"
+        )
 
     def operates(self, scope: Scope) -> bool:
         """Whether a request comes from an operator; others may send it as well."""

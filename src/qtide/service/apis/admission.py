@@ -55,7 +55,6 @@ class JobAdmission:
         names = {settings.licence, settings.gres}
         self._licences = Licences(Commands(settings.conf), settings.licence)
         limits = service.configuration.limits
-        self._tokens_each = limits.tokens_per_job
         self._slurm = SlurmAdmission(
             settings.conf,
             settings.munge_socket,
@@ -106,10 +105,9 @@ class JobAdmission:
         return tokens.is_valid(self._service.store, given.result())
 
     async def _issue(self, grant: Grant, caller: Caller) -> str:
-        if self._register.count(grant.holder) >= self._tokens_each:
-            raise QuotaExceeded(
-                f"job {grant.job} has {self._tokens_each} tokens already, as many as allowed"
-            )
+        most = self._service.configuration.limits.tokens_per_job
+        if self._register.count(grant.holder) >= most:
+            raise QuotaExceeded(f"job {grant.job} has {most} tokens already, as many as allowed")
         token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
         log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return token

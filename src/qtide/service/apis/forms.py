@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 Text = Annotated[str, Field(max_length=200)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-DeviceState = Literal["offline", "idle", "busy", "error", "maintenance", "calibration"]
-Reason = Literal["queue", "down", "maintenance", "calibration", "quota"]
+DeviceState = Literal["starting", "idle", "busy", "error", "maintenance", "calibration"]
+Reason = Literal["queue", "starting", "down", "maintenance", "calibration", "quota"]
 
 
 class SubmissionForm(BaseModel):
@@ -91,7 +91,8 @@ class DrainForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: Text = "maintenance"
+    reason: Text | None = None
+    """What users are told; None keeps what they were told already."""
     licences: bool = False
     """Let Slurm grant as many licences fewer as the device has slots."""
 
@@ -108,6 +109,21 @@ class UsageForm(BaseModel):
     qpu_seconds: float
     first: float
     last: float
+
+
+class QuotaForm(BaseModel):
+    """What a user or an account has of its quota, and what is left; None means no limit."""
+
+    of: Literal["user", "account"]
+    name: str
+    tasks: int
+    """Waiting or running."""
+    tasks_left: int | None
+    qpu_seconds: float
+    """Used today (UTC), or reserved."""
+    qpu_seconds_left: float | None
+    until: float
+    """When the next day begins."""
 
 
 class ErrorForm(BaseModel):

@@ -34,6 +34,8 @@ PIECE = 64 * 1024
 """Bytes of an answer that are sent at once; the next piece waits until these are on their way."""
 
 Refuse = Callable[[Request, Exception], Awaitable[Response]]
+Watch = Callable[[Callable[[Limits, int], None]], None]
+"""Takes what is to be called with other limits, and other bytes of a request."""
 
 
 class Gate:
@@ -47,27 +49,33 @@ class Gate:
         most_bytes: int,
         refuse: Refuse,
         public: Iterable[str] = (),
+        watch: Watch = lambda _: None,
     ) -> None:
         self._public = frozenset(each for each in public if not each.endswith("/")) | {*PUBLIC}
         self._public_below = tuple(each for each in public if each.endswith("/"))
         self._app = app
         self._access = access
-        self._most = most_bytes
         self._refuse = refuse
         self._requests = Budget("requests", limits.requests_per_user)
-        self._bytes = Budget(
-            "bytes of requests and answers",
-            limits.bytes_in_flight_per_user,
-            limits.bytes_in_flight,
-        )
-        rate = limits.bytes_per_second_per_user
+        self._bytes = Budget("bytes of requests and answers", limits.bytes_in_flight_per_user)
         world = RealWorld()
-        self._pace = Pace(world, rate, rate)
+        self._pace = Pace(world, 1, 1)
         self._company = Company(world)
-        often = limits.requests_per_second_per_user
-        self._asking = Pace(world, often, often)
-        self._refusals = Pace(world, limits.refusals_per_second, 1)
+        self._asking = Pace(world, 1, 1)
+        self._refusals = Pace(world, 1, 1)
         self._turns = LoopTurns()
+        self.adopt(limits, most_bytes)
+        watch(self.adopt)
+
+    def adopt(self, limits: Limits, most_bytes: int) -> None:
+        """Limit by these settings from now on."""
+        self._most = most_bytes
+        self._requests.adopt(limits.requests_per_user)
+        self._bytes.adopt(limits.bytes_in_flight_per_user, limits.bytes_in_flight)
+        rate, often = limits.bytes_per_second_per_user, limits.requests_per_second_per_user
+        self._pace.adopt(rate, rate)
+        self._asking.adopt(often, often)
+        self._refusals.adopt(limits.refusals_per_second, 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""

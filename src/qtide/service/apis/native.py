@@ -17,6 +17,7 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.forms import (
     DeviceForm,
     DrainForm,
+    QuotaForm,
     SubmissionForm,
     TaskForm,
     TaskList,
@@ -158,6 +159,11 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Seconds of the devices, by user, account, job or device, including running tasks."""
         keys = list(dict.fromkeys(by))
         return _json(await service.usage(caller, keys, since, until, everybody=everybody))
+
+    @router.get("/quotas", response_model=list[QuotaForm], tags=["accounts"])
+    async def get_quotas(caller: Caller = caller_of) -> Response:
+        """What is left of my quota, and of my account's."""
+        return _json(service.quotas_left(caller))
 
 
 def described(service: Service, task: Task) -> dict[str, Any]:

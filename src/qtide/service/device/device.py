@@ -9,6 +9,7 @@ from qtide.devices.process import WorkerLost
 from qtide.devices.profile import UNTIMED, profile
 from qtide.forecasts.outlook import Outlook
 from qtide.payloads.payload import PayloadRefused
+from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.calendar import Calendar
 from qtide.service.device.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from qtide.service.extent import Extent
 from qtide.service.limits.settings import Limits
 from qtide.service.policies import POLICIES, Owner, Shares
 from qtide.service.task import State, Task
-from qtide.world import World
+from qtide.world import Future, World
 from qtide.world.signal import Signal
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
 """Seconds until a worker that died is started again."""
 STEADY = 60.0
 """Seconds after which a worker counts as healthy."""
+RETIRING = 60.0
+"""Seconds beyond a task's limit within which a device that is retired has to end."""
 
 
 class ServedDevice:
@@ -49,6 +52,8 @@ class ServedDevice:
         self.name = name
         self.setup = setup
         self.profile = profile(setup.profile) if setup.profile else UNTIMED
+        self.removed = False
+        """Whether it is no longer in the configuration: it takes no more tasks."""
         self.properties: dict[str, Any] = {}
         self.validator = Validator(name, setup, world, start_worker, limits)
         self._world = world
@@ -56,6 +61,7 @@ class ServedDevice:
         self._start_worker = start_worker
         self._estimate = Estimate(setup.limit)
         self._tried = Signal(world)
+        self._running: Future[None] | None = None
         calendar = Calendar(setup.calibration, world.now())
         policy = POLICIES.load(setup.policy)(shares)
         self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
@@ -64,7 +70,7 @@ class ServedDevice:
 
     @property
     def state(self) -> str:
-        """One of offline, idle, busy, error, maintenance, calibration."""
+        """One of starting, idle, busy, error, maintenance, calibration."""
         return self._state.name(self._world.now(), busy=bool(self._queue.handed))
 
     @property
@@ -154,6 +160,28 @@ class ServedDevice:
         """Start no new task, or start them again."""
         self._state.drained = reason
         self.dispatcher.look_again()
+
+    def reorder(self) -> None:
+        """Order the waiting tasks anew, since shares have changed."""
+        self._queue.reorder(POLICIES.load(self.setup.policy)(self._shares), self._world.now())
+        self.dispatcher.look_again()
+
+    def start(self, background: BackgroundTasks) -> None:
+        """Run in the background, until it is retired or the service stops."""
+        self._running = background.start(self.run())
+
+    async def retire(self) -> None:
+        """Start nothing more, let the present tasks end, then end the worker."""
+        self._state.retiring = True
+        await self.dispatcher.run_dry(self.setup.limit + RETIRING)
+        if self._running is not None:
+            await self._world.cancel([self._running])
+        await self.validator.close()
+
+    def succeed(self, old: ServedDevice) -> None:
+        """Take the place of a device that was retired, with what that one has learnt."""
+        if (self.setup.kind, self.setup.options) == (old.setup.kind, old.setup.options):
+            self._estimate.adopt(old._estimate)
 
     async def run(self) -> None:
         """Keep a worker alive, and send it tasks."""

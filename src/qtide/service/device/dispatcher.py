@@ -62,6 +62,7 @@ class Dispatcher:
         self._cancelling: set[str] = set()
         self._overdue: dict[str, Alarm] = {}
         self._unbegun: Alarm | None = None
+        self._recovering = 0
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
@@ -119,8 +120,20 @@ class Dispatcher:
             self._charge_so_far(task)
         self._endings.note(records.hand_back(tasks))
 
+    @property
+    def _at_work(self) -> bool:
+        """Whether tasks are on the device, or between it and the queue."""
+        return bool(self._queue.handed or self._recovering or self._background)
+
     async def recover(self, tasks: list[Task]) -> None:
         """Tasks were on the device when it, or the service, died."""
+        self._recovering += 1
+        try:
+            await self._recover(tasks)
+        finally:
+            self._recovering -= 1
+
+    async def _recover(self, tasks: list[Task]) -> None:
         again = [task for task in tasks if not self._out_of_retries(task)]
         for task in tasks:
             if task not in again:
@@ -137,7 +150,7 @@ class Dispatcher:
     async def run_dry(self, grace: float) -> None:
         """Wait until nothing is on the device, but no longer than the limit."""
         end = self._world.now() + grace
-        while (self._queue.handed or self._background) and self._world.now() < end:
+        while self._at_work and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
     def _charge_so_far(self, task: Task) -> None:

@@ -55,6 +55,10 @@ class Estimate:
             return self._limit
         return min(SAFETY * known.longest, self._limit)
 
+    def adopt(self, other: Estimate) -> None:
+        """Know what another one has learnt."""
+        self._known |= other._known
+
     def learn(self, extent: Extent, seconds: float) -> None:
         """Learn from how long one took."""
         if extent in self._known:

@@ -81,6 +81,12 @@ class DeviceQueue:
         self._policy.remove(task)
         self._promises.end(task)
 
+    def reorder(self, policy: Policy, now: float) -> None:
+        """Let the waiting tasks wait in the order of another policy."""
+        for task in self.waiting.values():
+            policy.add(task, now)
+        self._policy = policy
+
     def next(self, now: float) -> Task | None:
         """The next task for the device; None if it should wait for one that is being accepted."""
         first = self._policy.first()

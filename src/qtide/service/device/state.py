@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qtide.service.device.calendar import Calendar
 
-STATES = ("offline", "idle", "busy", "error", "maintenance", "calibration")
+STATES = ("starting", "idle", "busy", "error", "maintenance", "calibration")
 
 
 class DeviceState:
@@ -19,11 +19,13 @@ class DeviceState:
         self.drained: str | None = None
         """Why no new task is started, if an operator has drained the device."""
         self.closing = False
+        self.retiring = False
+        """Whether the device ends with its present tasks, as it is replaced or removed."""
 
     def name(self, now: float, *, busy: bool) -> str:
         """One of STATES."""
         if self._down(now):
-            return "error" if self.trouble else "offline"
+            return "error" if self.trouble else "starting"
         if busy:
             return "busy"
         if self.drained is not None:
@@ -32,16 +34,16 @@ class DeviceState:
 
     def why_waiting(self, now: float) -> str:
         """The reason that a task of the device's queue waits."""
-        if self._down(now):
-            return "down"
         if self.drained is not None:
             return "maintenance"
+        if self._down(now):
+            return "down" if self.trouble else "starting"
         return "calibration" if self.calendar.calibration(now) else "queue"
 
     @property
     def held_back(self) -> bool:
         """Whether nothing is started until an operator resumes the device."""
-        return self.closing or self.drained is not None
+        return self.closing or self.retiring or self.drained is not None
 
     def open(self, now: float) -> bool:
         """Whether tasks may be started."""

@@ -80,6 +80,10 @@ class Validator:
         self._started = Signal(world)
         self._numbers = count()
 
+    def adopt(self, limits: Limits) -> None:
+        """Allow other times from now on; how many validators there are stays."""
+        self._allowance.adopt(limits.validation_seconds)
+
     async def check(
         self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
     ) -> Checked:
@@ -157,6 +161,8 @@ class Validator:
         """An idle worker; while it works, another one is ready for the next user."""
         self._drop_dead()
         while not self._idle:
+            if self._closed:
+                raise WorkerLost(f"{self._name} is being replaced or stopped; send it again")
             if self._alive >= self._most:  # one is being started: its place is ours
                 self._started.clear()
                 await self._started.wait(START_LIMIT)

@@ -21,6 +21,10 @@ class Allowance:
         self._used: dict[str, tuple[float, float]] = {}
         """What each has used, and when that was true."""
 
+    def adopt(self, seconds: float) -> None:
+        """Allow so many seconds from now on."""
+        self._most = seconds
+
     def check(self, who: str) -> None:
         """Refuse a caller that has used all of it."""
         used = self._balance(who)

@@ -20,6 +20,11 @@ class Budget:
         self._taken: Counter[str] = Counter()
         self._all = 0
 
+    def adopt(self, each: int, total: int | None = None) -> None:
+        """Limit to other amounts from now on; what is taken stays."""
+        self._each = each
+        self._total = total
+
     def take(self, who: str, amount: int = 1) -> None:
         """Take an amount, or refuse it with a sentence."""
         if self._taken[who] + amount > self._each:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -228,11 +228,24 @@ def _answer(status: int, error: str, message: str) -> bytes:
     return b"".join((STATUS_LINE[status], *fields, body))
 
 
-def limited(limits: Limits, connections: Connections, most_bytes: int) -> Callable[..., Connection]:
-    """What makes the connections of a server."""
+class Settings(Protocol):
+    """What a connection is limited by."""
+
+    @property
+    def limits(self) -> Limits:
+        """Its limits."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest request."""
+
+
+def limited(current: Callable[[], Settings], connections: Connections) -> Callable[..., Connection]:
+    """What makes the connections of a server, each limited as the service is at that time."""
 
     def make(**words: Any) -> Connection:
-        return Connection(limits, connections, most_bytes, **words)
+        settings = current()
+        return Connection(settings.limits, connections, settings.most_bytes, **words)
 
     return make
 

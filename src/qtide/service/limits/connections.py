@@ -39,6 +39,11 @@ class Connections:
         self.refused = refused
         """Told of every connection that is refused or ended, with a status and a word."""
 
+    def adopt(self, each: int, total: int) -> None:
+        """Allow other numbers from now on; those that are open stay."""
+        self._each = each
+        self._total = total
+
     def __iter__(self) -> Iterator[Closable]:
         return iter(list(self._all))
 

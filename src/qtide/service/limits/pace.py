@@ -41,6 +41,11 @@ class Pace:
         self._paid: dict[str, float] = {}
         """When each caller's debt will be paid."""
 
+    def adopt(self, rate: float, burst: float) -> None:
+        """Another pace from now on; debts stay."""
+        self._rate = rate
+        self._burst = burst
+
     def charge(self, who: str, amount: float) -> None:
         """Count what a caller takes."""
         now = self._world.now()

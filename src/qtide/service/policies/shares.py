@@ -42,6 +42,12 @@ class Shares:
         self._used: dict[str | Owner, tuple[float, float]] = {}
         self._jobs: dict[tuple[str, int], float] = {}
 
+    def adopt(self, weights: Mapping[str, float], half_life: float, head_start: float) -> None:
+        """Share by other settings from now on; what was used stays."""
+        self.head_start = head_start
+        self._weights = dict(weights)
+        self._half_life = half_life
+
     def charge(self, owner: Owner, seconds: float, now: float) -> None:
         """Add seconds of usage."""
         if not seconds:

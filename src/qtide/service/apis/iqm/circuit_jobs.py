@@ -25,12 +25,12 @@ STATUS = {
 }
 WHY = {
     "queue": "others are ahead of it",
+    "starting": "the device is starting",
     "down": "the device is down and is being started again",
     "maintenance": "the device is in maintenance",
     "calibration": "the device is being calibrated",
     "quota": "the quota is used up for today",
 }
-UNKNOWN_END = ("down", "maintenance")
 LONGEST_NAME = 200
 
 
@@ -92,8 +92,7 @@ def ends_within(service: Service, task: Task, seconds: float) -> bool:
     standing = service.standing(task)
     if standing is None:
         return True
-    foreseeable = standing.reason not in UNKNOWN_END
-    return foreseeable and (standing.end or 0.0) - service.now() <= seconds
+    return standing.end is not None and standing.end - service.now() <= seconds
 
 
 def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
@@ -119,7 +118,7 @@ def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
     """Why a task waits, and until when, so that it does not look stuck."""
     reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
-    if start is not None and reason not in UNKNOWN_END:
+    if start is not None:
         said += f"; it should start at {_moment(start)}, in {max(0.0, start - now):.1f} s"
     return [{"source": SOURCE, "message": said}]
 

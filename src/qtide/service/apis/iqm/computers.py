@@ -123,16 +123,20 @@ class Computers:
     """All devices that this API shows."""
 
     def __init__(self, service: Service) -> None:
-        self._devices = service.offered("iqm")
+        self._service = service  # its devices may change
         self._since = _moment()
 
     async def all(self, caller: Caller) -> list[Computer]:
         """The computers that a caller may use; what a device takes is known once it has started."""
-        return await self._of(rights.usable(caller, self._devices))
+        return await self._of(rights.usable(caller, self._service.offered("iqm")))
 
     async def find(self, name: str, caller: Caller) -> Computer:
         """The computer with that alias or id."""
-        named = [each for each in self._devices if name in (each.name, str(computer_id(each.name)))]
+        named = [
+            each
+            for each in self._service.offered("iqm")
+            if name in (each.name, str(computer_id(each.name)))
+        ]
         for computer in await self._of(rights.usable(caller, named)):
             return computer
         known = ", ".join(each.device.name for each in await self.all(caller)) or "none"

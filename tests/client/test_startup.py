@@ -1,0 +1,110 @@
+"""Clients find a service that is coming up, and are not misled by one that is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qtide.client import access, startup
+from qtide.client.access import URL, find_access, here
+from qtide.client.client import Client
+from qtide.errors import UsageError
+from qtide.system.ports import free_ports
+from qtide.testing.service import QTIDE
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv(URL, raising=False)
+    monkeypatch.setattr(access, "SITE", tmp_path / "site")
+    monkeypatch.setattr(startup, "PROCESSES", tmp_path / "proc")  # other tests start services, too
+    return tmp_path / "qtide" / "service"
+
+
+@contextmanager
+def just_started(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A service that was started this very moment, and where it will be."""
+    (port,) = free_ports(1)
+    file = folder / "serve.toml"
+    file.write_text(f'listen = "127.0.0.1:{port}"\n[devices.dev]\nkind = "burst"\n')
+    process = subprocess.Popen([QTIDE, "serve", file], stderr=subprocess.DEVNULL)
+    try:
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_service_that_is_coming_up_is_waited_for(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "PROCESSES", Path("/proc"))
+    monkeypatch.setattr(startup, "LIMIT", 60.0)  # the machine may be busy
+    with just_started(tmp_path) as (process, url):
+        (device,) = Client().devices()
+        assert device["name"] == "dev" and device["state"] in ("starting", "idle")
+        assert Client().default_device("burst") == "dev"
+        assert find_access(url).socket == home / "socket"
+        assert find_access().state == home
+        process.kill()
+        process.wait()
+        monkeypatch.setattr(startup, "PROCESSES", tmp_path / "proc")
+        with pytest.raises(UsageError, match=rf"{home}/access.json is of an earlier one"):
+            find_access()
+
+
+def test_where_nothing_is_coming_up_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "PAUSE", None)  # no argument of sleep
+    with pytest.raises(UsageError, match=r"no vQPU service is known: .* qtide serve --demo"):
+        find_access()
+
+
+def test_the_service_of_the_site_is_found_but_only_at_its_own_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setattr(access, "_listens", lambda _: True)
+    words = {"url": "http://127.0.0.1:8037", "socket": str(site / "socket"), "state": "/state"}
+    (site / "access.json").write_text(json.dumps(words))
+    assert find_access().socket == site / "socket"
+    assert find_access("http://127.0.0.1:8037", "token").socket == site / "socket"
+    (site / "access.json").write_text(json.dumps(words | {"url": "https://elsewhere.example"}))
+    assert here("https://elsewhere.example") is None
+
+
+def test_a_service_that_listens_is_no_longer_coming_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = tmp_path / "proc"
+    processes.mkdir()
+    (processes / "uptime").write_text("1000.50 1900.00\n")
+    ticks = os.sysconf("SC_CLK_TCK")
+    serves = b"python\0/opt/bin/qtide\0serve\0--demo\0"
+    for number, (command, name, began) in enumerate(
+        [
+            (serves, "qtide", 998),
+            (serves, startup.SERVING, 998),
+            (serves, "of a version that did not say", 900),
+            (b"python\0/opt/bin/qtide\0devices\0", "qtide", 999),
+            (b"bash\0-c\0qtide serve --demo & qtide devices\0", "bash", 997),
+        ]
+    ):
+        folder = processes / str(number)
+        folder.mkdir()
+        words = ["R", *"0" * 18, str(began * ticks), "0"]
+        (folder / "stat").write_text(f"{number} ({name} )) {' '.join(words)}")
+        (folder / "cmdline").write_bytes(command)
+        (folder / "comm").write_text(f"{name}\n")
+    assert list(startup._coming_up()) == [0]
+    monkeypatch.setattr(os, "geteuid", lambda: processes.stat().st_uid + 1)
+    assert list(startup._coming_up()) == []
