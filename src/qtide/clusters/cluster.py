@@ -57,6 +57,11 @@ class Work:
     rank: int = 0
 
     @property
+    def place(self) -> tuple[str, str]:
+        """What the log calls it: its place in the program, and its function."""
+        return self.key, self.task.name
+
+    @property
     def kwargs(self) -> dict[str, Any]:
         """The keywords of the call; ranks of an SPMD task learn who they are."""
         own = {"rank": self.rank, "size": self.task.nodes} if self.task.nodes > 1 else {}

@@ -79,7 +79,7 @@ def compare(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups(groups, folder / "agents.log", tell, check, first)
+    play_groups(groups, tell, check, first)
     _agree(cases)
     return cases
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
@@ -44,14 +43,14 @@ def is_virtual(spec: Spec) -> bool:
 
 @asynccontextmanager
 async def opened(
-    spec: Spec, world: World, log: Path | None = None, durations: Recorded | None = None
+    spec: Spec, world: World, durations: Recorded | None = None
 ) -> AsyncIterator[Site]:
     """Start the cluster and the QPU, and stop them at the end.
 
     The durations are for a simulated cluster: how long tasks take that pretend nothing.
     """
     kind, _ = cluster_kind(spec.cluster)
-    cluster = await kind.open(world, spec.setting(), log)
+    cluster = await kind.open(world, spec.setting())
     if durations is not None and isinstance(cluster, SimulatedCluster):
         cluster.seconds = durations.seconds
     try:

@@ -29,7 +29,7 @@ class SlurmAllocation(Allocation):
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
-        self._preparation = job.preparation
+        self._job = job
         self._start_agent = start
         self._silence = silence
         self._links: dict[str, Link] = {}
@@ -64,10 +64,10 @@ class SlurmAllocation(Allocation):
 
     async def _start(self, node: Node) -> None:
         assert self._companion is not None
-        child = await self._start_agent(self._companion, node.name, self._preparation)
-        link = self._links[node.name] = Link(child, self._silence)
+        child = await self._start_agent(self._companion, node.name, self._job.preparation)
+        link = self._links[node.name] = Link(child, node.name, self._job.log, self._silence)
         try:
-            await link.greet(self._preparation)
+            await link.greet(self._job.preparation)
         except AgentFailed as error:
             if not isinstance(error, PreparationFailed):
                 self._companion.silent.add(node.name)
@@ -92,7 +92,7 @@ class SlurmAllocation(Allocation):
         for node in self.nodes:
             node.lose("was given back")
         for link in self._links.values():  # Slurm's signal does not reach a step that is starting
-            link.child.hang_up()
+            link.hang_up()
         try:
             if self._companion is not None:
                 self._companion.silent |= {n for n, link in self._links.items() if link.silent}
@@ -101,4 +101,4 @@ class SlurmAllocation(Allocation):
             for span in self._held.values():
                 span.close()
             # not earlier: a slurmstepd whose srun is gone keeps its node for seconds
-            await self._world.all_of([link.child.kill() for link in self._links.values()])
+            await self._world.all_of([link.kill() for link in self._links.values()])
