@@ -8,13 +8,26 @@ from qtide.version import __version__ as __version__  # for `qtide.__version__`
 if TYPE_CHECKING:
     from qtide.client.handle import qpu
     from qtide.clusters.pretend import pretend
+    from qtide.errors import PhaseError, TimedOut
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.program import program
 
-__all__ = ["classical", "pretend", "program", "qpu", "quantum", "task", "together"]
+__all__ = [
+    "PhaseError",
+    "TimedOut",
+    "classical",
+    "pretend",
+    "program",
+    "qpu",
+    "quantum",
+    "task",
+    "together",
+]
 
 
 _HOMES = {
+    "PhaseError": "qtide.errors",
+    "TimedOut": "qtide.errors",
     "pretend": "qtide.clusters.pretend",
     "program": "qtide.programs.program",
     "qpu": "qtide.client.handle",

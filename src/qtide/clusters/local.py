@@ -23,7 +23,7 @@ from qtide.jobs.job import Job
 from qtide.options import Option
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
-from qtide.world.world import World
+from qtide.world.world import Future, World
 
 
 def megabytes(word: str) -> int:
@@ -63,9 +63,12 @@ class LocalCluster(FifoCluster):
         self.keeps_agents = not options.cold
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}
+        self._ending: dict[str, Future[None]] = {}
+        """Agents that were interrupted, by the names of their nodes."""
 
     async def ready(self, node: Node, job: Job) -> None:
         """Start an agent where none is warm."""
+        await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is None or not agent.child.alive:
             agent = self._agents[node.name] = await self._start(node.name, job)
@@ -75,8 +78,15 @@ class LocalCluster(FifoCluster):
         """Hand the task to the node's agent."""
         self._agents[node.name].send(ticket, work)
 
+    def interrupt(self, node: Node) -> None:
+        """Kill the node's agent, with everything that it has started."""
+        agent = self._agents.pop(node.name)
+        agent.node = None
+        self._ending[node.name] = self.world.start(agent.kill())
+
     async def stopped(self, node: Node) -> bool:
         """Keep an idle agent warm, unless told otherwise; one that still works for us is killed."""
+        await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is not None:
             agent.node = None
@@ -87,8 +97,14 @@ class LocalCluster(FifoCluster):
 
     async def close(self) -> None:
         """Kill all agents."""
+        await self.world.settled(self._ending.values())
         agents, self._agents = self._agents, {}
         await asyncio.gather(*(agent.kill() for agent in agents.values()))
+
+    async def _ended(self, node: Node) -> None:
+        """Wait until an agent that was interrupted is gone."""
+        if node.name in self._ending:
+            await self.world.settled([self._ending.pop(node.name)])
 
     def pids(self) -> Mapping[str, int]:
         """The process of each node that has one."""

@@ -96,6 +96,9 @@ class SimulatedCluster(FifoCluster):
         """Call the task; the answer comes after the time that it pretended to work."""
         self.world.start(self._work(node, ticket, work))
 
+    def interrupt(self, node: Node) -> None:
+        """What the task would answer comes too late."""
+
     async def stopped(self, node: Node) -> bool:
         """After the release's delay; a dead node does not come back this way."""
         await self.world.sleep(self._delays.release)
