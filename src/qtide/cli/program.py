@@ -22,7 +22,7 @@ from qtide.cli.run_options import (
     plugin_value,
     program_parameter,
 )
-from qtide.cli.settings import Settings
+from qtide.cli.settings import Settings, option_name
 from qtide.errors import UsageError
 from qtide.programs.arguments import rows
 from qtide.programs.load import load, located
@@ -85,7 +85,8 @@ class ProgramCommand(PlainCommand):
             with formatter.section(f"Arguments of {program.name}"):
                 if about:
                     formatter.write_text(about)
-                formatter.write_dl(rows(program) or [("none", "")])
+                taken = {option_name(each) for each in self.params}
+                formatter.write_dl(rows(program, taken) or [("none", "")])
 
 
 def _own(words: list[str]) -> list[str]:

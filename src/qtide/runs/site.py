@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
@@ -23,8 +24,10 @@ def check_site(spec: Spec) -> None:
     """Refuse options that cannot be satisfied."""
     kind, _ = cluster_kind(spec.cluster)
     kind.check(spec.setting())
-    if not spec.time_scale > 0:
-        raise UsageError(f"--time-scale has to be above 0, not {spec.time_scale:g}")
+    if not 0 < spec.time_scale < inf:
+        raise UsageError(f"--time-scale has to be a number above 0, not {spec.time_scale:g}")
+    if spec.seed < 0:
+        raise UsageError(f"--seed has to be at least 0, not {spec.seed}")
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     _check_qpu(spec, world_for(spec))
