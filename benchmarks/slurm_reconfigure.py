@@ -78,7 +78,7 @@ def put_up() -> Iterator[Path]:
 
 async def reconfigure(world: RealWorld, conf: Path, folder: Path) -> Times:
     """1 → 3 → 1 nodes, repeatedly."""
-    cluster = await SlurmCluster.connect(world, conf=conf, log=folder / "agents.log")
+    cluster = await SlurmCluster.connect(world, conf=conf)
     job = Job("reconfigure", Ledger("reconfigure", world.now), Values(folder / "values"))
     times = Times()
     try:

@@ -8,15 +8,29 @@ from qtide.version import __version__ as __version__  # for `qtide.__version__`
 if TYPE_CHECKING:
     from qtide.client.handle import qpu
     from qtide.clusters.pretend import pretend
+    from qtide.errors import PhaseError, TimedOut
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.program import program
     from qtide.programs.target import Target
 
-__all__ = ["Target", "classical", "pretend", "program", "qpu", "quantum", "task", "together"]
+__all__ = [
+    "PhaseError",
+    "Target",
+    "TimedOut",
+    "classical",
+    "pretend",
+    "program",
+    "qpu",
+    "quantum",
+    "task",
+    "together",
+]
 
 
 _HOMES = {
+    "PhaseError": "qtide.errors",
     "Target": "qtide.programs.target",
+    "TimedOut": "qtide.errors",
     "pretend": "qtide.clusters.pretend",
     "program": "qtide.programs.program",
     "qpu": "qtide.client.handle",

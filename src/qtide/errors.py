@@ -25,3 +25,7 @@ class NodeUnusable(NotEnoughNodes):
 
 class PhaseError(Exception):
     """A phase could not be run; the program may catch this and continue without it."""
+
+
+class TimedOut(PhaseError, TimeoutError):  # noqa: N818 - what happened
+    """A task or a payload ran for longer than its `within` allows, and was ended."""

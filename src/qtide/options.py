@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from math import inf, nan
 from typing import Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
@@ -36,6 +37,21 @@ class Declared:
     type: Any
     default: Any
     option: Option
+
+
+def number_from(least: float) -> Callable[[str], float]:
+    """Converts a word to a number that is finite and not below the least one."""
+
+    def parse(word: str) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            value = nan
+        if not least <= value < inf:
+            raise ValueError(f"it should be a number from {least:g} on")
+        return value
+
+    return parse
 
 
 def declared(options: type) -> list[Declared]:

@@ -113,3 +113,41 @@ def test_words_for_slurm_are_kept_as_they_are() -> None:
     words = ["--nodelist=a,b", "--exclude=c"]
     assert plugin_value(found, words) == words
     assert plugin_value(found, None) == found.default
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("synthetic --iterations", ("-3", "0", "nan", "inf")),
+        ("synthetic --quantum-s", ("-3", "nan", "inf")),
+        ("synthetic --time-scale", ("-3", "0", "nan", "inf")),
+        ("synthetic --vqpus", ("-3", "0", "nan")),
+        ("synthetic --nodes", ("-3", "0", "nan")),
+        ("synthetic --seed", ("-3", "nan")),
+        ("synthetic --idle-share", ("-3", "nan", "inf")),
+        ("synthetic --strategy malleable --expand-timeout", ("-3", "nan", "inf")),
+        ("clustering --blobs", ("-3", "nan")),
+        ("clustering --threshold", ("-3", "nan", "inf")),
+        ("clustering --most", ("-3", "0", "inf")),
+        ("clustering --parts", ("-3", "nan")),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_before_anything_is_written(
+    here: Path, option: str, wrong: tuple[str, ...]
+) -> None:
+    name = option.rpartition("--")[2]
+    for value in wrong:
+        said = refused("run", *option.split()[:-1], *SIMULATED, f"--{name}={value}")
+        assert name in said
+        assert said.count("\n") < 5
+    assert list(here.iterdir()) == []
+
+
+def test_an_unknown_key_of_a_shape_is_refused_with_the_nearest(here: Path) -> None:
+    (here / "mine.toml").write_text("iteration = 2\n[[phase]]\ntasks = [1]\n")
+    said = refused("run", "synthetic", "mine.toml", *SIMULATED)
+    assert "mine.toml: there is no key 'iteration'; did you mean 'iterations'?" in said
+    (here / "mine.toml").write_text("[[phase]]\ntask = [1]\n")
+    assert "phase 1: there is no key 'task'; did you mean 'tasks'?" in refused(
+        "run", "synthetic", "mine.toml", *SIMULATED
+    )

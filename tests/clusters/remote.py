@@ -41,6 +41,16 @@ def chatter() -> str:
     return "heard"
 
 
+def say(text: str, times: int = 1, end: str = "\n") -> None:
+    for _ in range(times):
+        print(text, end=end)
+
+
+def crash(text: str) -> None:
+    print(text)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 def die_once(marker: str) -> str:
     """Kill the agent the first time."""
     if os.path.exists(marker):  # noqa: PTH110 - imports nothing
@@ -59,6 +69,7 @@ def die_before_a_child() -> None:
 
 def wait(begun: str, go: str) -> str:
     """Say that it has begun, and end once that is allowed."""
+    print("begun")
     open(begun, "w").close()  # noqa: PTH123 - imports nothing
     for _ in range(6000):
         if os.path.exists(go):  # noqa: PTH110 - imports nothing

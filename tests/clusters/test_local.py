@@ -18,6 +18,7 @@ from qtide.clusters.link import SILENCE, TaskFailed
 from qtide.clusters.local import LocalCluster, Options
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
+from qtide.jobs.log import Log, lines
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
 from qtide.programs.phase import Task
@@ -34,7 +35,8 @@ class Lab:
     def __init__(self, folder: Path, cluster: LocalCluster, world: RealWorld) -> None:
         self.world = world
         self.cluster = cluster
-        self.job = Job("job", Ledger("job", world.now), Values(folder / "values"))
+        values, log = Values(folder / "values"), Log(folder / "agents.log")
+        self.job = Job("job", Ledger("job", world.now), values, log=log)
         self.allocation: Allocation
         self.go = folder / "go"
         """Allows the task that `begin` has started to end."""
@@ -54,7 +56,7 @@ class Lab:
 @asynccontextmanager
 async def lab(folder: Path, nodes: int, options: Options, silence: float) -> AsyncIterator[Lab]:
     world = RealWorld()
-    cluster = LocalCluster(world, nodes, options, folder / "agents.log", silence)
+    cluster = LocalCluster(world, nodes, options, silence)
     made = Lab(folder, cluster, world)
     made.allocation = await cluster.request(made.job, nodes)
     try:
@@ -155,7 +157,49 @@ def test_what_a_task_prints_goes_to_the_log(tmp_path: Path) -> None:
         return str(await lab.run(task(remote.chatter)))
 
     assert play(tmp_path, main) == "heard"
-    assert "to stdout" in (tmp_path / "agents.log").read_text()
+    (line,) = lines(tmp_path / "agents.log")
+    assert line[1:] == ("n1", "1", "chatter", "to stdout")
+
+
+def test_a_line_belongs_to_the_task_that_printed_it_also_without_a_newline(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        for number in range(20):
+            await lab.run(task(remote.say, f"a {number}\nb {number}", end=""))
+
+    play(tmp_path, main)
+    said = [line.text for line in lines(tmp_path / "agents.log")]
+    assert said == [f"{letter} {number}" for number in range(20) for letter in "ab"]
+
+
+def test_what_a_task_says_while_it_runs_is_in_the_log_before_it_ends(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        work = await lab.begin()
+        while not any(lines(tmp_path / "agents.log")):  # the limit is that of `play`
+            await asyncio.sleep(0.01)
+        assert not work.done()
+        lab.go.touch()
+        await work
+
+    play(tmp_path, main)
+
+
+def test_the_last_words_of_an_agent_that_crashes_are_kept(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.crash, "so it ends"))
+
+    with pytest.raises(NodeLost):
+        play(tmp_path, main)
+    assert [line.text for line in lines(tmp_path / "agents.log")] == ["so it ends"]
+
+
+def test_of_a_task_that_prints_without_end_a_part_is_kept(tmp_path: Path) -> None:
+    async def main(lab: Lab) -> None:
+        await lab.run(task(remote.say, "x" * 99 + "\n", times=60_000))
+
+    play(tmp_path, main)
+    said = [line.text for line in lines(tmp_path / "agents.log")]
+    assert "bytes more were left out" in said[-1]
+    assert said[0] == "x" * 99
 
 
 def test_a_killed_agent_is_a_lost_node(tmp_path: Path) -> None:
@@ -288,8 +332,9 @@ def test_an_agent_that_cannot_start_is_tried_elsewhere_and_then_named(
 
     async def main() -> None:
         world = RealWorld()
-        cluster = LocalCluster(world, 2, log=tmp_path / "agents.log")
-        job = Job("job", Ledger("job", world.now), Values(tmp_path / "values"))
+        cluster = LocalCluster(world, 2)
+        values, log = Values(tmp_path / "values"), Log(tmp_path / "agents.log")
+        job = Job("job", Ledger("job", world.now), values, log=log)
         try:
             await cluster.request(job, 1)
         finally:
@@ -297,3 +342,4 @@ def test_an_agent_that_cannot_start_is_tried_elsewhere_and_then_named(
 
     with pytest.raises(NodeUnusable, match=r"the agent of node n. did not start; see .*agents.log"):
         asyncio.run(asyncio.wait_for(main(), 60))
+    assert any("PYTHONHOME" in line.text for line in lines(tmp_path / "agents.log"))

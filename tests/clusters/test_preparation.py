@@ -56,7 +56,7 @@ def play(
     scale: float = 1.0,
 ) -> Any:
     async def whole() -> Any:
-        cluster = LocalCluster(RealWorld(scale), 1, options, folder / "agents.log")
+        cluster = LocalCluster(RealWorld(scale), 1, options)
         try:
             return await main(Lab(folder / "values", cluster, known or {}))
         finally:

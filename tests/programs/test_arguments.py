@@ -1,12 +1,25 @@
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
+from annotated_types import Ge, Interval
 
 from qtide import program
 from qtide.errors import UsageError
 from qtide.programs.arguments import parse, rows, usage, value_of
+
+
+class Spot(NamedTuple):
+    x: int
+    y: float
+
+
+@dataclass
+class Settings:
+    steps: int
+    rate: float = 0.1
 
 
 @program
@@ -97,6 +110,15 @@ class Level(Enum):
         (bool, ["no"], False),
         (dict[str, int], ['{"a": 1}'], {"a": 1}),
         (Any, ["as it is"], "as it is"),
+        (Colour, ["BLUE"], Colour.BLUE),
+        (Level, ["low"], Level.LOW),
+        (list[int], ["[1, 2]"], [1, 2]),
+        (list[tuple[int, int]], ["[[1, 2]]"], [(1, 2)]),
+        (Spot, ["1,2"], Spot(1, 2.0)),
+        (Settings, ["steps=3,rate=0.5"], Settings(3, 0.5)),
+        (Settings, ['{"steps": 3}'], Settings(3)),
+        (dict[str, int], ["a=1,b=2"], {"a": 1, "b": 2}),
+        (int | None, ["none"], None),
         (type(sample), ["no type for words"], "no type for words"),
     ],
 )
@@ -111,7 +133,9 @@ def test_values_by_type(kind: Any, texts: list[str], value: Any) -> None:
         (list[int], "1,x", "argument it cannot be '1,x': it should be a valid integer"),
         (Colour, "pink", "it should be 'red' or 'blue'"),
         (Literal["fast", 3], "slow", "it should be 'fast' or 3"),
-        (tuple[int, int], "1", "the argument it cannot be '1'"),
+        (tuple[int, int], "1", r"the argument it cannot be '1': it should be tuple\[int, int\]"),
+        (Annotated[int, Ge(1)], "0", "it should be greater than or equal to 1"),
+        (Annotated[float, Interval(ge=0, lt=9)], "nan", "it should be less than 9"),
     ],
 )
 def test_a_wrong_value_names_the_argument(kind: Any, text: str, sentence: str) -> None:
@@ -124,6 +148,31 @@ def test_the_rest_of_the_words_and_a_flag_that_is_denied() -> None:
     async def many(first: int, *others: int, fast: bool = True) -> None: ...
 
     assert parse(many, ["1", "2", "3", "--no-fast"]) == ([1, 2, 3], {"fast": False})
+
+
+def test_a_flag_may_have_its_value_in_words() -> None:
+    @program
+    async def flags(*, fast: bool = True, slow: bool = False) -> None: ...
+
+    given = {"fast": False, "slow": True}
+    assert parse(flags, ["--fast", "false", "--slow", "true"]) == ([], given)
+
+
+def test_the_help_shows_choices_and_what_stands_after_two_dashes() -> None:
+    @program
+    async def chosen(
+        colour: Colour = Colour.RED,
+        mode: Literal["a", "b"] = "a",
+        nodes: Annotated[int, Ge(1)] = 2,
+        seed: int = 0,
+    ) -> None: ...
+
+    assert rows(chosen, {"nodes", "seed"}) == [
+        ("--colour", "red|blue  [default: red]"),
+        ("--mode", "a|b  [default: a]"),
+        ("--nodes", "int  (after --)  [default: 2]"),
+        ("--seed", "int  [default: the run's own]"),
+    ]
 
 
 def test_missing_arguments_are_named() -> None:

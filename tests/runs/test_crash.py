@@ -17,6 +17,8 @@ from qtide.strategies.strategy import STRATEGIES
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
 QTIDE = [sys.executable, "-m", "qtide.cli.main"]
+MARK = "TEST_FOLDER"
+"""A variable by which the agents of a driver are found: they inherit it."""
 ROUNDS = 15
 EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]
 
@@ -26,7 +28,11 @@ def start(folder: Path, strategy: str, rounds: int = ROUNDS) -> subprocess.Popen
     words = ["run", *program, "--strategy", strategy, "--name", "it"]
     where = ["--runs", str(folder / "runs"), "--cluster", "local:2"]
     return subprocess.Popen(
-        [*QTIDE, *words, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*QTIDE, *words, *where],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {MARK: str(folder)},
     )
 
 
@@ -47,13 +53,15 @@ def await_marks(folder: Path, number: int) -> None:
 
 
 def agents_of(folder: Path) -> list[int]:
-    """Agents whose log is in the run's folder."""
+    """Agents of the driver that was started for this folder."""
+    mark = f"{MARK}={folder}\0".encode()
     found = []
-    for place in Path("/proc").glob("[0-9]*/fd/2"):
+    for place in Path("/proc").glob("[0-9]*"):
         try:
-            if Path(os.readlink(place)).is_relative_to(folder):  # noqa: PTH115 - may not exist
-                found.append(int(place.parts[2]))
-        except OSError:
+            agent = b"qtide.clusters.agent" in (place / "cmdline").read_bytes()
+            if agent and mark in (place / "environ").read_bytes():
+                found.append(int(place.name))
+        except OSError:  # it has just ended
             continue
     return found
 

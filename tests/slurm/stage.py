@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from qtide import task
 from qtide.clusters.cluster import Node, Work
 from qtide.jobs.job import Job
+from qtide.jobs.log import Log
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
 from qtide.slurm.cluster import SlurmCluster
@@ -50,12 +51,11 @@ class Stage:
         return self.world.run(self.world.timeout(limit, whole()))
 
     async def connect(self, options: Options | None = None) -> SlurmCluster:
-        return await SlurmCluster.connect(
-            self.world, options or Options(), conf=self.conf, log=self.log
-        )
+        return await SlurmCluster.connect(self.world, options or Options(), conf=self.conf)
 
     def job(self, name: str = "job") -> Job:
-        return Job(name, Ledger(name, self.world.now), Values(self.folder / name / "values"))
+        values = Values(self.folder / name / "values")
+        return Job(name, Ledger(name, self.world.now), values, log=Log(self.log))
 
     def slurm(self, *words: str) -> str:
         """The output of a Slurm command."""

@@ -1,8 +1,9 @@
 """A program made of a plan, and plans for property-based tests.
 
 A plan is a list of steps: ["c", [seconds…]] classical tasks, ["q", seconds] a payload, ["s",
-nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["t", [steps…]]
-steps together. Tasks are told the key that their phase has to have in the journal.
+nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l", [seconds…],
+limit] tasks that are ended if they take longer, ["t", [steps…]] steps together. Tasks are told the
+key that their phase has to have in the journal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from qtide import classical, pretend, program, quantum, task, together
+from qtide import TimedOut, classical, pretend, program, quantum, task, together
 from qtide.payloads.payload import Burst
 
 RAN: list[str] = []
@@ -37,15 +38,25 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
             return await quantum(Burst(seconds, salt))
         case ["s", nodes, seconds]:
             return await task(ranked, key, seconds, salt).on(nodes)
-        case ["f", seconds]:
-            try:
-                await task(fail, key, seconds)
-            except ValueError as error:
-                return str(error)
+        case ["f" | "l", *_]:
+            return await _caught(step, key, salt)
         case ["t", steps]:
             # a part is a coroutine of its own: its one phase is the first of that part
             parts = [_step(each, f"{key}.{n}.1", salt) for n, each in enumerate(steps, 1)]
             return await together(*parts)
+    raise AssertionError(step)
+
+
+async def _caught(step: list[Any], key: str, salt: int) -> Any:
+    try:
+        match step:
+            case ["f", seconds]:
+                await task(fail, key, seconds)
+            case ["l", seconds, limit]:
+                tasks = [task(work, key, each, salt) for each in seconds]
+                return await classical(*tasks).within(limit)
+    except (ValueError, TimedOut) as error:
+        return str(error)
     raise AssertionError(step)
 
 
@@ -71,12 +82,21 @@ seconds = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 7.5, 30.0])
 classical_step = st.lists(seconds, min_size=1, max_size=5).map(lambda each: ["c", each])
 quantum_step = seconds.map(lambda each: ["q", each])
 failing_step = seconds.map(lambda each: ["f", each])
+limits = st.sampled_from([0.05, 0.7, 5.0, 20.0])  # none of the seconds: which ends first is certain
+limited_step = st.tuples(st.just("l"), st.lists(seconds, min_size=1, max_size=4), limits).map(list)
 
 
 def plans(nodes: int) -> st.SearchStrategy[list[Any]]:
     """Plans whose SPMD tasks fit on `nodes` nodes."""
     spmd = st.tuples(st.just("s"), st.integers(2, max(2, nodes)), seconds).map(list)
-    simple = [classical_step, classical_step, quantum_step, quantum_step, failing_step]
+    simple = [
+        classical_step,
+        classical_step,
+        quantum_step,
+        quantum_step,
+        failing_step,
+        limited_step,
+    ]
     step = st.one_of(*simple, spmd) if nodes > 1 else st.one_of(*simple)
     side = st.lists(step, min_size=1, max_size=3).map(lambda each: ["t", each])
     return st.lists(st.one_of(step, step, side), min_size=1, max_size=8)

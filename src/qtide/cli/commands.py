@@ -35,6 +35,7 @@ COMMANDS = {
     "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
     "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
+    "logs": Entry(RUNS, "logs:logs", "Show what a run's tasks print."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from qtide.cli.console import as_json, err, out
+from qtide.cli.console import as_json, err, out, stdout_for_json
 from qtide.cli.progress import Progress
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
@@ -30,7 +30,7 @@ def show_table(cases: Sequence[Case]) -> None:
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
     """Execute a run with progress, then show its result."""
     progress = Progress(err, lines=True)
-    with progress.shown():
+    with stdout_for_json(wanted=json_wanted), progress.shown():
         outcome = play(run, progress.tell)
     if outcome.error is not None:
         raise _failure(outcome)

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from qtide.cli.console import stdout_for_json
 from qtide.cli.help import Context, PlainCommand
 from qtide.cli.owners import REGISTRIES, Owner, others, owner
 from qtide.cli.run_options import (
@@ -21,7 +22,7 @@ from qtide.cli.run_options import (
     plugin_value,
     program_parameter,
 )
-from qtide.cli.settings import Settings
+from qtide.cli.settings import Settings, option_name
 from qtide.errors import UsageError
 from qtide.programs.arguments import rows
 from qtide.programs.load import load, located
@@ -84,7 +85,8 @@ class ProgramCommand(PlainCommand):
             with formatter.section(f"Arguments of {program.name}"):
                 if about:
                     formatter.write_text(about)
-                formatter.write_dl(rows(program) or [("none", "")])
+                taken = {option_name(each) for each in self.params}
+                formatter.write_dl(rows(program, taken) or [("none", "")])
 
 
 def _own(words: list[str]) -> list[str]:
@@ -159,13 +161,16 @@ def _with_options(
 
     @wraps(command)
     def with_options(context: typer.Context, program: str, **given: Any) -> None:
-        if not parted:
-            _refuse_ambiguous(context, load(located(program)))
-        _refuse_foreign(context, theirs, chosen)
-        given = {name: value for name, value in given.items() if name not in theirs}
-        options = {name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()}
-        terms = {name: given.pop(name) for name in core}
-        command(Spec(located(program), context.args, options=options, **terms), **given)
+        with stdout_for_json(wanted=given.get("json", False)):  # a program may print as it loads
+            if not parted:
+                _refuse_ambiguous(context, load(located(program)))
+            _refuse_foreign(context, theirs, chosen)
+            given = {name: value for name, value in given.items() if name not in theirs}
+            options = {
+                name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
+            }
+            terms = {name: given.pop(name) for name in core}
+            command(Spec(located(program), context.args, options=options, **terms), **given)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),

@@ -44,7 +44,7 @@ def serve(
         from qtide.service.server import serve as run
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{error.name} is missing: install the service with pip install 'qtide[serve]'"
+            f"{error.name} is missing: in a clone of qtide: pip install '.[serve]'"
         ) from None
     if demo == (configuration is not None):
         raise UsageError("give either a configuration or --demo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from math import inf
 from pathlib import Path
 from sqlite3 import Connection, Error
 from typing import Annotated
@@ -53,6 +54,8 @@ def new(
     from qtide.service.task import Caller
     from qtide.service.tokens import issue
 
+    if not 0 <= days < inf:
+        raise UsageError(f"--days is a number of days, not {days}")
     caller = Caller(user or getpass.getuser(), account, operator=operator)
     made, write = issue(caller, DAY * days, name)
     with _store(state) as store:

@@ -29,6 +29,7 @@ def main() -> None:
     answers.write(frame({"hello": os.getpid()}))
     die_with_parent()
     keep_bytecode()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # to be followed
     _prepare(**terms.get("preparation", {}))
     answers.write(frame({"prepared": True}))
     imports = Imports()

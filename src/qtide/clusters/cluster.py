@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-from qtide.errors import NodeUnusable, PhaseError
+from qtide.errors import NodeUnusable, PhaseError, TimedOut
 from qtide.jobs.job import Job
 from qtide.jobs.preparation import NOTHING, Imported
-from qtide.world.world import Future, World
+from qtide.world.world import Alarm, Future, World
 
 
 class Task(Protocol):
@@ -42,6 +42,10 @@ class Task(Protocol):
     def nodes(self) -> int:
         """On how many nodes at the same time (SPMD)."""
 
+    @property
+    def limit(self) -> float | None:
+        """For how many seconds it may run; None if there is no limit."""
+
 
 TRIES = 3
 """How often nodes are asked for whose agents do not start."""
@@ -55,6 +59,11 @@ class Work:
     task: Task
     key: str
     rank: int = 0
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What the log calls it: its place in the program, and its function."""
+        return self.key, self.task.name
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -77,16 +86,30 @@ class CoAllocatable(Protocol):
         """Call `freed` whenever it may have become possible."""
 
 
+class Host(Protocol):
+    """Who has the agents of nodes."""
+
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Let the node work; its answer goes to `node.deliver`."""
+
+    def interrupt(self, node: Node) -> None:
+        """End what the node is doing at once, whatever that is."""
+
+    async def renew(self, node: Node, job: Job) -> None:
+        """Return when a node that was interrupted can work again; NodeUnusable if it never will."""
+
+
 class Node:
     """A node for as long as one grant lasts."""
 
     _tickets = count(1)
 
-    def __init__(self, name: str, world: World, send: Callable[[Node, int, Work], None]) -> None:
+    def __init__(self, name: str, world: World, host: Host) -> None:
         self.name = name
         self.refused = 0
         self._world = world
-        self._send = send
+        self._host = host
+        self._interrupted = False
         self._pending: tuple[int, Future[Any]] | None = None
         self._gone = ""
         self.dirty = False
@@ -97,21 +120,54 @@ class Node:
         self.lost: Future[str] = world.future()
 
     async def run(self, work: Work) -> Any:
-        """The result of a task; raises what the task raised, or NodeLost."""
+        """The result of a task; raises what the task raised, TimedOut or NodeLost."""
+        if self._interrupted and not self._gone:
+            await self._begin_anew(work.job)
         if self._gone:
             raise NodeLost(f"node {self.name} {self._gone}")
         ticket, answer = next(Node._tickets), self._world.future()
         self._pending = (ticket, answer)
         with work.job.ledger.span("busy", f"node/{self.name}", work.task.name) as busy:
+            alarm = self._alarm(ticket, work)
             try:
-                self._send(self, ticket, work)
+                self._host.send(self, ticket, work)
                 return await answer
             except CancelledError:
                 self.dirty = True
                 raise
             finally:
                 self._pending = None
+                if alarm is not None:
+                    alarm.cancel()
                 self._book(work, busy.start)
+
+    def _alarm(self, ticket: int, work: Work) -> Alarm | None:
+        limit = work.task.limit
+        if limit is None:
+            return None
+        return self._world.alarm(limit, lambda: self._time_out(ticket, work))
+
+    def _time_out(self, ticket: int, work: Work) -> None:
+        """A task cannot be asked to stop while compiled code runs, so its process is ended."""
+        if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
+            return
+        name, limit = work.task.name, work.task.limit
+        error = TimedOut(f"the task {name} ran for longer than its limit of {limit:g} s")
+        error.add_note(f"in the task {name} on node {self.name}")
+        self._interrupted = True
+        self._host.interrupt(self)
+        self._pending[1].set_exception(error)
+
+    async def _begin_anew(self, job: Job) -> None:
+        """After a task was ended: only now, since the node may not be needed any more."""
+        began = job.ledger.clock()
+        try:
+            await self._host.renew(self, job)
+            self._interrupted = False
+        except NodeUnusable:
+            self.lose("did not start again after a task had to be ended")
+        finally:
+            job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
 
     def deliver(
         self,

@@ -107,6 +107,14 @@ class FifoCluster(Cluster):
         """Let the node work; its answer goes to `node.deliver`."""
 
     @abstractmethod
+    def interrupt(self, node: Node) -> None:
+        """End what the node is doing at once, whatever that is."""
+
+    def renew(self, node: Node, job: Job) -> Coroutine[Any, Any, None]:
+        """The same as at the beginning of a grant."""
+        return self.ready(node, job)
+
+    @abstractmethod
     async def stopped(self, node: Node) -> bool:
         """Return when the node has nothing of ours left; False if it is lost for good."""
 
@@ -198,7 +206,7 @@ class FifoCluster(Cluster):
         return free if enough else None
 
     def _answer(self, pending: Pending, share: int, co_allocated: Any = None) -> None:
-        nodes = [Node(self._free.popleft(), self.world, self.send) for _ in range(share)]
+        nodes = [Node(self._free.popleft(), self.world, self) for _ in range(share)]
         self.granted |= {node.name: node for node in nodes}
         job = pending.request.job
         pending.answer.set_result(FifoAllocation(self, job, nodes, co_allocated))

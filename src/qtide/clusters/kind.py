@@ -57,8 +57,8 @@ class ClusterKind(ABC):
         """Refuse what cannot be put up, with a sentence."""
 
     @abstractmethod
-    async def open(self, world: World, setting: Setting, log: Path | None) -> Cluster:
-        """Put the cluster up; what agents print goes to the log."""
+    async def open(self, world: World, setting: Setting) -> Cluster:
+        """Put the cluster up; what a job's tasks print goes to the job's log."""
 
     def world(self, time_scale: float) -> World:
         """Whose clock the cluster lives by."""

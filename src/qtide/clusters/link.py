@@ -12,6 +12,7 @@ from typing import Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.errors import PhaseError
+from qtide.jobs.log import Log
 from qtide.jobs.preparation import Imported, Preparation
 from qtide.jobs.values import Packed
 from qtide.system.child import Child
@@ -21,6 +22,10 @@ START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
 PREPARATION_LIMIT = 60.0
 """Seconds within which it has to have imported what earlier tasks needed."""
+USUAL = ("srun: cluster configuration lacks support for cpu binding",)
+"""What is said of every agent where that is so, and helps nobody."""
+LAST_WORDS = 1.0
+"""Seconds for what an agent that is gone has left in its pipe."""
 SILENCE = 60.0
 """Seconds without a word after which a node counts as lost. The network may stumble: what was lost
 is sent again after as long as it took to miss it, so half of this is ridden out."""
@@ -53,13 +58,20 @@ def preparation_terms(preparation: Preparation) -> dict[str, Any]:
 class Link:
     """The agent of one node, for as long as it lives."""
 
-    def __init__(self, child: Child, silence: float = SILENCE) -> None:
+    def __init__(
+        self, child: Child, name: str, log: Log | None = None, silence: float = SILENCE
+    ) -> None:
         self.child = child
+        self.name = name
+        self.log = log
+        """Of the run that the node works for; what a task prints goes to that of its own run."""
         self._silence = silence
         self._missed = 0
         self.node: Node | None = None
         """Whom answers are for; an agent may outlive a grant."""
         self._works: dict[int, Work] = {}
+        self._given_up = False
+        self._complaints = asyncio.create_task(self._note_complaints())
 
     async def greet(self, preparation: Preparation) -> None:
         """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
@@ -76,9 +88,10 @@ class Link:
         """Wait for its next word; heartbeats are none."""
         try:
             async with asyncio.timeout(limit):
-                while not (await self.child.message())[0]:
+                while not self._heard(*await self.child.message()):
                     continue
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+            await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
             raise failure from error
 
     def send(self, ticket: int, work: Work) -> None:
@@ -100,15 +113,44 @@ class Link:
         """Whether nothing was heard of it for too long."""
         return self._missed > BEATS
 
+    def hang_up(self) -> None:
+        """Let it end; what is said about its end is of no interest."""
+        self._given_up = True
+        self.child.hang_up()
+
+    async def kill(self) -> None:
+        """End it, with everything it started."""
+        self._given_up = True
+        await self.child.kill()
+        await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
+
     async def _listen(self) -> None:
         async for header, body in self.child.messages():
             self._missed = 0
-            if header:  # an empty one is a heartbeat
+            if self._heard(header, body):
                 self._answer(header, body)
         self._pulse.cancel()
         code = await self.child.ended()
         if self.node is not None:
             self.node.lose(f"lost its agent ({_ending(code)})")
+
+    def _heard(self, header: Header, body: bytes) -> bool:
+        """Whether it is a word for us: neither a heartbeat, which is empty, nor what it prints."""
+        if "log" in header:
+            work = self._works.get(header["log"])
+            log, place = (work.job.log, work.place) if work else (self.log, ())
+            if log is not None:
+                log.write(self.name, body.decode(errors="replace"), *place)
+        return bool(header) and "log" not in header
+
+    async def _note_complaints(self) -> None:
+        """What is said by the command that starts it, or by the supervisor, if anything."""
+        async for text in self.child.complaints():
+            told = [
+                line for line in text.decode(errors="replace").splitlines() if line not in USUAL
+            ]
+            if told and self.log is not None and not self._given_up:
+                self.log.write(self.name, "\n".join(told))
 
     async def _beat(self) -> None:
         """Say that we are there, and notice when the other side no longer does.

@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node, Work
 from qtide.clusters.fifo import FifoCluster
@@ -21,11 +20,10 @@ from qtide.clusters.link import SILENCE, AgentFailed, Link, preparation_terms, s
 from qtide.clusters.pretend import SCALE
 from qtide.errors import NodeUnusable, UsageError
 from qtide.jobs.job import Job
-from qtide.jobs.preparation import Preparation
 from qtide.options import Option
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
-from qtide.world.world import World
+from qtide.world.world import Future, World
 
 
 def megabytes(word: str) -> int:
@@ -57,59 +55,72 @@ class LocalCluster(FifoCluster):
         world: RealWorld,
         nodes: int,
         options: Options = Options(),  # noqa: B008 - frozen
-        log: Path | None = None,
         silence: float = SILENCE,
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
         self._options = options
         self._silence = silence
         self.keeps_agents = not options.cold
-        self._log: IO[bytes] | None = log.open("ab") if log else None
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}
+        self._ending: dict[str, Future[None]] = {}
+        """Agents that were interrupted, by the names of their nodes."""
 
     async def ready(self, node: Node, job: Job) -> None:
         """Start an agent where none is warm."""
+        await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is None or not agent.child.alive:
-            agent = self._agents[node.name] = await self._start(node.name, job.preparation)
-        agent.node = node
+            agent = self._agents[node.name] = await self._start(node.name, job)
+        agent.node, agent.log = node, job.log
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Hand the task to the node's agent."""
         self._agents[node.name].send(ticket, work)
 
+    def interrupt(self, node: Node) -> None:
+        """Kill the node's agent, with everything that it has started."""
+        agent = self._agents.pop(node.name)
+        agent.node = None
+        self._ending[node.name] = self.world.start(agent.kill())
+
     async def stopped(self, node: Node) -> bool:
         """Keep an idle agent warm, unless told otherwise; one that still works for us is killed."""
+        await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is not None:
             agent.node = None
             if node.dirty or self._options.cold:
                 del self._agents[node.name]
-                await agent.child.kill()
+                await agent.kill()
         return True
 
     async def close(self) -> None:
         """Kill all agents."""
+        await self.world.settled(self._ending.values())
         agents, self._agents = self._agents, {}
-        await asyncio.gather(*(agent.child.kill() for agent in agents.values()))
-        if self._log:
-            self._log.close()
+        await asyncio.gather(*(agent.kill() for agent in agents.values()))
+
+    async def _ended(self, node: Node) -> None:
+        """Wait until an agent that was interrupted is gone."""
+        if node.name in self._ending:
+            await self.world.settled([self._ending.pop(node.name)])
 
     def pids(self) -> Mapping[str, int]:
         """The process of each node that has one."""
         return {name: agent.child.pid for name, agent in self._agents.items()}
 
-    async def _start(self, name: str, preparation: Preparation) -> Link:
-        terms = self._terms_of(name) | {"preparation": preparation_terms(preparation)}
+    async def _start(self, name: str, job: Job) -> Link:
+        terms = self._terms_of(name) | {"preparation": preparation_terms(job.preparation)}
         words = [sys.executable, "-m", "qtide.clusters.agent", json.dumps(terms)]
-        agent = Link(await Child.start(words, self._log, self._environment), self._silence)
+        child = await Child.start(words, asyncio.subprocess.PIPE, self._environment)
+        agent = Link(child, name, job.log, self._silence)
         try:
-            await agent.greet(preparation)
+            await agent.greet(job.preparation)
         except BaseException as error:
-            await agent.child.kill()
+            await agent.kill()
             if isinstance(error, AgentFailed):
-                where = f"; see {self._log.name}" if self._log else ""
+                where = f"; see {job.log.path}" if job.log else ""
                 raise NodeUnusable(f"the agent of node {name} did not start{where}") from error
             raise
         return agent
@@ -137,8 +148,8 @@ class Local(ClusterKind):
         if cores is not None and cores < 1:
             raise UsageError(f"--cores has to be at least 1, not {cores}")
 
-    async def open(self, world: World, setting: Setting, log: Path | None) -> LocalCluster:
+    async def open(self, world: World, setting: Setting) -> LocalCluster:
         """Agents are started as they are needed."""
         assert isinstance(world, RealWorld)
         size = numbered("local", setting.argument)
-        return LocalCluster(world, size, setting.options(Options), log)
+        return LocalCluster(world, size, setting.options(Options))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node, Request, Work
 from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
+from qtide.clusters.printed import logged
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
 from qtide.options import Option
@@ -96,6 +96,9 @@ class SimulatedCluster(FifoCluster):
         """Call the task; the answer comes after the time that it pretended to work."""
         self.world.start(self._work(node, ticket, work))
 
+    def interrupt(self, node: Node) -> None:
+        """What the task would answer comes too late."""
+
     async def stopped(self, node: Node) -> bool:
         """After the release's delay; a dead node does not come back this way."""
         await self.world.sleep(self._delays.release)
@@ -114,7 +117,7 @@ class SimulatedCluster(FifoCluster):
         await self.world.cancel(self._faults)
 
     async def _work(self, node: Node, ticket: int, work: Work) -> None:
-        result, error, pretended = _call(work)
+        result, error, pretended = _call(work, node.name)
         await self.world.sleep(self.seconds(work, pretended))
         loss = self._dead.get(node.name)
         if loss is None or loss.answers:
@@ -134,8 +137,8 @@ class SimulatedCluster(FifoCluster):
             self.gain(loss.node)
 
 
-def _call(work: Work) -> tuple[Any, BaseException | None, float | None]:
-    with metered() as pretended:
+def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | None]:
+    with metered() as pretended, logged(work.job.log, node, *work.place):
         try:
             result, failure = work.task.function(*work.task.args, **work.kwargs), None
         except Exception as error:
@@ -157,6 +160,6 @@ class Simulated(ClusterKind):
         """Virtual time has no scale."""
         return VirtualWorld()
 
-    async def open(self, world: World, setting: Setting, log: Path | None) -> SimulatedCluster:
+    async def open(self, world: World, setting: Setting) -> SimulatedCluster:
         """All nodes are there at once."""
         return SimulatedCluster(world, numbered("simulated", setting.argument))

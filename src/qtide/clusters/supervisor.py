@@ -16,6 +16,7 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import BinaryIO, NoReturn
 
+from qtide.clusters.output import Output, output_pipe
 from qtide.system.frames import frame, read
 
 BEAT = 5.0
@@ -35,16 +36,21 @@ def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[Bi
     The release command gives the node back to its scheduler; without one, it is not ours to give.
     """
     (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
+    printed, printing = output_pipe()
     agent = os.fork()
     if agent:
         os.close(tasks)
         os.close(answers)
+        os.close(printing)
         pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
-        Supervisor(agent, *pipes, beat, release_command).serve()
+        Supervisor(agent, *pipes, printed, beat, release_command).serve()
     os.close(to_agent)
     os.close(from_agent)
+    os.close(printed)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what a task prints must not end up among the answers
+    for stream in (1, 2):  # what a task prints must not end up among the answers
+        os.dup2(printing, stream)
+    os.close(printing)
     return os.fdopen(tasks, "rb"), os.fdopen(answers, "wb", buffering=0)
 
 
@@ -56,12 +62,14 @@ class Supervisor:
         agent: int,
         to_agent: BinaryIO,
         from_agent: BinaryIO,
+        printed: int,
         beat: float,
         release_command: Sequence[str],
     ) -> None:
         self._agent = agent
         self._to_agent = to_agent
         self._from_agent = from_agent
+        self._output = Output(printed, lambda ticket, text: self._say(frame({"log": ticket}, text)))
         self._beat = beat
         self._release_command = release_command
         self._silent = 0
@@ -71,24 +79,27 @@ class Supervisor:
 
     def serve(self) -> NoReturn:
         """Pass on what is said until one side is gone, then end as the agent did."""
-        jobs = (self._pass_on, self._listen, self._pulse)
+        jobs = (self._pass_on, self._listen, self._pulse, self._output.watch)
         answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
             thread.start()
         _, status = os.waitpid(self._agent, 0)
         answers.join(DRAIN)
+        self._output.end()
         if self._alone and os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)  # with everything that the agent has started
         _end_as(os.waitstatus_to_exitcode(status))
 
     def _pass_on(self) -> None:
         while (answer := read(self._from_agent)) is not None:
+            self._output.end()
             self._say(frame(*answer))
 
     def _listen(self) -> None:
         while (message := read(sys.stdin.buffer)) is not None:
             self._silent = 0
             if message[0]:  # an empty header is a heartbeat
+                self._output.begin(message[0].get("ticket"))
                 with suppress(BrokenPipeError):
                     self._to_agent.write(frame(*message))
         self._abandon()

@@ -12,11 +12,12 @@ HOME = Path(__file__).parents[1]
 def own_lines(error: BaseException) -> list[str]:
     """The lines that are neither qtide's nor a library's; if there are none, the last line."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not _foreign(each.filename)] or list(frames)[-1:]
+    own = [each for each in frames if not foreign(each.filename)] or list(frames)[-1:]
     return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
 
 
-def _foreign(filename: str) -> bool:
+def foreign(filename: str) -> bool:
+    """Whether a file is qtide's, Python's or a library's."""
     path = Path(filename)
     inside = any(path.is_relative_to(place) for place in (HOME, Path(os.__file__).parent))
     return inside or "site-packages" in path.parts or filename.startswith("<frozen")

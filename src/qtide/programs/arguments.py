@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from qtide.errors import UsageError
 from qtide.programs.program import Program
@@ -47,11 +48,35 @@ def value_of(name: str, kind: Any, texts: list[str]) -> Any:
     try:
         return adapter.validate_python(parts) if several else adapter.validate_strings(shown)
     except ValidationError as error:
-        with suppress(ValidationError):  # such as an Enum or a Literal of numbers, or a dictionary
-            return adapter.validate_json(f"[{shown}]" if several else shown)
-        reason = error.errors()[0]["msg"].replace("Input should be", "it should be")
-        option = name.replace("_", "-")
+        for other in _other_ways(adapter, kind, shown, parts):
+            with suppress(ValidationError):
+                return other()
+        option, reason = name.replace("_", "-"), _reason(error, kind)
         raise UsageError(f"the argument {option} cannot be {shown!r}: {reason}") from None
+
+
+def _other_ways(
+    adapter: Any, kind: Any, shown: str, parts: list[str]
+) -> Iterator[Callable[[], Any]]:
+    """How else words can be meant: as JSON, as names with values, as the name of a member."""
+    yield lambda: adapter.validate_json(shown)
+    yield lambda: adapter.validate_json(f"[{shown}]")
+    if all("=" in part for part in parts):
+        yield lambda: adapter.validate_strings(dict(part.split("=", 1) for part in parts))
+    for each in _alternatives(kind):
+        for member in each if isinstance(each, type) and issubclass(each, Enum) else ():
+            if member.name.lower() == shown.lower():
+                yield lambda member=member: member  # type: ignore[misc]  # bound now
+        if each is type(None) and shown.lower() == "none":
+            yield lambda: None
+
+
+def _reason(error: Any, kind: Any) -> str:
+    """What is wrong, in a few words; where pydantic speaks of fields, what it should be."""
+    told: str = error.errors()[0]["msg"]
+    if told.startswith("Input should be") and "array" not in told and "object" not in told:
+        return told.replace("Input should be", "it should be")
+    return f"it should be {_type_name(kind)}"
 
 
 def usage(program: Program) -> str:
@@ -63,8 +88,11 @@ def usage(program: Program) -> str:
     return f"{program.name} takes: {' '.join(words) or 'no arguments'}"
 
 
-def rows(program: Program) -> list[tuple[str, str]]:
-    """The program's own arguments for the help: how each is given, its type and its default."""
+def rows(program: Program, taken: Collection[str] = ()) -> list[tuple[str, str]]:
+    """The program's own arguments for the help: how each is given, its type and its default.
+
+    Those whose names are taken by options of qtide are given after two dashes.
+    """
     types = _types(program)
     lines = []
     for each, (name, needed, default) in zip(
@@ -72,7 +100,8 @@ def rows(program: Program) -> list[tuple[str, str]]:
     ):
         told = "the run's own" if each.name in program.from_run else default
         ending = "[required]" if needed else f"[default: {told}]" if told else ""
-        lines.append((name, f"{_type_name(types[each.name])}  {ending}".rstrip()))
+        where = "  (after --)" if each.name in taken and each.name not in program.from_run else ""
+        lines.append((name, f"{_type_name(types[each.name])}{where}  {ending}".rstrip()))
     return lines
 
 
@@ -97,6 +126,13 @@ def _default_words(default: Any) -> str:
 
 
 def _type_name(kind: Any) -> str:
+    """The type as a user reads it: of a choice, what can be chosen."""
+    if get_origin(kind) is Annotated:
+        return _type_name(get_args(kind)[0])
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(str(each.value) for each in kind)
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
     if isinstance(kind, type) and get_origin(kind) is None:
         return kind.__name__
     return str(kind).replace("typing.", "")
@@ -116,7 +152,7 @@ def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str
     if equals:
         return name, text
     if _flag(types[name]):
-        return name, "true"
+        return name, rest.pop(0) if rest and rest[0].lower() in ("true", "false") else "true"
     if not rest:
         raise UsageError(f"the option {word} needs a value")
     return name, rest.pop(0)
@@ -158,7 +194,12 @@ def _alternatives(kind: Any) -> list[Any]:
 
 
 def _many(kind: Any) -> bool:
-    return any((get_origin(each) or each) in MANY for each in _alternatives(kind))
+    return any((get_origin(each) or each) in MANY or _named(each) for each in _alternatives(kind))
+
+
+def _named(kind: Any) -> bool:
+    """Whether it is a named tuple."""
+    return isinstance(kind, type) and issubclass(kind, tuple)
 
 
 def _flag(kind: Any) -> bool:

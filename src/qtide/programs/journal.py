@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from zlib import crc32
 
 from qtide.errors import QtideError
 from qtide.system.files import Locked, lock
+
+LOOKS = 3
+"""How often in a row others may just be looking."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,19 @@ class Journal:
 
     def _lock(self) -> None:
         try:
-            lock(self._file)
+            self._lock_soon()
         except Locked:
             raise QtideError(
                 f"another driver is working on {self.path.parent}; wait for it, or end it first"
             ) from None
+
+    def _lock_soon(self) -> None:
+        """A command that looks at the run holds the lock too, for some microseconds."""
+        for _ in range(LOOKS):
+            with suppress(Locked):
+                return lock(self._file)
+            time.sleep(0.01)
+        return lock(self._file)
 
     def _load(self, program: str) -> dict[str, Record]:
         entries = self._read()

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
+from qtide.programs.asked import Asked
 
-@dataclass(frozen=True)
-class Task:
+
+@dataclass(frozen=True, eq=False)
+class Task(Asked):
     """One call of a function on a node, or one call on each of `nodes` nodes at once (SPMD).
 
     Awaited by itself, it is a phase of its own and gives its result.
@@ -23,6 +26,8 @@ class Task:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     nodes: int = 1
+    limit: float | None = None
+    """Seconds for which it may run, on each of its nodes."""
 
     @property
     def name(self) -> str:
@@ -36,15 +41,25 @@ class Task:
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
+        self.use()
         return replace(self, nodes=nodes)
 
+    def within(self, seconds: float) -> Task:
+        """The same task, ended with TimedOut if it runs for longer than so many seconds."""
+        self.use()
+        return replace(self, limit=_limit(seconds))
+
+    def __str__(self) -> str:
+        return f"task({self.name}, …)"
+
     def __await__(self) -> Generator[Any, Any, Any]:
+        self.use()
         results = yield Classical((self,))
         return results[0]
 
 
-@dataclass(frozen=True)
-class Classical:
+@dataclass(frozen=True, eq=False)
+class Classical(Asked):
     """Tasks that run at the same time; awaited, it gives the list of their results."""
 
     tasks: tuple[Task, ...]
@@ -61,17 +76,28 @@ class Classical:
         """How many nodes it can use."""
         return sum(task.nodes for task in self.tasks)
 
+    def within(self, seconds: float) -> Classical:
+        """The same tasks, each of them ended if it runs for longer than so many seconds."""
+        self.use()
+        return Classical(tuple(task.within(seconds) for task in self.tasks))
+
+    def __str__(self) -> str:
+        return f"classical({self.label})"
+
     def __await__(self) -> Generator[Any, Any, list[Any]]:
+        self.use()
         results: list[Any] = yield self
         return results
 
 
-@dataclass(frozen=True)
-class Quantum:
+@dataclass(frozen=True, eq=False)
+class Quantum(Asked):
     """A payload for a QPU; awaited, it gives the device's answer."""
 
     payload: Any
     shots: int | None = None
+    limit: float | None = None
+    """Seconds within which the QPU has to answer."""
     kind = "quantum"
 
     @property
@@ -79,20 +105,36 @@ class Quantum:
         """The kind of payload."""
         return type(self.payload).__name__
 
+    def within(self, seconds: float) -> Quantum:
+        """The same payload, cancelled with TimedOut if the QPU takes longer than so many seconds.
+
+        They count from when the job has its lease; waiting in the queue of the device counts, too.
+        """
+        self.use()
+        return replace(self, limit=_limit(seconds))
+
+    def __str__(self) -> str:
+        return f"quantum({self.label})"
+
     def __await__(self) -> Generator[Any, Any, Any]:
+        self.use()
         return (yield self)
 
 
 Phase = Classical | Quantum
 
 
-@dataclass(frozen=True)
-class Together:
+@dataclass(frozen=True, eq=False)
+class Together(Asked):
     """Phases, or coroutines that await phases, run concurrently; gives the list of results."""
 
     parts: tuple[Task | Phase | Coroutine[Any, Any, Any], ...]
 
+    def __str__(self) -> str:
+        return "together(…)"
+
     def __await__(self) -> Generator[Any, Any, list[Any]]:
+        self.use()
         results: list[Any] = yield self
         return results
 
@@ -101,6 +143,10 @@ def task(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
     """A call of `function` to be run on a node."""
     if not callable(function):
         raise TypeError(f"task() takes a function and its arguments, not {function!r}")
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, Asked):
+            each.use()
+            raise TypeError(f"an argument of task() is {each} itself: write `await {each}`")
     return Task(function, args, kwargs)
 
 
@@ -109,6 +155,7 @@ def classical(*tasks: Task) -> Classical:
     for each in tasks:
         if not isinstance(each, Task):
             raise TypeError(f"classical() takes task(function, ...), not {each!r}")
+        each.use()
     if not tasks:
         raise ValueError("classical() needs at least one task")
     return Classical(tasks)
@@ -116,6 +163,9 @@ def classical(*tasks: Task) -> Classical:
 
 def quantum(payload: Any, *, shots: int | None = None) -> Quantum:
     """A phase that runs `payload` on a QPU."""
+    if isinstance(payload, Asked):
+        payload.use()
+        raise TypeError(f"the payload of quantum() is {payload} itself: write `await {payload}`")
     return Quantum(payload, shots)
 
 
@@ -124,4 +174,13 @@ def together(*parts: Task | Phase | Coroutine[Any, Any, Any]) -> Together:
     for part in parts:
         if not isinstance(part, Task | Classical | Quantum | Coroutine):
             raise TypeError(f"together() takes phases and coroutines of phases, not {part!r}")
+        if isinstance(part, Asked):
+            part.use()
     return Together(parts)
+
+
+def _limit(seconds: float) -> float:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not (number and 0 < seconds < inf):
+        raise ValueError(f"within() takes a number of seconds above 0, not {seconds!r}")
+    return float(seconds)

@@ -14,7 +14,9 @@ from typing import Any, Literal, Protocol
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.values import Packed, Unstorable
+from qtide.programs.asked import Asked
 from qtide.programs.journal import Journal, Record
+from qtide.programs.no_loop import place_of, refusal, without_loop
 from qtide.programs.phase import Classical, Phase, Quantum, Task, Together
 from qtide.world.world import World
 
@@ -63,33 +65,29 @@ class Replay:
             failed_at = f"{prefix}{place}"
             place += 1
             try:
-                awaited = program.send(value) if error is None else program.throw(error)
+                with without_loop():
+                    awaited = program.send(value) if error is None else program.throw(error)
             except StopIteration as end:
                 self._caught(failed_at)
-                return end.value
+                return _awaited(end.value)
             if error is not None:
                 self._caught(failed_at)
             value, error = None, None
             try:
-                value = await self._perform(awaited, f"{prefix}{place}")
+                value = await self._perform(_known(awaited, program), f"{prefix}{place}")
             except QtideError:
                 program.close()
                 raise
             except Exception as failure:
                 error = failure
 
-    async def _perform(self, awaited: Any, key: str) -> Any:
+    async def _perform(self, awaited: Classical | Quantum | Together, key: str) -> Any:
         match awaited:
             case Classical() | Quantum():
                 return await self._phase(awaited, key)
             case Together(parts):
                 parts_with_keys = ((part, f"{key}.{n}") for n, part in enumerate(parts, 1))
                 return await self._world.all_of(self._part(*each) for each in parts_with_keys)
-            case _:
-                raise QtideError(
-                    f"the program awaits {awaited!r} at {key}; a program may await only task(), "
-                    "classical(), quantum(), together() and coroutines of these"
-                )
 
     async def _part(self, part: Any, key: str) -> Any:
         match part:
@@ -151,6 +149,27 @@ class Replay:
                 f"the result of the phase «{phase.label}» cannot be stored: {error}; "
                 "return plain data or arrays"
             ) from None
+
+
+def _known(awaited: Any, program: Coroutine[Any, Any, Any]) -> Classical | Quantum | Together:
+    """What a program awaits, if it may await that."""
+    if isinstance(awaited, Classical | Quantum | Together):
+        return awaited
+    place = place_of(program)
+    if awaited is None:  # what asyncio.sleep(0) yields
+        raise refusal("sleep", place)
+    raise QtideError(
+        f"{place}: the program awaits {awaited!r}; a program may await only task(), classical(), "
+        "quantum(), together() and coroutines of these"
+    )
+
+
+def _awaited(value: Any) -> Any:
+    """What a program or a part of it returns, unless it forgot to await that."""
+    if isinstance(value, Asked):
+        value.use()
+        raise QtideError(f"the program returns {value} itself: write `return await {value}`")
+    return value
 
 
 def asked(phase: Phase) -> str:

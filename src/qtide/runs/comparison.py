@@ -90,7 +90,7 @@ def play_cases(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups([case.runs for case in cases], folder / "agents.log", tell, check, first)
+    play_groups([case.runs for case in cases], tell, check, first)
     _agree(cases)
     return cases
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
+from qtide.jobs.log import Log
 from qtide.jobs.traceback import own_lines
 from qtide.leases.qpu import Qpu
 from qtide.ledger.ledger import Ledger
@@ -25,6 +26,8 @@ from qtide.runs.lessons import recall, remember
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
+from qtide.world.real import RealWorld
+from qtide.world.world import World
 
 Tell = Callable[[str, Step], None]
 """Called with a run's name and each of its steps."""
@@ -53,7 +56,8 @@ async def drive(
         closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
         lessons = recall(run)
-        job = Job(run.name, ledger, run.values, run.spec.seed, lessons.preparation)
+        log = Log(run.log, _stamp(site.world))
+        job = Job(run.name, ledger, run.values, run.spec.seed, lessons.preparation, log)
         performer = _strategy(run.spec, program, site, job, kind)
         lessons.teach(performer.forecast)
         try:
@@ -98,6 +102,11 @@ async def _execute(
             return await replay.play(playing)
         finally:
             await performer.close()
+
+
+def _stamp(world: World) -> Callable[[], str] | None:
+    """How lines of the log are dated: by the time of day, or by the virtual clock."""
+    return None if isinstance(world, RealWorld) else lambda: f"{world.now():.3f}"
 
 
 def plain(value: Any) -> Any:

@@ -126,6 +126,11 @@ class RunFolder:
         return self.path / "ledger.jsonl"
 
     @property
+    def log(self) -> Path:
+        """The file of what its tasks print."""
+        return self.path / "agents.log"
+
+    @property
     def values(self) -> Values:
         """The folder of large results."""
         return Values(self.path / "values")

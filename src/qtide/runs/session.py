@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
@@ -18,13 +17,12 @@ Ended = Callable[[list[Outcome]], None]
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end."""
-    (outcomes,) = play_groups([[run]], run.path / "agents.log", tell, lambda _: None)
+    (outcomes,) = play_groups([[run]], tell, lambda _: None)
     return outcomes[0]
 
 
 def play_groups(
     groups: Sequence[Sequence[RunFolder]],
-    log: Path,
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
@@ -35,22 +33,22 @@ def play_groups(
     time they share warm agents, and nothing else; in virtual time, each group has its own world.
     """
     if is_virtual(groups[0][0].spec):
-        return [outcomes for each in groups for outcomes in _session([each], log, tell, ended)]
-    return _session(groups, log, tell, ended, warm_up)
+        return [outcomes for each in groups for outcomes in _session([each], tell, ended)]
+    return _session(groups, tell, ended, warm_up)
 
 
 def _session(
     groups: Sequence[Sequence[RunFolder]],
-    log: Path,
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
 ) -> list[list[Outcome]]:
-    spec = groups[0][0].spec
+    first = groups[0][0]
+    spec, device_log = first.spec, first.path / "device.log"
     world, durations = world_for(spec), recorded(spec)
 
     async def play_all() -> list[list[Outcome]]:
-        async with opened(spec, world, log, durations) as site:
+        async with opened(spec, world, device_log, durations) as site:
             if warm_up is not None:
                 ended([await drive(warm_up, site, tell, WarmUp)])
             return [await group(site, runs) for runs in groups]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from math import inf
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
@@ -24,8 +25,10 @@ def check_site(spec: Spec) -> None:
     """Refuse options that cannot be satisfied."""
     kind, _ = cluster_kind(spec.cluster)
     kind.check(spec.setting())
-    if not spec.time_scale > 0:
-        raise UsageError(f"--time-scale has to be above 0, not {spec.time_scale:g}")
+    if not 0 < spec.time_scale < inf:
+        raise UsageError(f"--time-scale has to be a number above 0, not {spec.time_scale:g}")
+    if spec.seed < 0:
+        raise UsageError(f"--seed has to be at least 0, not {spec.seed}")
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     _check_qpu(spec, world_for(spec))
@@ -44,15 +47,16 @@ def is_virtual(spec: Spec) -> bool:
 
 @asynccontextmanager
 async def opened(
-    spec: Spec, world: World, log: Path | None = None, durations: Recorded | None = None
+    spec: Spec, world: World, device_log: Path | None = None, durations: Recorded | None = None
 ) -> AsyncIterator[Site]:
     """Start the cluster and the QPU, and stop them at the end.
 
-    The durations are for a simulated cluster: how long tasks take that pretend nothing.
+    What a device prints in its own process goes to the log. The durations are for a simulated
+    cluster: how long tasks take that pretend nothing.
     """
     kind, _ = cluster_kind(spec.cluster)
-    qpu = qpu_for(spec, world, log)
-    cluster = await kind.open(world, spec.setting(), log)
+    qpu = qpu_for(spec, world, device_log)
+    cluster = await kind.open(world, spec.setting())
     if durations is not None and isinstance(cluster, SimulatedCluster):
         cluster.seconds = durations.seconds
     try:
@@ -67,8 +71,8 @@ async def opened(
             await cluster.close()
 
 
-def qpu_for(spec: Spec, world: World, log: Path | None = None) -> Qpu:
-    """The QPU that the options name; what its device prints goes to a file beside the log."""
+def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
+    """The QPU that the options name."""
     if _is_url(spec.qpu) and isinstance(world, RealWorld):
         from qtide.leases.remote import RemoteQpu
 
@@ -76,7 +80,7 @@ def qpu_for(spec: Spec, world: World, log: Path | None = None) -> Qpu:
     chosen = choice(spec.qpu)
     runner = None
     if isinstance(world, RealWorld) and not chosen.device.light:
-        runner = Runner(chosen, log.with_name("device.log") if log else None)
+        runner = Runner(chosen, device_log)
     return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
 
 

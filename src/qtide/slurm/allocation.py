@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Node, Work
@@ -13,6 +15,9 @@ from qtide.jobs.preparation import Preparation
 from qtide.slurm.companion import Companion
 from qtide.system.child import Child
 from qtide.world.world import Future, World
+
+STEP_LIMIT = 30.0
+"""Seconds within which Slurm has to end a step."""
 
 Start = Callable[[Companion, str, Preparation], Awaitable[Child]]
 """Starts the agent of a node of a companion, with what it is to prepare."""
@@ -25,14 +30,16 @@ class SlurmAllocation(Allocation):
         self, world: World, job: Job, companion: Companion | None, start: Start, silence: float
     ) -> None:
         names = companion.nodes if companion else []
-        nodes = [Node(name, world, self._send) for name in names]
+        nodes = [Node(name, world, self) for name in names]
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
-        self._preparation = job.preparation
+        self._job = job
         self._start_agent = start
         self._silence = silence
         self._links: dict[str, Link] = {}
+        self._ending: dict[str, Future[None]] = {}
+        """Steps that were interrupted, by the names of their nodes."""
         self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
@@ -59,15 +66,28 @@ class SlurmAllocation(Allocation):
         """Whether everything has been given back."""
         return self._released is not None and self._released.done()
 
-    def _send(self, node: Node, ticket: int, work: Work) -> None:
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Hand the task to the node's agent."""
         self._links[node.name].send(ticket, work)
+
+    def interrupt(self, node: Node) -> None:
+        """End the step of a node's agent; the companion keeps the node."""
+        link = self._links.pop(node.name)
+        link.node = None
+        link.hang_up()
+        self._ending[node.name] = self._world.start(_ended(link))
+
+    async def renew(self, node: Node, job: Job) -> None:
+        """Start another step, once the one before has ended."""
+        await self._world.settled([self._ending.pop(node.name)])
+        await self._start(node)
 
     async def _start(self, node: Node) -> None:
         assert self._companion is not None
-        child = await self._start_agent(self._companion, node.name, self._preparation)
-        link = self._links[node.name] = Link(child, self._silence)
+        child = await self._start_agent(self._companion, node.name, self._job.preparation)
+        link = self._links[node.name] = Link(child, node.name, self._job.log, self._silence)
         try:
-            await link.greet(self._preparation)
+            await link.greet(self._job.preparation)
         except AgentFailed as error:
             if not isinstance(error, PreparationFailed):
                 self._companion.silent.add(node.name)
@@ -92,7 +112,7 @@ class SlurmAllocation(Allocation):
         for node in self.nodes:
             node.lose("was given back")
         for link in self._links.values():  # Slurm's signal does not reach a step that is starting
-            link.child.hang_up()
+            link.hang_up()
         try:
             if self._companion is not None:
                 self._companion.silent |= {n for n, link in self._links.items() if link.silent}
@@ -101,4 +121,13 @@ class SlurmAllocation(Allocation):
             for span in self._held.values():
                 span.close()
             # not earlier: a slurmstepd whose srun is gone keeps its node for seconds
-            await self._world.all_of([link.child.kill() for link in self._links.values()])
+            await self._world.all_of([link.kill() for link in self._links.values()])
+            await self._world.settled(self._ending.values())
+
+
+async def _ended(link: Link) -> None:
+    """Wait until a step is over: srun ends with it, unless the node does not respond."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STEP_LIMIT):
+            await link.child.ended()
+    await link.kill()

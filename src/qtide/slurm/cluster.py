@@ -8,10 +8,11 @@ the QPU may be free.
 
 from __future__ import annotations
 
+from asyncio.subprocess import PIPE
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from qtide.clusters.cluster import Cluster, CoAllocatable, Request
 from qtide.clusters.pretend import SCALE
@@ -41,14 +42,11 @@ resource is free."""
 class SlurmCluster(Cluster):
     """The companions of the jobs of one driver."""
 
-    def __init__(
-        self, world: RealWorld, slurm: Slurm, size: int, options: Options, log: Path | None
-    ) -> None:
+    def __init__(self, world: RealWorld, slurm: Slurm, size: int, options: Options) -> None:
         self.world = world
         self.size = size
         self._slurm = slurm
         self._options = options
-        self._log: IO[bytes] | None = log.open("ab") if log else None
         self._waits = Waits(world.now)
         self._live: set[SlurmAllocation] = set()
         self._known: set[str] = set()
@@ -62,7 +60,6 @@ class SlurmCluster(Cluster):
         options: Options = Options(),  # noqa: B008 - frozen
         *,
         conf: Path | None = None,
-        log: Path | None = None,
     ) -> SlurmCluster:
         """The cluster that `conf` or SLURM_CONF names; companions of dead drivers are cancelled."""
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
@@ -71,7 +68,7 @@ class SlurmCluster(Cluster):
         if options.qpu_by is not None:
             await _size(slurm, options.qpu_partition)
         await reap(slurm)
-        return SlurmCluster(world, slurm, size, options, log)
+        return SlurmCluster(world, slurm, size, options)
 
     async def grant(self, request: Request) -> SlurmAllocation:
         """Submit a companion to Slurm, and wait until it is granted."""
@@ -109,8 +106,6 @@ class SlurmCluster(Cluster):
         await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
             await cancel(self._slurm, await leftovers(self._slurm, self._known))
-        if self._log:
-            self._log.close()
 
     async def _granted(self, request: Request) -> SlurmAllocation:
         with (
@@ -189,7 +184,7 @@ class SlurmCluster(Cluster):
         words = self._options.srun(companion.job, node, preparation, het=het)
         # a site's prolog need not ask whether plain nodes come with a QPU
         known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
-        return Child.start(words, self._log, self._slurm.environment | known)
+        return Child.start(words, PIPE, self._slurm.environment | known)
 
     async def _reap_once(self, job: Job) -> None:
         """Cancel what an earlier driver of the same run has left."""

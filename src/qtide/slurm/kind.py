@@ -53,10 +53,10 @@ class SlurmKind(ClusterKind):
         if setting.nodes is not None and setting.nodes < 1:
             raise UsageError(f"--nodes has to be at least 1, not {setting.nodes}")
 
-    async def open(self, world: World, setting: Setting, log: Path | None) -> SlurmCluster:
+    async def open(self, world: World, setting: Setting) -> SlurmCluster:
         """Connect; no job is started yet, and those that dead drivers left are cancelled."""
         assert isinstance(world, RealWorld)
-        return await SlurmCluster.connect(world, companion_options(setting), log=log)
+        return await SlurmCluster.connect(world, companion_options(setting))
 
     @staticmethod
     def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Any]:

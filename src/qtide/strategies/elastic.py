@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from qtide.forecasts.phases import Need, Shape
@@ -52,6 +53,7 @@ class Elastic(Strategy):
         """A lease for this phase alone; meanwhile, nodes go and come back."""
         with self._during():
             usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
+            usual = min(usual, inf if phase.limit is None else phase.limit)
             asked = self.site.world.now()
             self._look_ahead(phase, lambda: asked + usual)
             async with self.leased() as lease:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from qtide.clusters.cluster import Node
 from qtide.errors import QtideError, UsageError
-from qtide.options import Option
+from qtide.options import Option, number_from
 from qtide.strategies.decisions import Decisions
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.trade import Trade, Verdict
@@ -19,6 +19,7 @@ UNKNOWN_USE = 10.0
 """Seconds that a node is supposed to be used for, while nothing is known."""
 AGAIN = 1.0
 """Seconds before which it is not worked out again when to ask for nodes."""
+SHARE = number_from(0)
 SILENCE = 1.0
 """Seconds within which a program says what it wants next; until then nothing is decided."""
 
@@ -43,7 +44,8 @@ class ElasticOptions:
         float, Option("What to save: time, nodes, or a number from 1 to 0.", favour, "WHAT")
     ] = 0.5
     idle_share: Annotated[
-        float, Option("How long a node that came early may idle, as a share of its next use.")
+        float,
+        Option("How long a node that came early may idle, as a share of its next use.", SHARE),
     ] = 0.1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from qtide.options import Option
+from qtide.options import Option, number_from
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Strategy
 
@@ -15,7 +15,7 @@ class MalleableOptions:
     """What its user may choose."""
 
     expand_timeout: Annotated[
-        float, Option("Seconds to wait for more nodes, then go on with fewer.")
+        float, Option("Seconds to wait for more nodes, then go on with fewer.", number_from(0))
     ] = 5.0
 
 

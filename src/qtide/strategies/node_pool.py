@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
-from qtide.errors import NotEnoughNodes, QtideError
+from qtide.errors import NotEnoughNodes, QtideError, TimedOut
 from qtide.forecasts.forecast import Forecast
 from qtide.jobs.job import Job
 from qtide.programs.phase import Classical, Task
@@ -203,7 +203,11 @@ class NodePool:
         used.extend(await self._take(task.nodes))
         self.forecast.tasks.begin(place)
         works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
-        results = await self._perform(used, works)
+        try:
+            results = await self._perform(used, works)
+        except TimedOut:
+            self.forecast.tasks.learn(place, 0.0)  # at least so long it takes, and no longer
+            raise
         self._learn(place, max(node.importing for node in used))
         return results if task.nodes > 1 else results[0]
 

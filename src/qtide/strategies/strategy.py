@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from qtide.clusters.cluster import Allocation
+from qtide.errors import TimedOut
 from qtide.forecasts.forecast import Forecast
 from qtide.forecasts.phases import Shape
 from qtide.jobs.job import Job
@@ -107,7 +108,19 @@ class Strategy(ABC):
         return await self.site.cluster.request(self.job, nodes, **terms)
 
     async def solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
-        """Run a payload, again if the QPU fails. The seed is the phase's: always the same."""
+        """Run a payload, again if the QPU fails; all of that within the limit of the phase."""
+        work = self._solve(lease, phase, key)
+        if phase.limit is None:
+            return await work
+        try:
+            return await self.site.world.timeout(phase.limit, work)
+        except TimeoutError:
+            raise TimedOut(
+                f"the QPU had no answer to the {phase.label} within {phase.limit:g} s"
+            ) from None
+
+    async def _solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
+        """The seed is the phase's: always the same."""
         seed = seed_of(self.job, key)
         for _ in range(TRIES - 1):
             try:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from qtide.clusters.rehearsal import load, rehearse
-from qtide.errors import QtideError
+from qtide.errors import PhaseError, QtideError
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.static import Static
 from qtide.strategies.strategy import Assignment
@@ -35,7 +35,7 @@ class WarmUp(Static):
         new = {task.name: task for task in phase.tasks if task.name not in self._called}
         self._called |= new.keys()
         for each in new.values():
-            with suppress(QtideError):  # a node that is lost meanwhile needs no warming
+            with suppress(QtideError, PhaseError):  # a node that is lost needs no warming
                 await self.pool.run(Classical((_rehearsal(each, self.nodes),)), key)
         return results
 
@@ -44,4 +44,4 @@ def _rehearsal(task: Task, nodes: int) -> Task:
     """The ranks of an SPMD task may wait for each other, so such a function is only loaded."""
     if task.nodes > 1:
         return Task(load, (task.function,), nodes=nodes)
-    return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes)
+    return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes, limit=task.limit)

@@ -26,10 +26,13 @@ class Child:
     async def start(
         cls,
         words: Sequence[str],
-        log: IO[bytes] | None = None,
+        log: IO[bytes] | int | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start a command in its own session, so that a Ctrl-C reaches only us."""
+        """Start a command in its own session, so that a Ctrl-C reaches only us.
+
+        Its stderr goes to a log; if that is `asyncio.subprocess.PIPE`, to `complaints`.
+        """
         return cls(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -64,6 +67,12 @@ class Child:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 yield await self.message()
+
+    async def complaints(self) -> AsyncIterator[bytes]:
+        """What it writes to stderr, if that is a pipe, until it is gone."""
+        assert self._process.stderr is not None
+        while text := await self._process.stderr.read(BUFFER):
+            yield text
 
     def hang_up(self) -> None:
         """Close its stdin, so that it ends by itself, even if it has yet to start."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from qtide import classical, program, quantum, task
@@ -29,7 +28,7 @@ class ToyKind(Simulated):
     summary = "two toy nodes"
     Options = ToyOptions
 
-    async def open(self, world: World, setting: Setting, log: Path | None) -> SimulatedCluster:
+    async def open(self, world: World, setting: Setting) -> SimulatedCluster:
         """Its nodes are named after their colour."""
         cluster = SimulatedCluster(world, 2)
         colour = setting.options(ToyOptions).colour

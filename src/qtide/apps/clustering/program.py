@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Interval
 
 from qtide import classical, program, quantum, task
 from qtide.apps.clustering import tasks
@@ -41,15 +43,15 @@ class Round:
 async def clustering(
     points: str = "",
     *,
-    blobs: int = 0,
+    blobs: Annotated[int, Ge(0)] = 0,
     columns: list[str] = [],  # noqa: B006 - never changed
-    threshold: float = 0.8,
-    most: int = 10,
+    threshold: Annotated[float, Interval(ge=-1, le=1)] = 0.8,
+    most: Annotated[int, Ge(1)] = 10,
     weighting: str = "quality",
     configuration: str = "search",
     method: list[str] = [],  # noqa: B006 - never changed
     linkage: str = "single",
-    parts: int = 0,
+    parts: Annotated[int, Ge(0)] = 0,
     seed: int = 0,
     folder: Path = Path(),
 ) -> dict[str, Any]:
@@ -59,7 +61,7 @@ async def clustering(
     `parts`, that many tasks sum the silhouette exactly; otherwise one task computes it, as
     exactly as the threshold needs.
     """
-    _check(weighting, configuration, most)
+    _check(weighting, configuration)
     data = await task(tasks.load_points, points, blobs, columns)
     plan = None
     if configuration == "search":
@@ -84,13 +86,11 @@ async def clustering(
     return await _conclude(data, labels, rounds, threshold, folder)
 
 
-def _check(weighting: str, configuration: str, most: int) -> None:
+def _check(weighting: str, configuration: str) -> None:
     if weighting not in WEIGHTINGS:
         raise UsageError(f"--weighting is {' or '.join(WEIGHTINGS)}, not {weighting!r}")
     if configuration not in CONFIGURATIONS:
         raise UsageError(f"--configuration is {' or '.join(CONFIGURATIONS)}, not {configuration!r}")
-    if most < 1:
-        raise UsageError(f"--most has to be at least 1, not {most}")
 
 
 def _setting(plan: Search | None, number: int, extras: tuple[str, ...]) -> Configuration:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 from zlib import crc32
 
+from annotated_types import Ge, Interval
+
 from qtide import classical, pretend, program, quantum, task, together
-from qtide.apps.synthetic.shape import Step, read
+from qtide.apps.synthetic.shape import LONGEST, Step, read
 from qtide.payloads.payload import Burst
 from qtide.programs.phase import Classical, Quantum
 
 
 @program
 async def synthetic(
-    shape: str = "published", quantum_s: float | None = None, iterations: int = 0, seed: int = 0
+    shape: str = "published",
+    quantum_s: Annotated[float | None, Interval(ge=0, lt=LONGEST)] = None,
+    iterations: Annotated[int | None, Ge(1)] = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Run a shape; `quantum_s` replaces its quantum times, `iterations` the number of rounds.
 

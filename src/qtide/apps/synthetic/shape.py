@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from qtide.errors import UsageError
+
+LONGEST = 1e9
+"""No phase takes so many seconds, which are thirty years."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,12 @@ def _step(table: dict[str, Any], where: str) -> Step:
 def _only(table: dict[str, Any], keys: set[str], where: str) -> None:
     for key in table:
         if key not in keys:
+            near = get_close_matches(key, keys, 1)
+            advice = f"did you mean {near[0]!r}? There" if near else "there"
             raise UsageError(
-                f"{where}: there is no key {key!r}; there are: {', '.join(sorted(keys))}"
+                f"{where}: there is no key {key!r}; {advice} are: {', '.join(sorted(keys))}"
             )
 
 
 def _seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LONGEST

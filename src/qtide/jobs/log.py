@@ -1,0 +1,115 @@
+"""A run's log: what its tasks print, each line with the time, the node and the task.
+
+Nothing is kept open: whoever has lines appends them, and a task that prints nothing costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+MOST = 8 * 2**20
+"""Bytes of a log; then a new one begins, and one earlier one is kept."""
+
+
+class Line(NamedTuple):
+    """One line. The task is the key of its phase and its place there, as `3/0`."""
+
+    time: str
+    node: str
+    task: str
+    function: str
+    text: str
+
+    @staticmethod
+    def parse(line: str) -> Line:
+        """Back from the file; a line of an earlier version is only text."""
+        fields = line.split("\t", 4)
+        return Line(*fields) if len(fields) == len(Line._fields) else Line("", "", "", "", line)
+
+
+class Log:
+    """A file of such lines, with tabs between the fields."""
+
+    def __init__(self, path: Path, stamp: Callable[[], str] | None = None) -> None:
+        self.path = path
+        self._stamp = stamp or time_of_day
+
+    def write(self, node: str, text: str, task: str = "-", function: str = "-") -> None:
+        """Append lines; a full disk is no reason to end a run."""
+        before = "\t".join((self._stamp(), node, task, function.replace("\t", " "), ""))
+        lines = [f"{before}{_shown(line)}\n" for line in text.removesuffix("\n").split("\n")]
+        with suppress(OSError):
+            self._append("".join(lines).encode(errors="replace"))
+
+    def _append(self, data: bytes) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, data)
+            full = os.fstat(file).st_size > MOST
+        finally:
+            os.close(file)
+        if full:
+            self.path.replace(earlier(self.path))
+
+
+def earlier(path: Path) -> Path:
+    """Where a log is kept that was full."""
+    return path.with_name(f"{path.name}.1")
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """All lines there are, the oldest first."""
+    for file in (earlier(path), path):
+        with suppress(FileNotFoundError), file.open(errors="replace", newline="\n") as opened:
+            yield from _whole(opened)
+
+
+def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator[Line]:
+    """All lines, also those to come, until the run is over."""
+    with suppress(FileNotFoundError), earlier(path).open(errors="replace", newline="\n") as opened:
+        yield from _whole(opened)
+    ended = False
+    while not ended:
+        ended = over()
+        with suppress(FileNotFoundError), path.open(errors="replace", newline="\n") as opened:
+            yield from _whole(opened)
+            while not ended and _same(opened, path):
+                time.sleep(pause)
+                ended = over()  # asked first: what was written before that is still read
+                yield from _whole(opened)
+        if not ended:
+            time.sleep(pause)
+
+
+def _whole(opened: IO[str]) -> Iterator[Line]:
+    """The lines that are complete; one that is being written is left for the next time."""
+    while True:
+        place, line = opened.tell(), opened.readline()
+        if not line.endswith("\n"):
+            opened.seek(place)
+            return
+        yield Line.parse(line[:-1])
+
+
+def _same(opened: IO[str], path: Path) -> bool:
+    """Whether a file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def time_of_day() -> str:
+    """The local time, to a millisecond."""
+    now = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(now))}.{int(now % 1 * 1000):03}"
+
+
+def _shown(line: str) -> str:
+    """A line as a terminal would leave it: of a progress bar, its last state."""
+    return line.rstrip("\r").rpartition("\r")[2]
