@@ -124,3 +124,19 @@ def test_two_drivers_of_one_run_exclude_each_other(tmp_path: Path) -> None:
     assert driver.poll() is None
     driver.kill()
     driver.communicate(timeout=20)
+
+
+def test_a_supervisor_that_is_stopped_does_not_outlive_its_driver(tmp_path: Path) -> None:
+    driver = start(tmp_path, "static", rounds=1000)
+    await_marks(tmp_path, 3)
+    guards = [pid for pid in agents_of(tmp_path) if _parent(pid) == driver.pid]
+    assert len(guards) == 2
+    for pid in guards:
+        os.kill(pid, signal.SIGSTOP)
+    driver.kill()
+    driver.communicate(timeout=20)
+    assert none_left(tmp_path)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -17,6 +17,7 @@ from threading import Lock, Thread
 from typing import BinaryIO, NoReturn
 
 from qtide.system.frames import frame, read
+from qtide.system.parent import wake_at_parents_death
 
 BEAT = 5.0
 """Seconds between two heartbeats, unless the driver says otherwise."""
@@ -71,6 +72,7 @@ class Supervisor:
 
     def serve(self) -> NoReturn:
         """Pass on what is said until one side is gone, then end as the agent did."""
+        wake_at_parents_death()
         jobs = (self._pass_on, self._listen, self._pulse)
         answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
