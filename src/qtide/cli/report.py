@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from qtide.cli import completion, options
-from qtide.cli.console import as_json, out
+from qtide.cli.console import as_json, err, out
 from qtide.cli.output import show_table
 from qtide.errors import UsageError
-from qtide.runs.comparison import read_cases
+from qtide.runs.comparison import damages, read_cases
 from qtide.runs.comparison import report as write
 from qtide.runs.folder import RunFolder, unique
 
@@ -34,6 +34,8 @@ def report(
     """
     folder = _folder(run, runs)
     cases = read_cases(folder)
+    for sentence in damages(folder):
+        err.print(f"left out: {sentence}", markup=False, highlight=False)
     if not any(case.panel().intervals for case in cases):
         raise UsageError(f"{folder} has no ledger yet; run it first")
     made = write(folder, cases)

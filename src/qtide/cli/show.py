@@ -73,6 +73,7 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "folder": str(run.path),
         "state": state,
         "driver": run.presence.driver,
+        "damage": run.presence.damage,
         "phases": len(phases),
         "now": now,
         "waits for": waits if state == "running" else [],

@@ -16,6 +16,7 @@ from qtide.report.decisions import COSTS, decisions
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
+from qtide.system.files import write_whole
 
 SHOWN = 400
 """How many decisions of a strategy a page lists."""
@@ -63,7 +64,7 @@ def write_report(folder: Path, title: str, groups: list[Group], notes: list[str]
         picture = svg.inline(figure, f"g{group.jobs}", _description(group))
         sections.append(_section(group, picture, is_headline=group is shown[-1]))
     page = folder / "report.html"
-    page.write_text(_page(title, shown, sections, notes), encoding="utf-8", errors="replace")
+    write_whole(page, _page(title, shown, sections, notes).encode(errors="replace"))
     return Report(page, tuple(pictures))
 
 

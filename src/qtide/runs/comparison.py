@@ -88,10 +88,15 @@ def read_cases(folder: Path) -> list[Case]:
     """The cases of an earlier comparison, or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
-        if run.is_warm_up:
+        if run.is_warm_up or run.damage is not None:
             continue
         found[_siblings(run), run.spec.strategy].append(run)
     return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
+
+
+def damages(folder: Path) -> list[str]:
+    """A sentence for each run that is left out, because it cannot be read."""
+    return [text for run in RunFolder.all(folder) if (text := run.damage) is not None]
 
 
 def report(folder: Path, cases: Sequence[Case]) -> Report:

@@ -98,7 +98,9 @@ def _shown(precedent: Path) -> str:
     here = Path.cwd()
     path = precedent.relative_to(here) if precedent.is_relative_to(here) else precedent
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
-    return f"the run {path} ({run.spec.cluster}, {when})" if run.readable else f"the run {path}"
+    return (
+        f"the run {path} ({run.spec.cluster}, {when})" if run.damage is None else f"the run {path}"
+    )
 
 
 def _reason(named: str, spec: Spec) -> str:

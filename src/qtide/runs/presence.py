@@ -5,7 +5,6 @@ Both are files, so they work from every host that sees the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from asyncio import CancelledError
@@ -13,7 +12,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qtide.system.files import write_whole
+from qtide.system.files import Damaged, read_json, write_json
 from qtide.world.real import RealWorld
 from qtide.world.world import Future, World
 
@@ -35,12 +34,23 @@ class Presence:
         self._cancel.unlink(missing_ok=True)
         job = os.environ.get("SLURM_JOB_ID")
         where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
-        write_whole(self._driver, (json.dumps(where) + "\n").encode())
+        write_json(self._driver, where)
 
     @property
     def driver(self) -> dict[str, Any] | None:
-        """Where the last driver was; None if there was none."""
-        return json.loads(self._driver.read_text()) if self._driver.exists() else None
+        """Where the last driver was; None if there was none, or if its file is damaged."""
+        try:
+            found = read_json(self._driver)
+        except (FileNotFoundError, Damaged):
+            return None
+        return found if found.keys() >= {"host", "pid", "slurm_job"} else None
+
+    @property
+    def damage(self) -> str | None:
+        """Why it is not known where the driver was."""
+        if self.driver is not None or not self._driver.exists():
+            return None
+        return f"{self._driver} is damaged: it is not known where the driver was"
 
     @property
     def cancel_requested(self) -> bool:
