@@ -11,6 +11,7 @@ from qtide.cli import completion, options
 from qtide.cli.console import as_json, err, out
 from qtide.cli.output import show_table
 from qtide.errors import UsageError
+from qtide.runs.aftermath import settle
 from qtide.runs.comparison import damages, read_cases
 from qtide.runs.comparison import report as write
 from qtide.runs.folder import RunFolder, unique
@@ -33,6 +34,8 @@ def report(
     Example: qtide report last
     """
     folder = _folder(run, runs)
+    for each in RunFolder.all(folder):
+        settle(each)
     cases = read_cases(folder)
     for sentence in damages(folder):
         err.print(f"left out: {sentence}", markup=False, highlight=False)

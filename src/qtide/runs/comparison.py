@@ -45,7 +45,7 @@ class Case:
     def as_dict(self) -> dict[str, Any]:
         """Its figures, for JSON."""
         figures = self.panel().metrics.as_dict()
-        return figures | {"strategy": self.strategy, "jobs": self.jobs, "by_job": figures["jobs"]}
+        return figures | {"strategy": self.strategy, "jobs": self.jobs}
 
 
 def compare(
@@ -126,7 +126,22 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     if spec.cluster.startswith("local"):
         lines += _unrest(cases)
-    return lines
+    return lines + [text for case in cases for run in case.runs if (text := open_ended(run))]
+
+
+def open_ended(run: RunFolder) -> str:
+    """That the figures of a run are lower bounds, and why; empty if they are not."""
+    spans = [span for span in run.intervals() if span.open_ended]
+    if not spans:
+        return ""
+    if run.state == "running":
+        return f"{run.name} is still running: its figures are those so far."
+    held = sum(span.what == "held" for span in spans)
+    return (
+        f"A driver of {run.name} was killed, or could not write its ledger: nobody knows when "
+        f"{len(spans)} spans ended, {held} of them of held nodes or QPUs, so its figures are at "
+        "least those given."
+    )
 
 
 def _unrest(cases: Sequence[Case]) -> list[str]:

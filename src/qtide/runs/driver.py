@@ -59,7 +59,7 @@ async def drive(
             run.presence.arrive()
             replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
-            value = await run.presence.during(site.world, work)
+            value = await run.presence.during(site.world, work, ledger.beat)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
         except Exception as error:

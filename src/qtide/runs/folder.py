@@ -123,6 +123,13 @@ class RunFolder:
         return self.path / "journal"
 
     @property
+    def finished_phases(self) -> int:
+        """How many phases the journal has: one per line, after one about the program."""
+        if not self.journal.exists():
+            return 0
+        return max(0, self.journal.read_bytes().count(b"\n") - 1)
+
+    @property
     def ledger(self) -> Path:
         """The file of what was held and busy."""
         return self.path / "ledger.jsonl"
@@ -168,12 +175,19 @@ class RunFolder:
         (self.path / "end.json").unlink(missing_ok=True)
 
     def intervals(self) -> list[Interval]:
-        """What the ledger has."""
-        return read(self.ledger) if self.ledger.exists() else []
+        """What the ledger has; while the run goes on, its open spans last until now."""
+        now = self._now() if self._locked() else 0.0
+        return read(self.ledger, now) if self.ledger.exists() else []
 
     def notes(self) -> list[Note]:
         """What its strategy decided, and why."""
         return list(notes(read_events(self.ledger))) if self.ledger.exists() else []
+
+    def _now(self) -> float:
+        """The present moment on the run's clock."""
+        from qtide.runs.site import world_for  # it loads the cluster's plug-in
+
+        return world_for(self.spec).now()
 
     def _locked(self) -> bool:
         """Whether a driver holds the journal."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import socket
 from asyncio import CancelledError
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 PAUSE = 0.5
 """Seconds of real time between two checks whether the run is to be cancelled."""
+BEAT = 10
+"""After how many of these a driver says that it is alive."""
 
 
 class Presence:
@@ -61,12 +64,17 @@ class Presence:
         """Ask the driver, wherever it is, to give everything back and end the run."""
         self._cancel.touch()
 
-    async def during(self, world: World, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work; raises CancelledError if a user asks to cancel it meanwhile."""
+    async def during(
+        self, world: World, work: Coroutine[Any, Any, T], beat: Callable[[], None]
+    ) -> T:
+        """Do the work, and call `beat` every few seconds of real time meanwhile.
+
+        Raises CancelledError if a user asks to cancel it.
+        """
         if not isinstance(world, RealWorld):  # virtual time ends before any user could ask
             return await work
         task = world.start(work)
-        both: list[Future[Any]] = [task, world.start(self._watch(world))]
+        both: list[Future[Any]] = [task, world.start(self._watch(world, beat))]
         try:
             await world.first_of(both)
             if not task.done():
@@ -75,6 +83,10 @@ class Presence:
         finally:
             await world.cancel(both)
 
-    async def _watch(self, world: RealWorld) -> None:
-        while not self.cancel_requested:
+    async def _watch(self, world: RealWorld, beat: Callable[[], None]) -> None:
+        for number in count(1):
+            if self.cancel_requested:
+                return
+            if number % BEAT == 0:
+                beat()
             await world.sleep(PAUSE / world.scale)

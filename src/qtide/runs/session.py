@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from qtide.runs.aftermath import settle
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.precedent import recorded
@@ -18,6 +19,7 @@ Ended = Callable[[list[Outcome]], None]
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end."""
+    settle(run)
     (outcomes,) = play_groups([[run]], run.path / "agents.log", tell, lambda _: None)
     return outcomes[0]
 

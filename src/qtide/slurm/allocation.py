@@ -33,7 +33,8 @@ class SlurmAllocation(Allocation):
         self._start_agent = start
         self._silence = silence
         self._links: dict[str, Link] = {}
-        self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
+        label = str(companion.job) if companion else ""
+        self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 

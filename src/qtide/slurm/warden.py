@@ -2,7 +2,8 @@
 
 A companion that was granted ends with the pipe to its driver. One that is still queued does not
 read its pipe yet: its salloc would wait on, and get nodes that nobody wants. The warden waits at
-the end of a pipe as well. Should it be stopped at that moment, the kernel continues it.
+the end of a pipe as well, and then cancels what its driver left. Should it be stopped at that
+moment, the kernel continues it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from qtide.system.parent import wake_at_parents_death
 
 if TYPE_CHECKING:
     from qtide.slurm.commands import Slurm
+    from qtide.slurm.mark import Driver
 
 COMMAND = (sys.executable, "-c", "from qtide.slurm.warden import main; main()")
 ALL_IS_WELL = b"."
@@ -51,11 +53,13 @@ class Warden:
     async def _keep(self) -> None:
         """Have one, as long as the driver lives; a driver that cannot works on without."""
         from qtide.slurm.commands import SlurmFailed
+        from qtide.slurm.mark import Driver
 
+        words = (*COMMAND, Driver.own().comment())
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         with suppress(OSError, SlurmFailed):
             for _ in range(RESTARTS):
-                pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-                self._process = await self._slurm.start(*COMMAND, stdin=pipe, stderr=nothing)
+                self._process = await self._slurm.start(*words, stdin=pipe, stderr=nothing)
                 await self._process.wait()
 
     async def _let_go(self, process: asyncio.subprocess.Process) -> None:
@@ -76,24 +80,26 @@ def main() -> None:
     if sys.stdin.buffer.read(1) == ALL_IS_WELL:
         return
     from qtide.slurm.commands import Slurm, SlurmFailed
+    from qtide.slurm.mark import Driver
 
-    with suppress(SlurmFailed):
-        asyncio.run(sweep(Slurm()))
+    driver = Driver.read(sys.argv[1])
+    if driver is not None:
+        with suppress(SlurmFailed):
+            asyncio.run(_sweep(Slurm(), driver))
 
 
-async def sweep(slurm: Slurm, quiet: float = QUIET, limit: float = LIMIT) -> None:
-    """Reap what dead drivers left, until nothing has come to light for a while."""
+async def _sweep(slurm: Slurm, driver: Driver) -> None:
+    """Cancel what the driver left, until nothing has come to light for a while."""
     from qtide.slurm.commands import SlurmFailed
-    from qtide.slurm.reaper import reap
+    from qtide.slurm.reaper import reap_after
 
-    last = time.monotonic() + limit
-    calm = time.monotonic() + quiet
+    last, calm = time.monotonic() + LIMIT, time.monotonic() + QUIET
     while time.monotonic() < min(calm, last):
         slurm.check()
         try:
-            found = bool(await reap(slurm))
+            found = bool(await reap_after(slurm, driver))
         except SlurmFailed:  # the controller is away
             found = True
         if found:
-            calm = time.monotonic() + quiet
+            calm = time.monotonic() + QUIET
         await asyncio.sleep(PAUSE)
