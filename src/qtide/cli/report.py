@@ -49,12 +49,17 @@ def report(
     out.print(f"report: {made.page}", markup=False, highlight=False)
 
 
+def _whole(run: Path, runs: Path) -> Path:
+    """The comparison that a run belongs to, or the run itself."""
+    return runs / run.relative_to(runs).parts[0]
+
+
 def _folder(name: str, runs: Path) -> Path:
     for path in (runs / name, Path(name)):
         if name != "last" and path.is_dir() and any(path.rglob("run.json")):
             return path
     if name == "last":
-        return RunFolder.find(runs, name).path
+        return _whole(RunFolder.find(runs, name).path, runs)
     names = RunFolder.names(runs)
     folders = {each.partition("/")[0] for each in names}
     return runs / unique(name, names if "/" in name else sorted(folders), "run", f"in {runs}")

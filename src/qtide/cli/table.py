@@ -14,10 +14,10 @@ from rich.text import Text
 from qtide.cli.console import out
 
 NOTHING = "–"
-GAP = 2
-"""Spaces between two columns."""
-LEAST = 7
-"""Characters below which no value is shortened."""
+GAP, NARROW = 2, 1
+"""Spaces between two columns; fewer where there is no room otherwise."""
+SHORT, LEAST = 8, 6
+"""Values of so many characters, such as times, are never shortened; others to no fewer."""
 INDENT = 4
 
 Row = dict[str, Any]
@@ -31,13 +31,16 @@ def print_rows(rows: Sequence[Row], long: Sequence[str] = ()) -> None:
     titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
     texts = [{title: _text(row[title]) for title in titles} for row in rows]
     width = _width()
-    below = [title for title in titles if title in long] if _needed(titles, texts) > width else []
+    crowded = _total(_natural(titles, texts), GAP) > width
+    below = [title for title in titles if title in long and crowded]
     beside = [title for title in titles if title not in below]
-    widths = _fitted(beside, texts, width)
-    out.print(Text(_line(widths, {title: title for title in beside}), "bold"), soft_wrap=True)
-    out.print(Text("─" * min(width, sum(widths.values()) + GAP * (len(widths) - 1))))
+    gap, widths = GAP, _fitted(beside, texts, width, GAP)
+    if _total(widths, gap) > width:
+        gap, widths = NARROW, _fitted(beside, texts, width, NARROW)
+    out.print(Text(_line(widths, {title: title for title in beside}, gap), "bold"), soft_wrap=True)
+    out.print(Text("─" * min(width, _total(widths, gap))))
     for row, text in zip(rows, texts, strict=True):
-        out.print(Text(_line(widths, text)), soft_wrap=True)
+        out.print(Text(_line(widths, text, gap)), soft_wrap=True)
         for title in below:
             if row[title] is not None:
                 out.print(Text(_paragraph(title, text[title], width)), soft_wrap=True)
@@ -61,8 +64,8 @@ def _text(value: Any) -> str:
     return NOTHING if value is None else " ".join(str(value).split())
 
 
-def _needed(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> int:
-    return sum(_natural(titles, texts).values()) + GAP * (len(titles) - 1)
+def _total(widths: dict[str, int], gap: int) -> int:
+    return sum(widths.values()) + gap * (len(widths) - 1)
 
 
 def _natural(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> dict[str, int]:
@@ -72,24 +75,27 @@ def _natural(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> dict[str
     }
 
 
-def _fitted(titles: Sequence[str], texts: Sequence[dict[str, str]], width: int) -> dict[str, int]:
-    """The widths of the columns; the widest are narrowed until all fit, or none is wide."""
+def _fitted(
+    titles: Sequence[str], texts: Sequence[dict[str, str]], width: int, gap: int
+) -> dict[str, int]:
+    """The widths of the columns; the widest is narrowed until all fit, or none may be."""
     widths = _natural(titles, texts)
-    while sum(widths.values()) + GAP * (len(widths) - 1) > width:
-        widest = max(widths, key=lambda title: widths[title])
-        if widths[widest] <= LEAST:
+    least = {title: max(LEAST, cell_len(title)) for title in titles if widths[title] > SHORT}
+    while _total(widths, gap) > width:
+        wide = [title for title, few in least.items() if widths[title] > few]
+        if not wide:
             break
-        widths[widest] -= 1
+        widths[max(wide, key=lambda title: widths[title])] -= 1
     return widths
 
 
-def _line(widths: dict[str, int], row: dict[str, str]) -> str:
+def _line(widths: dict[str, int], row: dict[str, str], gap: int) -> str:
     cells = (shortened(row[title], width) for title, width in widths.items())
     padded = (
         cell + " " * (width - cell_len(cell))
         for cell, width in zip(cells, widths.values(), strict=True)
     )
-    return (" " * GAP).join(padded).rstrip()
+    return (" " * gap).join(padded).rstrip()
 
 
 def _paragraph(title: str, text: str, width: int) -> str:

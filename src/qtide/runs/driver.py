@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from qtide.errors import QtideError
@@ -24,8 +23,8 @@ from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
 
-Tell = Callable[[str, Step], None]
-"""Called with a run's name and each of its steps."""
+Tell = Callable[[str, Step, float], None]
+"""Called with a run's name, each of its steps, and when that was on the run's clock."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ async def drive(
         try:
             run.unfinish()
             run.presence.arrive()
-            replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
+            replay = Replay(site.world, performer, journal, job, _telling(tell, run, site))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work, ledger.beat)
             run.finish({"value": plain(value)})
@@ -75,6 +74,11 @@ def prepare(program: Program, run: RunFolder) -> Playing:
     spec = run.spec
     args, kwargs = parse(program, spec.words)
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path)
+
+
+def _telling(tell: Tell, run: RunFolder, site: Site) -> Callable[[Step], None]:
+    """Tells of a step what its listener needs to know beside."""
+    return lambda step: tell(run.name, step, site.world.now())
 
 
 def _strategy(
