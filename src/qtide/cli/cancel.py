@@ -8,6 +8,7 @@ from qtide.cli import options
 from qtide.cli.console import as_json, out
 from qtide.errors import QtideError, UsageError
 from qtide.runs.folder import RunFolder
+from qtide.runs.presence import where
 
 LIMIT = 60.0
 """Seconds within which a driver has to give everything back."""
@@ -29,8 +30,9 @@ def cancel(
     limit = time.monotonic() + LIMIT
     while folder.state == "running":
         if time.monotonic() > limit:
-            where = folder.presence.driver
-            raise QtideError(f"the driver of {folder.name} did not end in {LIMIT:g} s: {where}")
+            driver = folder.presence.driver
+            place = f" ({where(driver)})" if driver else ""
+            raise QtideError(f"the driver of {folder.name}{place} did not end in {LIMIT:g} s")
         time.sleep(0.1)
     if json:
         as_json({"run": folder.name, "state": folder.state})

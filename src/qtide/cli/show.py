@@ -18,6 +18,7 @@ from qtide.ledger.metrics import Metrics, measure
 from qtide.report.decisions import COSTS, decisions
 from qtide.runs.aftermath import settle
 from qtide.runs.folder import RunFolder
+from qtide.runs.presence import where
 
 SHOWN = 10
 """How many decisions are shown."""
@@ -39,7 +40,7 @@ def show(
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
         if value and name not in ("spec", "metrics", "decisions", kind):
-            out.print(f"{name}: {_words(value)}", markup=False, highlight=False)
+            out.print(f"{name}: {_words(name, value)}", markup=False, highlight=False)
     figures = _node_seconds(found["metrics"], found["state"])
     out.print(figures, markup=False, highlight=False)
     for line in (*_account_lines(kind, found.get(kind, {})), *_decision_lines(found["decisions"])):
@@ -53,12 +54,14 @@ def _node_seconds(metrics: dict[str, Any], state: str) -> str:
     return f"node-seconds held: {least}{held:,.1f}, starting {starting:,.1f}, busy {busy:,.1f}"
 
 
-def _words(value: Any) -> str:
+def _words(name: str, value: Any) -> str:
     """A value for people: a driver, an end, or a list of current activities."""
+    if name == "phases":
+        return f"{value:,} finished"
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict) and "pid" in value:
-        return _where(value)
+        return where(value)
     if isinstance(value, dict):
         return json.dumps(value["value"]) if "value" in value else str(value.get("error"))
     return str(value)
@@ -112,15 +115,10 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
     if state != "interrupted" or driver is None:
         return {}
     return {
-        "interruption": f"its driver ({_where(driver)}) is gone: interrupted, killed, or lost with "
+        "interruption": f"its driver ({where(driver)}) is gone: interrupted, killed, or lost with "
         f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
         f"qtide resume {run.name}"
     }
-
-
-def _where(driver: dict[str, Any]) -> str:
-    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
-    return f"process {driver['pid']} on {driver['host']}{job}"
 
 
 def _slurm_state(job: str | None) -> str:

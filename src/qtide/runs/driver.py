@@ -115,4 +115,5 @@ def sentence(error: BaseException) -> str:
         return str(error)
     notes: list[str] = getattr(error, "__notes__", [])
     lines = [f"  {line}" for line in own_lines(error)]
-    return "\n".join([f"{type(error).__name__}: {error}", *notes, "in the program", *lines])
+    place = ["in the program", *lines] if lines else []
+    return "\n".join([f"{type(error).__name__}: {error}", *notes, *place])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 from asyncio import CancelledError
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,12 @@ PAUSE = 0.5
 """Seconds of real time between two checks whether the run is to be cancelled."""
 BEAT = 10
 """After how many of these a driver says that it is alive."""
+
+
+def where(driver: Mapping[str, Any]) -> str:
+    """Where a driver is, in words."""
+    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
+    return f"process {driver['pid']} on {driver['host']}{job}"
 
 
 class Presence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -277,7 +278,17 @@ def _first(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(each) for each in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        said = f"there is no such setting{_meant(where)}"
     return f"{where}: {said}" if where else said
+
+
+def _meant(name: str) -> str:
+    """A setting with a name like that."""
+    parts: list[type[BaseModel]] = [*Part.__subclasses__(), Limits]
+    known = {each for part in parts for each in part.model_fields}
+    alike = get_close_matches(name.rpartition(".")[2], sorted(known), n=1)
+    return f"; did you mean {alike[0]}?" if alike else ""
 
 
 def _loopback(host: str) -> bool:
