@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from qtide.cli.show import describe
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES
 
@@ -136,6 +137,9 @@ def test_a_supervisor_that_is_stopped_does_not_outlive_its_driver(tmp_path: Path
     driver.kill()
     driver.communicate(timeout=20)
     assert none_left(tmp_path)
+    found = describe(RunFolder(tmp_path / "runs" / "it"))
+    assert {"held", "run"} <= set(found["lower bounds"])
+    assert found["metrics"]["open_ended"] >= 3  # the run itself, and two nodes
 
 
 def _parent(pid: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -39,19 +39,21 @@ def show(
         return
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
-        if value and name not in ("spec", "metrics", "decisions", kind):
+        if value and name not in ("spec", "metrics", "decisions", "lower bounds", kind):
             out.print(f"{name}: {_words(name, value)}", markup=False, highlight=False)
-    figures = _node_seconds(found["metrics"], found["state"])
+    figures = _node_seconds(found["metrics"], found["lower bounds"])
     out.print(figures, markup=False, highlight=False)
     for line in (*_account_lines(kind, found.get(kind, {})), *_decision_lines(found["decisions"])):
         out.print(line, markup=False, highlight=False)
 
 
-def _node_seconds(metrics: dict[str, Any], state: str) -> str:
-    """What nodes did; of a driver that was killed, nobody knows how long."""
-    least = "at least " if metrics["open_ended"] and state != "running" else ""
-    held, starting, busy = (metrics[f"nodes_{name}"] for name in ("held", "starting", "busy"))
-    return f"node-seconds held: {least}{held:,.1f}, starting {starting:,.1f}, busy {busy:,.1f}"
+def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
+    """What nodes did; of a driver that was killed, nobody may know how long."""
+    figures = [
+        f"{name} {'at least ' if name in unknown else ''}{metrics[f'nodes_{name}']:,.1f}"
+        for name in ("held", "starting", "busy")
+    ]
+    return f"node-seconds: {', '.join(figures)}"
 
 
 def _words(name: str, value: Any) -> str:
@@ -84,10 +86,16 @@ def describe(run: RunFolder) -> dict[str, Any]:
         "waits for": [span.label for span in going_on if span.what == "wait"],
         "end": run.end,
         "metrics": metrics.as_dict(),
+        "lower bounds": [] if state == "running" else _unknown(spans),
         "decisions": _decisions(run, min((span.start for span in spans), default=0.0)),
         "spec": asdict(run.spec),
     }
     return found | _interruption(run, state) | _accounts(run, metrics, _given_back(spans))
+
+
+def _unknown(spans: Iterable[Interval]) -> list[str]:
+    """What a driver that was killed did for at least as long as is known."""
+    return sorted({span.what for span in spans if span.open_ended})
 
 
 def _given_back(spans: Iterable[Interval]) -> set[int]:
@@ -139,12 +147,16 @@ def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, An
     return {kind: found} if found else {}
 
 
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"
+
+
 def _account_lines(kind: str, found: dict[str, Any]) -> list[str]:
     if "error" in found:
         return [f"{kind.capitalize()}'s accounting is not available: {found['error']}"]
     lines = [
         f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
-        f"{each['charged']:,.0f} s ({each['source']}, {each['jobs']} jobs), "
+        f"{each['charged']:,.0f} s ({each['source']}, {_jobs(each['jobs'])}), "
         f"difference {each['difference']:+,.1f} s"
         for name, each in found.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,16 +131,15 @@ def notes(cases: Sequence[Case]) -> list[str]:
 
 def open_ended(run: RunFolder) -> str:
     """That the figures of a run are lower bounds, and why; empty if they are not."""
-    spans = [span for span in run.intervals() if span.open_ended]
-    if not spans:
+    whats = Counter(span.what for span in run.intervals() if span.open_ended)
+    if not whats:
         return ""
     if run.state == "running":
         return f"{run.name} is still running: its figures are those so far."
-    held = sum(span.what == "held" for span in spans)
+    spans = ", ".join(f"{number} {what}" for what, number in sorted(whats.items()))
     return (
-        f"A driver of {run.name} was killed, or could not write its ledger: nobody knows when "
-        f"{len(spans)} spans ended, {held} of them of held nodes or QPUs, so its figures are at "
-        "least those given."
+        f"A driver of {run.name} was killed, or could not write its ledger. Spans without a known "
+        f"end ({spans}) count until its last sign of life: they took at least as long."
     )
 
 

@@ -39,7 +39,8 @@ def recorded(spec: Spec) -> Recorded:
         return Recorded()
     run = RunFolder(Path(named))
     try:
-        return Recorded.of(run.intervals(), run.spec.time_scale)
+        ended = [span for span in run.intervals() if not span.open_ended]
+        return Recorded.of(ended, run.spec.time_scale)
     except QtideError:
         return Recorded()
 
