@@ -72,11 +72,11 @@ class Supervisor:
 
     def serve(self) -> NoReturn:
         """Pass on what is said until one side is gone, then end as the agent did."""
-        wake_at_parents_death()
         jobs = (self._pass_on, self._listen, self._pulse)
         answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
             thread.start()
+        wake_at_parents_death()
         _, status = os.waitpid(self._agent, 0)
         answers.join(DRAIN)
         if self._alone and os.getpgrp() == os.getpid():
