@@ -180,3 +180,10 @@ def test_the_command_line_puts_up_shows_and_takes_down(empty: Path) -> None:
     assert qtide("env") == f"export SLURM_CONF={empty}/etc/slurm.conf\n"
     assert "is gone" in qtide("down")
     assert not empty.exists()
+
+
+def test_a_name_beside_a_folder_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(commands, ["up", "--name", "mine", "--folder", str(tmp_path / "box")])
+    assert isinstance(done.exception, UsageError)
+    assert "give one of the two" in str(done.exception)
+    assert not (tmp_path / "box").exists()

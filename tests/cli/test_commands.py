@@ -109,6 +109,8 @@ def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
     failed = qtide(tmp_path, "run", f"{PROGRAMS}:unstorable")
     assert failed.returncode == 1
     assert "cannot be pickled" in failed.stderr
+    assert f"{PROGRAMS}:48 in give_generator" in failed.stderr
+    assert "jobs/values.py" not in failed.stderr  # whose fault it is not
 
 
 @pytest.mark.parametrize(

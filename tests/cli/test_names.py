@@ -54,8 +54,10 @@ def test_a_broken_folder_does_not_hide_others(here: Path) -> None:
     (here / "qtide-runs/bad/run.json").write_text("{")
     (here / "qtide-runs/worse/end.json").write_text('{"val')
     rows = {row["run"]: row["state"] for row in json.loads(printed("list", "--json"))}
-    assert rows == {"good": "new", "bad": "unreadable", "worse": "unreadable"}
-    assert "unreadable" in printed("list")
+    assert rows == {"good": "new", "bad": "damaged", "worse": "damaged"}
+    text = printed("list")
+    assert "bad is damaged: qtide-runs/bad/run.json cannot be read" in text
+    assert "worse is damaged: qtide-runs/worse/end.json cannot be read" in text
     assert json.loads(printed("show", "last", "--json"))["run"] == "good"
     assert "run.json cannot be read" in refused("show", "bad", code=1)
 
@@ -82,3 +84,31 @@ def test_a_run_is_shown_in_words(here: Path) -> None:
     assert lines["driver"].startswith("process ")
     assert json.loads(lines["end"])["iterations"] == 1
     assert "now" not in lines and "waits for" not in lines
+
+
+def test_the_last_report_is_that_of_the_comparison(here: Path) -> None:
+    create(here, "before")
+    compare(here, "both")
+    page = json.loads(printed("report", "last", "--json"))["page"]
+    assert Path(page) == Path("qtide-runs/both/report.html")
+
+
+def test_a_comparison_is_one_line_unless_all_are_wanted(here: Path) -> None:
+    name = "a-comparison-with-a-name-that-is-much-too-long-for-eighty-columns"
+    compare(here, name)
+    printed("run", "synthetic", "--iterations", 1, "--cluster", "simulated")
+    (one, single) = json.loads(printed("list", "--json"))
+    assert (one["run"], one["jobs"], one["state"]) == (name, 2, "done")
+    assert (one["strategy"], one["program"], single["jobs"]) == ("2 compared", "synthetic", 1)
+    assert len(json.loads(printed("list", "--all", "--json"))) == 3
+    head, rule, *lines = printed("list").splitlines()
+    assert len(lines) == 2
+    assert all(len(line) <= 80 for line in (head, rule, *lines))
+    assert "…" in lines[0] and "columns" in lines[0]  # both ends of the name are there
+    assert lines[1].split()[0] == single["run"]
+
+
+def compare(here: Path, name: str) -> None:
+    words = ("compare", "synthetic", "--iterations", 1, "--quantum-s", 1, "--cluster", "simulated")
+    strategies = ("--strategy", "static", "--strategy", "workflow")
+    printed(*words, *strategies, "--name", name)

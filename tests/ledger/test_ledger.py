@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.ledger.ledger import Interval, Ledger, read
+from qtide.ledger.ledger import Interval, Ledger, append, left_open, read, read_events
 
 
 @pytest.fixture
@@ -53,16 +53,56 @@ def test_a_torn_last_line_is_passed_over(clock: Callable[[], float], tmp_path: P
     assert read(file) == [Interval("a", "run", "", 0, 1)]
 
 
-def test_what_a_dead_driver_left_open_ends_at_its_last_event(clock: Callable[[], float]) -> None:
+def test_what_a_dead_driver_left_open_lasted_at_least_until_its_last_event(
+    clock: Callable[[], float],
+) -> None:
     ledger = Ledger("a", clock)
     ledger.span("run", "")
     ledger.span("held", "node/n1")
     ledger.span("busy", "node/n1").close()
     assert sorted(ledger.intervals(), key=lambda each: each.start) == [
-        Interval("a", "run", "", 0, 3),
-        Interval("a", "held", "node/n1", 1, 3),
+        Interval("a", "run", "", 0, 3, open_ended=True),
+        Interval("a", "held", "node/n1", 1, 3, open_ended=True),
         Interval("a", "busy", "node/n1", 2, 3),
     ]
+
+
+def test_while_a_driver_lives_its_spans_last_until_now(
+    clock: Callable[[], float], tmp_path: Path
+) -> None:
+    file = tmp_path / "ledger.jsonl"
+    Ledger("a", clock, file).span("run", "")
+    assert read(file, now=9.0) == [Interval("a", "run", "", 0, 9, open_ended=True)]
+
+
+def test_a_driver_that_stands_still_writes_that_it_is_alive(
+    clock: Callable[[], float], tmp_path: Path
+) -> None:
+    file = tmp_path / "ledger.jsonl"
+    ledger = Ledger("a", clock, file)
+    ledger.span("run", "")
+    ledger.beat()  # the span itself was a sign of life
+    assert len(file.read_text().splitlines()) == 1
+    ledger.beat()
+    ledger.beat()
+    assert [span.end for span in read(file)] == [2]
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_what_comes_to_light_later_closes_what_was_left_open(
+    clock: Callable[[], float], tmp_path: Path
+) -> None:
+    file = tmp_path / "ledger.jsonl"
+    dead = Ledger("a", clock, file)
+    dead.span("run", "")
+    dead.span("held", "node/n1", "7")
+    dead.close()
+    (number,) = (n for n, event in left_open(read_events(file)).items() if "label" in event)
+    append(file, [{"t": 99.0, "end": number}])
+    held, run = sorted(read(file), key=lambda each: each.what)
+    assert (held.end, held.open_ended) == (99.0, False)
+    assert run.open_ended
+    assert list(left_open(read_events(file))) == [1]
 
 
 def test_a_resumed_run_begins_anew(clock: Callable[[], float], tmp_path: Path) -> None:
@@ -78,8 +118,8 @@ def test_a_resumed_run_begins_anew(clock: Callable[[], float], tmp_path: Path) -
         pass
     resumed.close()
     assert read(file) == [
-        Interval("a", "run", "", 0, 1),
-        Interval("a", "held", "node/n1", 1, 1),
+        Interval("a", "run", "", 0, 1, open_ended=True),
+        Interval("a", "held", "node/n1", 1, 1, open_ended=True),
         Interval("a", "held", "node/n2", 11, 12),
         Interval("a", "run", "", 10, 13),
     ]

@@ -61,7 +61,8 @@ def test_two_devices_share_the_occupancy() -> None:
 
 def test_as_dict_is_json_with_the_derived_figures() -> None:
     figures = json.loads(json.dumps(measure(two_jobs()).as_dict()))
-    assert figures["jobs"][1] == {"job": "b", "start": 4, "end": 14, "wall": 10}
+    assert (figures["jobs"], figures["open_ended"]) == (2, 0)
+    assert figures["by_job"][1] == {"job": "b", "start": 4, "end": 14, "wall": 10}
     assert (figures["queue"], figures["mean_wall"], figures["total"]) == (2, 10, 14)
     assert figures["efficiency"] == pytest.approx(6 / 23)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from qtide.cli.show import describe
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES
 
@@ -132,3 +133,22 @@ def test_two_drivers_of_one_run_exclude_each_other(tmp_path: Path) -> None:
     assert driver.poll() is None
     driver.kill()
     driver.communicate(timeout=20)
+
+
+def test_a_supervisor_that_is_stopped_does_not_outlive_its_driver(tmp_path: Path) -> None:
+    driver = start(tmp_path, "static", rounds=1000)
+    await_marks(tmp_path, 3)
+    guards = [pid for pid in agents_of(tmp_path) if _parent(pid) == driver.pid]
+    assert len(guards) == 2
+    for pid in guards:
+        os.kill(pid, signal.SIGSTOP)
+    driver.kill()
+    driver.communicate(timeout=20)
+    assert none_left(tmp_path)
+    found = describe(RunFolder(tmp_path / "runs" / "it"))
+    assert {"held", "run"} <= set(found["lower bounds"])
+    assert found["metrics"]["open_ended"] >= 3  # the run itself, and two nodes
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from qtide import box
 from qtide.jobs.job import Job
-from qtide.slurm.accounting import _from_queue, usage
+from qtide.slurm.accounting import _from_queue, ends, usage
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import Slurm
 from qtide.slurm.mark import job_name
@@ -33,8 +33,13 @@ def test_slurm_s_records_say_what_a_run_held(empty: Path, tmp_path: Path) -> Non
     found = stage.world.run(usage(slurm, job))
     assert found.source == "sacct"
     assert found.node_seconds >= 2
-    known = stage.world.run(_from_queue(slurm, job_name(job)))
-    assert (found.node_seconds, found.companions) == (known.node_seconds, known.companions)
+    known = stage.world.run(_from_queue(slurm, [f"--name={job_name(job)}"]))
+    assert found.node_seconds == sum(each.node_seconds for each in known)
+    assert found.ended == {each.job for each in known}
+    numbers = {int(span.label) for span in job.ledger.intervals() if span.what == "held"}
+    over = stage.world.run(ends(slurm, numbers))
+    assert over == {each.job: each.end for each in known}
+    assert numbers == over.keys()
 
 
 def test_without_accounting_the_queue_is_asked(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from qtide.box.packages import program
 from qtide.box.processes import daemons
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import environment
-from tests.slurm.stage import Stage
+from tests.slurm.stage import Stage, until
 from tests.slurm.test_cluster import place
 from tests.slurm.test_faults import held, kill, pool_of
 
@@ -45,6 +45,7 @@ def test_a_controller_that_is_away_disturbs_nobody(
     assert first == again
     assert sorted(held(job)) == sorted([f"node/{first}", f"node/{other}"])
     assert stage.slurm("squeue", "-h") == ""
+    assert until(lambda: stage.idle() == 2)  # no node is drained for it
 
 
 def restart(stage: Stage) -> None:

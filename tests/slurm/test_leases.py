@@ -13,6 +13,7 @@ from qtide.errors import NotEnoughNodes
 from qtide.jobs.job import Job
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.qpu import Lease, Qpu
+from qtide.ledger.ledger import Interval
 from qtide.payloads.payload import Burst
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import Slurm, environment
@@ -207,3 +208,29 @@ def test_waiting_for_a_lease_has_a_limit(stage: Stage) -> None:
 
     with pytest.raises(QueuedTooLong, match=r"job waited in Slurm's queue for 1\.2 s"):
         stage.play(scene, Options(qpu_by="gres", queue_limit=1.2))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_lease_counts_as_held_until_slurm_has_it_back(stage: Stage, together: bool) -> None:
+    job = stage.job()
+
+    async def scene(cluster: SlurmCluster) -> None:
+        qpu = admitted(cluster)
+        if together:
+            both = await cluster.request(job, 1, co_allocate=qpu)
+            lease: Lease = both.take_co_allocated()
+        else:
+            lease = await qpu.lease(job)
+        lease.release()
+        assert [span for span in job.ledger.intervals() if _is_open(span)]
+        await qpu.admission.returned(job)
+        assert names(stage) == []
+        assert not [span for span in job.ledger.intervals() if _is_open(span)]
+        if together:
+            assert len(names(stage, "compute")) == 1  # the nodes stay
+
+    stage.play(scene, BY_GRES)
+
+
+def _is_open(span: Interval) -> bool:
+    return span.lane.startswith("vqpu/") and span.open_ended

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.slurm import partitions
-from qtide.slurm.accounting import parse_records
+from qtide.slurm.accounting import Record, parse_records
 from qtide.slurm.commands import SlurmFailed
 from qtide.slurm.queue import Entry, parse, plain_state
 
@@ -125,8 +125,9 @@ def test_nodes_that_take_no_work_do_not_count() -> None:
 
 
 def test_records_as_sacct_prints_them() -> None:
-    text = (
-        "3|COMPLETED|10|2|2\n4|CANCELLED by 0|5|1|1\n5|CANCELLED by 1000|0|4|0\n"
-        "6|RUNNING|7|3|3\n7|NODE_FAIL|2|1|1\n\nnot a record\n"
-    )
-    assert list(parse_records(text)) == [20.0, 5.0, 21.0, 2.0]
+    text = "3|1700000010|10|2\n4|1700000005|5|1\n5|1700000000|0|0\n6|Unknown|7|3\n\nnot a record\n"
+    assert list(parse_records(text)) == [
+        Record(3, 20.0, 1700000010.0),
+        Record(4, 5.0, 1700000005.0),
+        Record(6, 21.0, None),
+    ]

@@ -37,7 +37,7 @@ SLACK = 2.0
 """Slurm may grant a node before we hear that it took it back; on a slow machine, long before."""
 
 
-def unheard(_: str, __: Step) -> None:
+def unheard(_: str, __: Step, ___: float) -> None:
     """Ignore progress."""
 
 

@@ -1,12 +1,14 @@
 """What holds in virtual time alone."""
 
-from asyncio import InvalidStateError
+from asyncio import CancelledError, InvalidStateError
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.world.virtual import Stuck, VirtualWorld
+from qtide.world import Future
+from qtide.world.virtual import Stuck, VirtualTask, VirtualWorld
 
 
 def trace(seed: int | None, delays: list[float]) -> list[tuple[float, int]]:
@@ -98,3 +100,64 @@ def test_a_cancelled_sleeper_does_not_wake_at_its_old_time() -> None:
 
     world.run(main())
     assert woken == [21]
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.floats(0, 2).map(lambda seconds: ("sleep", seconds)),
+        st.integers(0, 3).map(lambda number: ("cancel", number)),
+        st.integers(0, 3).map(lambda number: ("await", number)),
+        st.just(("fail", 0)),
+    ),
+    max_size=6,
+)
+
+
+class Crowd:
+    """Tasks that sleep, fail, wait for each other and cancel each other, or themselves."""
+
+    def __init__(self, world: VirtualWorld, stubborn: bool) -> None:
+        self.world = world
+        self.stubborn = stubborn
+        self.tasks: list[VirtualTask[str]] = []
+
+    async def main(self, scripts: list[list[tuple[str, float]]]) -> list[bool]:
+        self.tasks += [self.world.start(self.work(script)) for script in scripts]
+        await self.world.sleep(100)
+        return [task.done() for task in self.tasks]
+
+    async def work(self, script: list[tuple[str, float]]) -> str:
+        for what, value in script:
+            try:
+                await self.act(what, value)
+            except CancelledError:
+                if not self.stubborn:
+                    raise
+        return "ended"
+
+    async def act(self, what: str, value: float) -> None:
+        if what == "sleep":
+            await self.world.sleep(value)
+        elif what == "fail":
+            raise ValueError
+        elif value < len(self.tasks):
+            await self.meet(what, self.tasks[int(value)])
+
+    async def meet(self, what: str, other: VirtualTask[str]) -> None:
+        if what == "cancel":
+            other.cancel()
+        else:
+            both: list[Future[Any]] = [other, self.world.start(self.world.sleep(1.0))]
+            await self.world.first_of(both)
+
+
+@given(st.lists(ACTIONS, min_size=1, max_size=4), st.booleans(), st.integers(0, 9))
+def test_whoever_cancels_whom_every_task_ends_once_and_the_world_goes_on(
+    scripts: list[list[tuple[str, float]]], stubborn: bool, seed: int
+) -> None:
+    world = VirtualWorld(seed)
+    crowd = Crowd(world, stubborn)
+    assert all(world.run(crowd.main(scripts)))
+    for task in crowd.tasks:
+        outcome = task.exception()
+        assert isinstance(outcome, (CancelledError, ValueError)) or task.result() == "ended"

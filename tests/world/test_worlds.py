@@ -215,3 +215,33 @@ def test_a_lock_lets_one_in_at_a_time_in_order_and_survives_a_cancellation(make:
         return order
 
     assert play(make(), main) == [0, 2, 3]
+
+
+@Worlds
+@pytest.mark.parametrize("then", ["end", "fail", "wait", "go on"])
+def test_a_task_may_cancel_itself(make: Make, then: str) -> None:
+    """It hears of it at its next wait; without one it ends as cancelled, or by its own error."""
+
+    async def main(world: World) -> str:
+        own: list[Any] = []
+
+        async def work() -> str:
+            await world.sleep(0)
+            own[0].cancel()
+            if then == "fail":
+                raise ValueError
+            try:
+                if then in ("wait", "go on"):
+                    await world.sleep(1)
+            except CancelledError:
+                if then == "wait":
+                    raise
+            return "ended"
+
+        own.append(world.start(work()))
+        await world.settled(own)
+        await world.sleep(1)
+        return "cancelled" if own[0].cancelled() else str(own[0].exception() or own[0].result())
+
+    expected = {"end": "cancelled", "fail": "", "wait": "cancelled", "go on": "ended"}
+    assert play(make(), main) == expected[then]

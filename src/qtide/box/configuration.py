@@ -42,7 +42,8 @@ ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout={plan.slurmd_timeout}
 KillWait=2
-UnkillableStepTimeout=10
+# a step that ends while the controller is away is not unkillable: no node is drained for it
+UnkillableStepTimeout=300
 MinJobAge=600
 {_accounting(layout, plan)}
 SelectType=select/cons_tres

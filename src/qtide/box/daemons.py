@@ -33,8 +33,8 @@ def prepare(layout: Layout, plan: Plan) -> None:
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
     write_whole(layout.key, secrets.token_bytes(128), 0o400)
-    layout.conf.write_text(slurm_conf(layout, plan))
-    (layout.conf.parent / "gres.conf").write_text(gres_conf(plan))
+    write_whole(layout.conf, slurm_conf(layout, plan).encode())
+    write_whole(layout.conf.parent / "gres.conf", gres_conf(plan).encode())
     if plan.accounting:
         database = layout.conf.parent / "slurmdbd.conf"
         write_whole(database, slurmdbd_conf(layout, plan).encode(), SECRET)
@@ -58,7 +58,7 @@ def give_tokens(layout: Layout, service: str) -> None:
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
     if line not in known:
-        layout.conf.write_text(known + line)
+        write_whole(layout.conf, (known + line).encode())
         _ask(layout, "scontrol", "reconfigure")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from qtide.errors import QtideError, UsageError
+from qtide.system.files import Damaged, read_json, write_json
 
 LONGEST_SOCKET = 107
 """The most bytes of a path that Linux can bind a socket to."""
@@ -73,16 +72,18 @@ class Layout:
     def write_plan(self, plan: Plan) -> None:
         """Record what the box is; from now on the folder counts as a box."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.plan_file.write_text(json.dumps(asdict(plan)) + "\n")
+        write_json(self.plan_file, asdict(plan))
 
     def read_plan(self) -> Plan:
         """What `write_plan` recorded."""
         try:
-            entries: dict[str, Any] = json.loads(self.plan_file.read_text())
+            entries = read_json(self.plan_file)
             return Plan(**entries | {"ports": tuple(entries["ports"])})
         except FileNotFoundError:
             raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except Damaged as error:
+            raise QtideError(f"{error}; remove the box: qtide box down") from None
+        except (OSError, TypeError, KeyError) as error:
             raise QtideError(
                 f"{self.plan_file} cannot be read ({error}); remove the box: qtide box down"
             ) from None

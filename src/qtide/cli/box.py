@@ -13,7 +13,7 @@ from qtide import box as boxes
 from qtide.cli import options
 from qtide.cli.console import as_json
 from qtide.cli.help import PlainCommand, PlainGroup
-from qtide.errors import QtideError
+from qtide.errors import QtideError, UsageError
 
 box = typer.Typer(
     cls=PlainGroup,
@@ -101,6 +101,8 @@ def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False)
 
 
 def _place(name: str, folder: Path | None) -> Path:
+    if folder and name != DEFAULT:
+        raise UsageError("a box in a --folder of its own has no --name: give one of the two")
     return folder.absolute() if folder else boxes.default_folder(name)
 
 

@@ -14,6 +14,7 @@ from qtide.cli.console import as_json, out
 from qtide.cli.service import Url, client
 from qtide.errors import QtideError, UsageError
 from qtide.runs.folder import RunFolder
+from qtide.runs.presence import where
 
 if TYPE_CHECKING:
     from qtide.client.client import RemoteTask
@@ -99,8 +100,9 @@ def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:
     limit = time.monotonic() + LIMIT
     while folder.state == "running":
         if time.monotonic() > limit:
-            where = folder.presence.driver
-            raise QtideError(f"the driver of {folder.name} did not end in {LIMIT:g} s: {where}")
+            driver = folder.presence.driver
+            place = f" ({where(driver)})" if driver else ""
+            raise QtideError(f"the driver of {folder.name}{place} did not end in {LIMIT:g} s")
         time.sleep(0.1)
     if json_wanted:
         as_json({"run": folder.name, "state": folder.state})

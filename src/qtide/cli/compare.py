@@ -10,7 +10,7 @@ import typer
 
 from qtide.cli import completion, options
 from qtide.cli.console import as_json, err, out
-from qtide.cli.output import show_table
+from qtide.cli.output import scale_of, show_table
 from qtide.cli.program import takes_spec
 from qtide.cli.progress import Progress
 from qtide.cli.run import check
@@ -68,7 +68,7 @@ def _run(
     for number in jobs:
         if number < 1:
             raise UsageError(f"--jobs has to be at least 1, not {number}")
-    progress = Progress(err, lines=False)
+    progress = Progress(err, lines=False, scale=scale_of(spec))
     total = len(strategies) * len(jobs)
     done = count(1)
 

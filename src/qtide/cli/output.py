@@ -10,11 +10,13 @@ from qtide.cli.progress import Progress
 from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.report.table import Row, rich_table
-from qtide.runs.comparison import Case
+from qtide.runs.comparison import Case, open_ended
 from qtide.runs.driver import Outcome, plain, sentence
 from qtide.runs.folder import RunFolder
 from qtide.runs.precedent import durations, notes
 from qtide.runs.session import play
+from qtide.runs.site import is_virtual
+from qtide.runs.spec import Spec
 
 
 class RunFailed(QtideError):  # noqa: N818 - what happened
@@ -29,12 +31,17 @@ def show_table(cases: Sequence[Case]) -> None:
 
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
     """Execute a run with progress, then show its result."""
-    progress = Progress(err, lines=True)
+    progress = Progress(err, lines=True, scale=scale_of(run.spec))
     with stdout_for_json(wanted=json_wanted), progress.shown():
         outcome = play(run, progress.tell)
     if outcome.error is not None:
         raise _failure(outcome)
     _show(outcome, json_wanted=json_wanted)
+
+
+def scale_of(spec: Spec) -> float | None:
+    """How long a second of a run takes; None if its time is virtual."""
+    return None if is_virtual(spec) else spec.time_scale
 
 
 def _show(outcome: Outcome, *, json_wanted: bool) -> None:
@@ -47,7 +54,7 @@ def _show(outcome: Outcome, *, json_wanted: bool) -> None:
         as_json(described | figures | {"durations": durations(run)})
         return
     show_table([Case(run.spec.strategy, 1, (run,))])
-    for note in notes([run]):
+    for note in (*notes([run]), *filter(None, [open_ended(run)])):
         out.print(note, markup=False, highlight=False)
     out.print(f"result: {json.dumps(value)}", markup=False, highlight=False)
     out.print(

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from qtide.cli.console import out
+from qtide.cli.table import print_rows
 
 if TYPE_CHECKING:
     from qtide.client.client import Client
@@ -26,10 +25,8 @@ Url = Annotated[
 Everybody = Annotated[
     bool, typer.Option("--everybody", help="Of all users, not only yours; for operators.")
 ]
-LONG = ("why", "name", "value", "of")
-"""Columns that may take several lines."""
-LEAST = 16
-"""Characters that such a column has at least; others show by an ellipsis what is left out."""
+LONG = ("why", "takes", "name", "value", "of")
+"""Columns that get lines of their own where there is no room."""
 PATIENCE = 2.0
 """Seconds that a command waits for a service that is unreachable."""
 
@@ -46,17 +43,7 @@ def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
     if not rows:
         out.print(nothing, markup=False)
         return
-    titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for title in titles:
-        if title in LONG:
-            longest = max(len(str(row[title] or "")) for row in rows)
-            table.add_column(title, overflow="fold", min_width=min(longest, LEAST))
-        else:
-            table.add_column(title, overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        table.add_row(*("–" if row[title] is None else str(row[title]) for title in titles))
-    out.print(table)
+    print_rows(rows, LONG)
 
 
 def clock(moment: float | None) -> str | None:

@@ -49,7 +49,7 @@ def new(
 ) -> None:
     """Create a token and print it: it cannot be shown again.
 
-    Example: export QTIDE_TOKEN=$(qtide token new alice --days 30)
+    Example: export QTIDE_TOKEN="$(qtide token new alice --days 30)"
     """
     from qtide.service.task import Caller
     from qtide.service.tokens import issue

@@ -61,6 +61,7 @@ def _prepare(path: list[str] | None = None, modules: list[str] | None = None) ->
 def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
     """One task: its answer, whatever becomes of it."""
     ticket = {"ticket": header["ticket"]}
+    function = None
     sys.path[:] = header["path"]
     values = Values(Path(header["values"]))
     try:
@@ -71,10 +72,10 @@ def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
         packed = values.pack(result)
         return ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data
     except BaseException as error:
-        from qtide.jobs.traceback import own_lines
+        from qtide.jobs.traceback import definition, own_lines
 
         text, data = _failure(error, values)
-        return ticket | {"error": text, "lines": own_lines(error)}, data
+        return ticket | {"error": text, "lines": own_lines(error) or definition(function)}, data
 
 
 def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,8 +65,18 @@ class ClusterKind(ABC):
         return RealWorld(time_scale)
 
     @staticmethod
-    def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Any]:
-        """What the site charges for a job next to what it held; nothing if it keeps no accounts."""
+    def accounts(
+        job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+    ) -> dict[str, Any]:
+        """What the site charges for a job next to what it held; nothing if it keeps no accounts.
+
+        `ended` are jobs of the site that should be in its records by now.
+        """
+        return {}
+
+    @staticmethod
+    def ends(jobs: Collection[int], since: float) -> dict[int, float]:
+        """When jobs of the site ended, in seconds since 1970, as far as it knows that."""
         return {}
 
     @staticmethod

@@ -18,6 +18,7 @@ from typing import BinaryIO, NoReturn
 
 from qtide.clusters.output import Output, output_pipe
 from qtide.system.frames import frame, read
+from qtide.system.parent import wake_at_parents_death
 
 BEAT = 5.0
 """Seconds between two heartbeats, unless the driver says otherwise."""
@@ -83,6 +84,7 @@ class Supervisor:
         answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
             thread.start()
+        wake_at_parents_death()
         _, status = os.waitpid(self._agent, 0)
         answers.join(DRAIN)
         self._output.end()

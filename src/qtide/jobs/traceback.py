@@ -10,10 +10,17 @@ HOME = Path(__file__).parents[1]
 
 
 def own_lines(error: BaseException) -> list[str]:
-    """The lines that are neither qtide's nor a library's; if there are none, the last line."""
+    """The lines that are neither qtide's nor a library's; if there are none, the library's last."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not foreign(each.filename)] or list(frames)[-1:]
+    others = [each for each in frames if not Path(each.filename).is_relative_to(HOME)]
+    own = [each for each in others if not foreign(each.filename)] or others[-1:]
     return [f"{each.filename}:{each.lineno} in {each.name}: {each.line}" for each in own]
+
+
+def definition(function: object) -> list[str]:
+    """Where a function is defined, if it is written in Python."""
+    code = getattr(function, "__code__", None)
+    return [f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"] if code else []
 
 
 def foreign(filename: str) -> bool:

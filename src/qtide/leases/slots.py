@@ -16,10 +16,10 @@ class Slot:
     refusal: str | None = None
     """Why there is no token, if one was asked for."""
 
-    def __init__(self, job: Job, number: int, free: Callable[[int], None]) -> None:
+    def __init__(self, job: Job, number: int, free: Callable[[int], None], label: str = "") -> None:
         self.number = number
         self._free = free
-        self._held = job.ledger.span("held", f"vqpu/{number}")
+        self._held = job.ledger.span("held", f"vqpu/{number}", label)
 
     async def ready(self) -> None:
         """Return once payloads may be submitted: at once, unless the slot was taken away."""
@@ -40,6 +40,10 @@ class Slots(ABC):
     @abstractmethod
     async def acquire(self, job: Job) -> Slot:
         """Wait for a slot."""
+
+    async def returned(self, job: Job) -> None:
+        """Wait until what the job has given back has arrived: here, it arrives at once."""
+        return
 
     @abstractmethod
     def watch(self, freed: Callable[[], None]) -> None:

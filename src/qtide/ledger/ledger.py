@@ -1,7 +1,8 @@
 """The ledger: spans of one job, as events in one format for real and simulated runs.
 
 A span is written when it opens and when it closes, so that a driver that dies leaves a readable
-ledger: its open spans end at its last event.
+ledger. Nobody knows when its open spans ended: they lasted at least until its last event. So a
+driver that stands still writes every few seconds that it is alive.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -25,7 +26,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A closed span: job `job` had `what` on `lane` from `start` to `end`."""
+    """A span: job `job` had `what` on `lane` from `start` to `end`."""
 
     job: str
     what: What
@@ -33,6 +34,8 @@ class Interval:
     start: float
     end: float
     label: str = ""
+    open_ended: bool = False
+    """Whether it was not closed: it goes on, or its driver is dead; it lasted at least so long."""
 
     @property
     def seconds(self) -> float:
@@ -73,6 +76,7 @@ class Ledger:
         self.error: OSError | None = None
         self._file: TextIO | None = _appending(file) if file else None
         self._identities = count(1)
+        self._silent = True
 
     def span(self, what: What, lane: str, label: str = "") -> Span:
         """Open a span now."""
@@ -99,12 +103,19 @@ class Ledger:
         event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
         self.write(event | {name: round(value, 3) for name, value in figures.items()})
 
+    def beat(self) -> None:
+        """Write that the driver is alive, if nothing else was written since the last call."""
+        if self._silent:
+            self.write({"t": self.clock(), "job": self.job, "alive": True})
+        self._silent = True
+
     def write(self, event: Event) -> None:
         """Append one event; a ledger in a file keeps nothing in memory.
 
         A run does not fail because of its ledger: after an `error`, the ledger stays incomplete.
         Nor does a node that is given back only once its run has ended.
         """
+        self._silent = False
         if self._file is None:
             self.events.append(event)
         elif self.error is None and not self._file.closed:
@@ -139,9 +150,9 @@ def _last_byte(file: Path) -> bytes:
         return opened.read(1)
 
 
-def read(file: Path) -> list[Interval]:
-    """The intervals of a ledger file."""
-    return list(intervals(read_events(file)))
+def read(file: Path, now: float = 0.0) -> list[Interval]:
+    """The intervals of a ledger file; `now` is the present moment if its driver is alive."""
+    return list(intervals(read_events(file), now))
 
 
 def read_events(file: Path) -> Iterator[Event]:
@@ -151,23 +162,45 @@ def read_events(file: Path) -> Iterator[Event]:
             yield json.loads(line)
 
 
-def intervals(events: Iterable[Event]) -> Iterator[Interval]:
-    """Pair openings with closings. Spans that a dead driver left open end at its last event."""
+def intervals(events: Iterable[Event], now: float = 0.0) -> Iterator[Interval]:
+    """Pair openings with closings. What was never closed lasted until the last event, at least."""
     opened: dict[int, Event] = {}
     last = 0.0
     for event in events:
         if event.get("what") == "run":  # a new driver: all spans of an earlier one are over
-            yield from (_interval(each, last) for each in opened.values())
-            opened = {}
-        last = event["t"]
-        if "note" in event:
-            continue
+            yield from _open_ended(opened, last)
+            opened, last = {}, 0.0
+        last = max(last, event["t"])
         if "end" in event:
             if event["end"] in opened:
-                yield _interval(opened.pop(event["end"]), last)
-        else:
+                yield _interval(opened.pop(event["end"]), event["t"])
+        elif "id" in event:  # others are notes, and signs of life
             opened[event["id"]] = event
-    yield from (_interval(each, last) for each in opened.values())
+    yield from _open_ended(opened, max(last, now))
+
+
+def left_open(events: Iterable[Event]) -> dict[int, Event]:
+    """The openings, by their identities, of the spans that the last driver did not close."""
+    opened: dict[int, Event] = {}
+    for event in events:
+        if event.get("what") == "run":
+            opened = {}
+        if "end" in event:
+            opened.pop(event["end"], None)
+        elif "id" in event:
+            opened[event["id"]] = event
+    return opened
+
+
+def append(file: Path, events: Iterable[Event]) -> None:
+    """Add what came to light later to the ledger of a driver that is dead."""
+    with _appending(file) as opened:
+        opened.writelines(json.dumps(event) + "\n" for event in events)
+
+
+def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
+    for event in opened.values():
+        yield replace(_interval(event, max(last, event["t"])), open_ended=True)
 
 
 def _interval(event: Event, end: float) -> Interval:

@@ -35,6 +35,8 @@ class Metrics:
     queue_nodes: float = 0.0
     queue_qpu: float = 0.0
     nodes_starting: float = 0.0
+    open_ended: int = 0
+    """Spans whose end is not known: the figures are at least what they are."""
 
     @property
     def queue(self) -> float:
@@ -54,11 +56,13 @@ class Metrics:
     def as_dict(self) -> dict[str, Any]:
         """All figures, including the derived ones, ready for JSON."""
         derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
-        return asdict(self) | {"jobs": [asdict(each) for each in self.jobs]} | derived
+        by_job = [asdict(each) for each in self.jobs]
+        return asdict(self) | {"jobs": len(by_job), "by_job": by_job} | derived
 
 
 def measure(intervals: Iterable[Interval]) -> Metrics:
     """The metrics of jobs that ran together."""
+    intervals = list(intervals)
     found = covers(intervals)
     jobs = tuple(_job_time(job, cover) for job, cover in runs(found).items() if cover)
     total = max(each.end for each in jobs) - min(each.start for each in jobs) if jobs else 0.0
@@ -76,6 +80,7 @@ def measure(intervals: Iterable[Interval]) -> Metrics:
         queue_nodes=_sum(found, "wait", lambda lane: lane == "nodes"),
         queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
         nodes_starting=_sum(found, "starting", lambda lane: lane.startswith("node/")),
+        open_ended=sum(each.open_ended for each in intervals),
     )
 
 

@@ -16,6 +16,7 @@ from qtide.report.decisions import COSTS, decisions
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
+from qtide.system.files import write_whole
 
 SHOWN = 400
 """How many decisions of a strategy a page lists."""
@@ -75,7 +76,7 @@ def write_report(
         sections.append(_section(group, picture, is_headline=not findings and group is shown[-1]))
     page = folder / "report.html"
     lead = findings or [sentence(shown[-1]) if shown else "Nothing to report: no job has run."]
-    page.write_text(_page(title, lead, shown, sections, notes), encoding="utf-8", errors="replace")
+    write_whole(page, _page(title, lead, shown, sections, notes).encode(errors="replace"))
     return Report(page, tuple(pictures))
 
 

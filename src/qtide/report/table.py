@@ -56,7 +56,7 @@ _COLUMNS = (
     _Column("queue s", lambda m: m.queue, better=min),
 )
 _RELATIVE = (
-    _Column("wall / static", lambda m: m.mean_wall, times, relative=True),
+    _Column("total / static", lambda m: m.total, times, relative=True),
     _Column("held / static", lambda m: m.nodes_held, times, relative=True),
 )
 
@@ -67,7 +67,7 @@ def headings(relative: bool = False) -> list[str]:
 
 
 def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
-    """The cells of each row; `relative` adds wall time and node-seconds relative to static."""
+    """The cells of each row; `relative` adds total time and node-seconds relative to static."""
     columns = [_column(column, rows) for column in _columns(relative)]
     heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]

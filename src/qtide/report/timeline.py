@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from qtide.report.lane import Bars, Lane, clean, lanes
 from qtide.report.number import brief, percent
 from qtide.report.palette import INK, LINE, MUTED, TINT, TRACK, hue
 from qtide.report.panel import Panel
+from qtide.system.files import write_whole
 
 WIDTH, ROW = 10.0, 0.215
 """Inches: the figure's width and a row's height."""
@@ -84,8 +86,10 @@ def save(figure: Figure, path: Path) -> None:
     """Write PNG or SVG by the path's suffix; the same figure gives the same bytes."""
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    drawn = BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(path, format=kind, dpi=160, metadata=metadata)
+        figure.savefig(drawn, format=kind, dpi=160, metadata=metadata)
+    write_whole(path, drawn.getvalue())
 
 
 def _axes(figure: Figure, box: Box, rows: Sequence[Lane], last: float) -> Axes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ class Case:
     def as_dict(self) -> dict[str, Any]:
         """Its figures, for JSON."""
         figures = self.panel().metrics.as_dict()
-        return figures | {"strategy": self.strategy, "jobs": self.jobs, "by_job": figures["jobs"]}
+        return figures | {"strategy": self.strategy, "jobs": self.jobs}
 
 
 def compare(
@@ -99,10 +99,15 @@ def read_cases(folder: Path) -> list[Case]:
     """The cases of an earlier comparison, or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
-        if run.is_warm_up:
+        if run.is_warm_up or run.damage is not None:
             continue
         found[_siblings(run), run.spec.strategy].append(run)
     return [Case(strategy, jobs, tuple(runs)) for (jobs, strategy), runs in found.items()]
+
+
+def damages(folder: Path) -> list[str]:
+    """A sentence for each run that is left out, because it cannot be read."""
+    return [text for run in RunFolder.all(folder) if (text := run.damage) is not None]
 
 
 def report(folder: Path, cases: Sequence[Case]) -> Report:
@@ -132,7 +137,21 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     if spec.cluster.startswith("local"):
         lines += _unrest(cases)
-    return lines
+    return lines + [text for case in cases for run in case.runs if (text := open_ended(run))]
+
+
+def open_ended(run: RunFolder) -> str:
+    """That the figures of a run are lower bounds, and why; empty if they are not."""
+    whats = Counter(span.what for span in run.intervals() if span.open_ended)
+    if not whats:
+        return ""
+    if run.state == "running":
+        return f"{run.name} is still running: its figures are those so far."
+    spans = ", ".join(f"{number} {what}" for what, number in sorted(whats.items()))
+    return (
+        f"A driver of {run.name} was killed, or could not write its ledger. Spans without a known "
+        f"end ({spans}) count until its last sign of life: they took at least as long."
+    )
 
 
 def _unrest(cases: Sequence[Case]) -> list[str]:

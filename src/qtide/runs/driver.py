@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from qtide.errors import QtideError
@@ -29,8 +28,8 @@ from qtide.strategies.strategy import Assignment, Strategy, strategy
 from qtide.world.real import RealWorld
 from qtide.world.world import World
 
-Tell = Callable[[str, Step], None]
-"""Called with a run's name and each of its steps."""
+Tell = Callable[[str, Step, float], None]
+"""Called with a run's name, each of its steps, and when that was on the run's clock."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ async def drive(
         try:
             run.unfinish()
             run.presence.arrive()
-            replay = Replay(site.world, performer, journal, job, partial(tell, run.name))
+            replay = Replay(site.world, performer, journal, job, _telling(tell, run, site))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
-            value = await run.presence.during(site.world, work)
+            value = await run.presence.during(site.world, work, ledger.beat)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
         except Exception as error:
@@ -82,6 +81,11 @@ async def prepare(program: Program, run: RunFolder, journal: Journal, qpu: Qpu) 
     args, kwargs = parse(program, spec.words)
     target = await journaled(journal, qpu.describe) if program.wants_target else None
     return program.prepare(args, kwargs, seed=spec.seed, folder=run.path, target=target)
+
+
+def _telling(tell: Tell, run: RunFolder, site: Site) -> Callable[[Step], None]:
+    """Tells of a step what its listener needs to know beside."""
+    return lambda step: tell(run.name, step, site.world.now())
 
 
 def _strategy(
@@ -123,4 +127,5 @@ def sentence(error: BaseException) -> str:
         return str(error)
     notes: list[str] = getattr(error, "__notes__", [])
     lines = [f"  {line}" for line in own_lines(error)]
-    return "\n".join([f"{type(error).__name__}: {error}", *notes, "in the program", *lines])
+    place = ["in the program", *lines] if lines else []
+    return "\n".join([f"{type(error).__name__}: {error}", *notes, *place])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -11,13 +10,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from qtide.errors import QtideError, UsageError
+from qtide.errors import UsageError
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Interval, read, read_events
 from qtide.ledger.notes import Note, notes
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
-from qtide.system.files import Locked, lock, write_whole
+from qtide.system.files import Damaged, Locked, lock, read_json, write_json
 
 WARM_UP = "warm-up"
 """The folder of the run before a comparison."""
@@ -38,11 +37,15 @@ class RunFolder:
     @staticmethod
     def create(root: Path, name: str, spec: Spec) -> RunFolder:
         """A new folder; if the name is taken, it gets a number."""
+        path = None
         try:
             root.mkdir(parents=True, exist_ok=True)
             path = _make_unused(root, name)
             spec.write(path / "run.json")
         except OSError as error:
+            if path is not None:
+                with suppress(OSError):
+                    path.rmdir()
             raise UsageError(
                 f"no run can be kept in {root} ({error.strerror}); name another folder with --runs"
             ) from None
@@ -87,12 +90,13 @@ class RunFolder:
             return 0.0
 
     @property
-    def readable(self) -> bool:
-        """Whether its description and its end can be read."""
+    def damage(self) -> str | None:
+        """Why its description or its end cannot be read, in a sentence; None if they can."""
         try:
-            return bool(self.spec.program) and self.state is not None
-        except (QtideError, OSError):
-            return False
+            _ = self.spec, self.state
+        except (Damaged, OSError) as error:
+            return str(error)
+        return None
 
     @property
     def is_warm_up(self) -> bool:
@@ -102,23 +106,28 @@ class RunFolder:
     @property
     def durations(self) -> dict[str, list[str]]:
         """Which tasks took as long as in an earlier run, and which took no time for want of one."""
-        file = self.path / "durations.json"
         try:
-            found: dict[str, list[str]] = json.loads(file.read_text())
-        except (FileNotFoundError, ValueError):
+            return read_json(self.path / "durations.json")
+        except (FileNotFoundError, Damaged):
             return {}
-        return found
 
     def note_durations(self, used: Iterable[str], missing: Iterable[str]) -> None:
         """Write the same, if there are any."""
         noted = {"used": sorted(used), "missing": sorted(missing)}
         if any(noted.values()):
-            write_whole(self.path / "durations.json", (json.dumps(noted) + "\n").encode())
+            write_json(self.path / "durations.json", noted)
 
     @property
     def journal(self) -> Path:
         """The file of finished phases."""
         return self.path / "journal"
+
+    @property
+    def finished_phases(self) -> int:
+        """How many phases the journal has: one per line, after one about the program."""
+        if not self.journal.exists():
+            return 0
+        return max(0, self.journal.read_bytes().count(b"\n") - 1)
 
     @property
     def ledger(self) -> Path:
@@ -155,30 +164,35 @@ class RunFolder:
     @property
     def end(self) -> dict[str, Any] | None:
         """How the run ended, as `finish` wrote it; None before."""
-        file = self.path / "end.json"
         try:
-            end: dict[str, Any] = json.loads(file.read_text())
+            return read_json(self.path / "end.json")
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise QtideError(f"{file} cannot be read: {error}; remove it to continue") from None
-        return end
+        except Damaged as error:
+            raise Damaged(f"{error}; remove it, and the run can be resumed") from None
 
     def finish(self, end: dict[str, Any]) -> None:
         """Write how the run ended, atomically."""
-        write_whole(self.path / "end.json", (json.dumps(end, indent=2) + "\n").encode())
+        write_json(self.path / "end.json", end)
 
     def unfinish(self) -> None:
         """Delete how an earlier driver ended."""
         (self.path / "end.json").unlink(missing_ok=True)
 
     def intervals(self) -> list[Interval]:
-        """What the ledger has."""
-        return read(self.ledger) if self.ledger.exists() else []
+        """What the ledger has; while the run goes on, its open spans last until now."""
+        now = self._now() if self._locked() else 0.0
+        return read(self.ledger, now) if self.ledger.exists() else []
 
     def notes(self) -> list[Note]:
         """What its strategy decided, and why."""
         return list(notes(read_events(self.ledger))) if self.ledger.exists() else []
+
+    def _now(self) -> float:
+        """The present moment on the run's clock."""
+        from qtide.runs.site import world_for  # it loads the cluster's plug-in
+
+        return world_for(self.spec).now()
 
     def _locked(self) -> bool:
         """Whether a driver holds the journal."""
@@ -216,7 +230,7 @@ def stamp() -> str:
 def _newest(root: Path) -> RunFolder:
     """The newest run whose description can be read."""
     for run in sorted(RunFolder.all(root), key=lambda run: run.created, reverse=True):
-        if run.readable:
+        if run.damage is None:
             return run
     raise UsageError(f"there is no run in {root} yet")
 

@@ -6,7 +6,6 @@ tasks take, and which phase follows which.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from qtide.jobs.preparation import Preparation
 from qtide.runs.folder import RunFolder
 from qtide.runs.site import is_virtual
 from qtide.runs.spec import Spec
-from qtide.system.files import write_whole
+from qtide.system.files import read_json, write_json, write_whole
 
 NAME = "lessons.json"
 LOOKED_AT = 100
@@ -59,7 +58,7 @@ def recall(run: RunFolder) -> Lessons:
     for other in (run, *islice(_beside(run), LOOKED_AT)):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, QtideError):
             if other.spec.program == spec.program:
-                found = Lessons.from_json(json.loads((other.path / NAME).read_text()))
+                found = Lessons.from_json(read_json(other.path / NAME))
                 nodes = found.preparation
                 here = nodes if _kind(other.spec) == _kind(spec) else nodes.elsewhere()
                 return Lessons(here.scaled(1 / spec.time_scale), found.known)
@@ -72,7 +71,7 @@ def remember(run: RunFolder, preparation: Preparation, forecast: Forecast) -> No
         return
     lessons = Lessons(preparation.scaled(run.spec.time_scale), forecast.as_json())
     with suppress(OSError):
-        write_whole(run.path / NAME, (json.dumps(lessons.as_json()) + "\n").encode())
+        write_json(run.path / NAME, lessons.as_json())
 
 
 def hand_on(run: RunFolder, others: list[RunFolder]) -> None:

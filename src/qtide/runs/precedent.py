@@ -39,7 +39,8 @@ def recorded(spec: Spec) -> Recorded:
         return Recorded()
     run = RunFolder(Path(named))
     try:
-        return Recorded.of(run.intervals(), run.spec.time_scale)
+        ended = [span for span in run.intervals() if not span.open_ended]
+        return Recorded.of(ended, run.spec.time_scale)
     except QtideError:
         return Recorded()
 
@@ -98,7 +99,9 @@ def _shown(precedent: Path) -> str:
     here = Path.cwd()
     path = precedent.relative_to(here) if precedent.is_relative_to(here) else precedent
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
-    return f"the run {path} ({run.spec.cluster}, {when})" if run.readable else f"the run {path}"
+    return (
+        f"the run {path} ({run.spec.cluster}, {when})" if run.damage is None else f"the run {path}"
+    )
 
 
 def _reason(named: str, spec: Spec) -> str:

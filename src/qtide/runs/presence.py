@@ -5,15 +5,15 @@ Both are files, so they work from every host that sees the folder.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from asyncio import CancelledError
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qtide.system.files import write_whole
+from qtide.system.files import Damaged, read_json, write_json
 from qtide.world.real import RealWorld
 from qtide.world.world import Future, World
 
@@ -21,6 +21,14 @@ T = TypeVar("T")
 
 PAUSE = 0.5
 """Seconds of real time between two checks whether the run is to be cancelled."""
+BEAT = 10
+"""After how many of these a driver says that it is alive."""
+
+
+def where(driver: Mapping[str, Any]) -> str:
+    """Where a driver is, in words."""
+    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
+    return f"process {driver['pid']} on {driver['host']}{job}"
 
 
 class Presence:
@@ -35,12 +43,23 @@ class Presence:
         self._cancel.unlink(missing_ok=True)
         job = os.environ.get("SLURM_JOB_ID")
         where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
-        write_whole(self._driver, (json.dumps(where) + "\n").encode())
+        write_json(self._driver, where)
 
     @property
     def driver(self) -> dict[str, Any] | None:
-        """Where the last driver was; None if there was none."""
-        return json.loads(self._driver.read_text()) if self._driver.exists() else None
+        """Where the last driver was; None if there was none, or if its file is damaged."""
+        try:
+            found = read_json(self._driver)
+        except (FileNotFoundError, Damaged):
+            return None
+        return found if found.keys() >= {"host", "pid", "slurm_job"} else None
+
+    @property
+    def damage(self) -> str | None:
+        """Why it is not known where the driver was."""
+        if self.driver is not None or not self._driver.exists():
+            return None
+        return f"{self._driver} is damaged: it is not known where the driver was"
 
     @property
     def cancel_requested(self) -> bool:
@@ -51,12 +70,17 @@ class Presence:
         """Ask the driver, wherever it is, to give everything back and end the run."""
         self._cancel.touch()
 
-    async def during(self, world: World, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work; raises CancelledError if a user asks to cancel it meanwhile."""
+    async def during(
+        self, world: World, work: Coroutine[Any, Any, T], beat: Callable[[], None]
+    ) -> T:
+        """Do the work, and call `beat` every few seconds of real time meanwhile.
+
+        Raises CancelledError if a user asks to cancel it.
+        """
         if not isinstance(world, RealWorld):  # virtual time ends before any user could ask
             return await work
         task = world.start(work)
-        both: list[Future[Any]] = [task, world.start(self._watch(world))]
+        both: list[Future[Any]] = [task, world.start(self._watch(world, beat))]
         try:
             await world.first_of(both)
             if not task.done():
@@ -65,6 +89,10 @@ class Presence:
         finally:
             await world.cancel(both)
 
-    async def _watch(self, world: RealWorld) -> None:
-        while not self.cancel_requested:
+    async def _watch(self, world: RealWorld, beat: Callable[[], None]) -> None:
+        for number in count(1):
+            if self.cancel_requested:
+                return
+            if number % BEAT == 0:
+                beat()
             await world.sleep(PAUSE / world.scale)

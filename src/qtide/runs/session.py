@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from qtide.runs.aftermath import settle
 from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.precedent import recorded
@@ -17,6 +18,7 @@ Ended = Callable[[list[Outcome]], None]
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end."""
+    settle(run)
     (outcomes,) = play_groups([[run]], tell, lambda _: None)
     return outcomes[0]
 

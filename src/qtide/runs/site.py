@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from math import inf
+from pathlib import Path
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from qtide.clusters.kind import Setting
-from qtide.errors import QtideError
-from qtide.system.files import write_whole
+from qtide.system.files import Damaged, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,16 @@ class Spec:
 
     def write(self, file: Path) -> None:
         """Write as JSON."""
-        write_whole(file, (json.dumps(asdict(self), indent=2) + "\n").encode())
+        write_json(file, asdict(self))
 
     @staticmethod
     def read(file: Path) -> Spec:
         """Read what `write` wrote, or an earlier version, which had all options on one level."""
         try:
-            entries: dict[str, Any] = json.loads(file.read_text())
+            entries = read_json(file)
             known = {each.name for each in fields(Spec)}
             loose = {key: value for key, value in entries.items() if key not in known}
             own = {key: value for key, value in entries.items() if key in known}
             return Spec(**own | {"options": loose | own.get("options", {})})
-        except (OSError, ValueError, TypeError) as error:
-            raise QtideError(f"{file} cannot be read as a run's description: {error}") from None
+        except (OSError, TypeError) as error:
+            raise Damaged(f"{file} cannot be read as a run's description: {error}") from None

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from qtide.jobs.job import Job
 from qtide.slurm.commands import Slurm, SlurmFailed
 from qtide.slurm.mark import job_name, qpu_name
-from qtide.slurm.queue import entries
+from qtide.slurm.queue import Entry, entries
 
 RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
-FIELDS = "--format=JobIDRaw,State,ElapsedRaw,NNodes,AllocNodes"
+FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes"
 
 HISTORY = 30 * 86400.0
 """Seconds to look back if no start is given: the whole database need not be searched."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job that had nodes; `end` is in seconds since 1970, None if it is not known (yet)."""
+
+    job: int
+    node_seconds: float
+    end: float | None
 
 
 @dataclass(frozen=True)
@@ -25,40 +34,60 @@ class Usage:
     node_seconds: float
     companions: int
     source: str
+    ended: frozenset[int] = frozenset()
+    """The jobs whose end is recorded."""
 
 
 async def usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
     """What a run's companions have held since a moment, including those that are running."""
-    return await _usage(slurm, job_name(job), since)
+    return _sum(*await _records(slurm, [f"--name={job_name(job)}"], since))
 
 
 async def qpu_usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
     """The same for the jobs that held a QPU for it, each one node of the quantum partition."""
-    return await _usage(slurm, qpu_name(job), since)
+    return _sum(*await _records(slurm, [f"--name={qpu_name(job)}"], since))
 
 
-async def _usage(slurm: Slurm, name: str, since: float | None) -> Usage:
+async def ends(slurm: Slurm, jobs: Collection[int], since: float | None = None) -> dict[int, float]:
+    """When jobs ended, in seconds since 1970; those that run, or are unknown, are missing."""
+    found, _ = await _records(slurm, [f"--jobs={','.join(map(str, jobs))}"], since)
+    return {each.job: each.end for each in found if each.end is not None}
+
+
+def _sum(found: Sequence[Record], source: str) -> Usage:
+    ended = frozenset(each.job for each in found if each.end is not None)
+    return Usage(sum(each.node_seconds for each in found), len(found), source, ended)
+
+
+async def _records(
+    slurm: Slurm, which: Sequence[str], since: float | None
+) -> tuple[list[Record], str]:
+    """The records, and where they come from."""
     begin = time.localtime(time.time() - HISTORY if since is None else since)
     start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
     try:
-        text = await slurm.output(*RECORDS, FIELDS, f"--name={name}", start)
+        text = await slurm.output(*RECORDS, FIELDS, *which, start)
     except SlurmFailed:
-        return await _from_queue(slurm, name)
-    held = list(parse_records(text))
-    return Usage(sum(held), len(held), "sacct")
+        return await _from_queue(slurm, which), "queue"
+    return list(parse_records(text)), "sacct"
 
 
-def parse_records(text: str) -> Iterator[float]:
-    """The node-seconds of each job that had nodes."""
+def parse_records(text: str) -> Iterator[Record]:
+    """Each job that had nodes."""
     for line in text.splitlines():
         words = line.split("|")
-        if len(words) == 5 and words[2].isdecimal() and words[4].isdecimal() and int(words[4]):
-            yield float(int(words[2]) * int(words[4]))
+        if len(words) == 4 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
+            job, end, elapsed, nodes = words
+            over = float(end) if end.isdecimal() else None
+            yield Record(int(job), float(int(elapsed) * int(nodes)), over)
 
 
-async def _from_queue(slurm: Slurm, name: str) -> Usage:
+async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[Record]:
     """Without accounting, the controller knows a job for MinJobAge seconds after its end."""
-    found = await entries(slurm, f"--name={name}", "--states=all")
+    found = await entries(slurm, *which, "--states=all")
     held = [each for each in found if each.start is not None and each.state != "PENDING"]
-    now = time.time()
-    return Usage(sum(each.node_seconds(now) for each in held), len(held), "queue")
+    return [_record(each, time.time()) for each in held]
+
+
+def _record(entry: Entry, now: float) -> Record:
+    return Record(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)

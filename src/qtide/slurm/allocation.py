@@ -40,7 +40,8 @@ class SlurmAllocation(Allocation):
         self._links: dict[str, Link] = {}
         self._ending: dict[str, Future[None]] = {}
         """Steps that were interrupted, by the names of their nodes."""
-        self._held = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
+        label = str(companion.job) if companion else ""
+        self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 

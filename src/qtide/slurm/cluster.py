@@ -31,6 +31,7 @@ from qtide.slurm.partitions import partition_size
 from qtide.slurm.reaper import cancel, leftovers, reap
 from qtide.slurm.requests import Place, Requests
 from qtide.slurm.signal import Signal
+from qtide.slurm.warden import Warden
 from qtide.system.child import Child
 from qtide.world.real import RealWorld
 
@@ -53,6 +54,7 @@ class SlurmCluster(Cluster):
         self._freed: dict[CoAllocatable, Signal] = {}
         self._requests = Requests(world, slurm, options.queue_limit)
         self._admitted: dict[CoAllocatable, SlurmSlots] = {}
+        self._warden = Warden(slurm)
 
     @staticmethod
     async def connect(
@@ -106,6 +108,7 @@ class SlurmCluster(Cluster):
         await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
             await cancel(self._slurm, await leftovers(self._slurm, self._known))
+        await self._warden.dismiss()
 
     async def _granted(self, request: Request) -> SlurmAllocation:
         with (

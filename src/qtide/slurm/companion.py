@@ -88,6 +88,11 @@ class Companion:
         process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
         return Companion(slurm, process, sought)
 
+    @property
+    def lease_job(self) -> int | None:
+        """The job, or the component of one, that holds a QPU."""
+        return self.qpu_job or self.job
+
     async def gone(self) -> str:
         """Wait until the companion has ended by itself; return the reason."""
         await self._loss(self.job).wait()
@@ -95,21 +100,22 @@ class Companion:
 
     async def qpu_gone(self) -> None:
         """Wait until the component that holds a QPU, or the whole job, has ended."""
-        await self._loss(self.qpu_job or self.job).wait()
+        await self._loss(self.lease_job).wait()
 
     async def end_qpu(self) -> None:
-        """Give the QPU back; nodes that were granted with it stay."""
+        """Give the QPU back, and wait until Slurm has it; nodes that were granted with it stay."""
         if self.qpu_job is None:
             await self.end()
-        elif not self._loss(self.qpu_job).is_set():
-            with suppress(SlurmFailed):  # it has just ended by itself
-                await self._slurm.output("scancel", str(self.qpu_job))
+            return
+        if not self._loss(self.qpu_job).is_set():
+            await self._cancel(self.qpu_job)
+        await self._given_back(END_LIMIT, set(), self.qpu_job)
 
     async def withdraw(self) -> bool:
         """Leave the queue; True if the nodes were granted in the meantime."""
         self._withdrawn = True
         await self._until_numbered()
-        await self._cancel("--state=PENDING")
+        await self._cancel(self.job, "--state=PENDING")
         await asyncio.wait({self.granted}, timeout=POLITE)
         return self.granted.done() and self.granted.result()
 
@@ -181,7 +187,7 @@ class Companion:
     async def _force(self) -> None:
         """Cancel the job, whatever salloc does, and kill salloc if it does not end."""
         await self._until_numbered()
-        await self._cancel()
+        await self._cancel(self.job)
         await self._until_given_back()
         if not await self._ends(GRACE if self.job else POLITE):
             self._process.kill()
@@ -198,38 +204,38 @@ class Companion:
             async with asyncio.timeout(POLITE):
                 await self._numbered.wait()
 
-    async def _cancel(self, *terms: str) -> None:
-        """Cancel the job; that it has just ended by itself is no error."""
-        if self.job is not None:
+    async def _cancel(self, job: int | None, *terms: str) -> None:
+        """Cancel a job; that it has just ended by itself is no error."""
+        if job is not None:
             with suppress(SlurmFailed):
-                await self._slurm.output("scancel", *terms, str(self.job))
+                await self._slurm.output("scancel", *terms, str(job))
 
     async def _until_given_back(self) -> None:
         """Wait until Slurm has all nodes; for those that do not respond, not as long."""
         for limit, spared in ((POLITE, set[str]()), (END_LIMIT, self.silent)):
-            if await self._given_back(limit, spared):
+            if await self._given_back(limit, spared, self.job):
                 return
 
-    async def _given_back(self, limit: float, spared: set[str]) -> bool:
+    async def _given_back(self, limit: float, spared: set[str], job: int | None) -> bool:
         pause = POLL_FIRST
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while await self._holds(spared):
+                while await self._holds(spared, job):
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, POLL_MOST)
                 return True
         return False
 
-    async def _holds(self, spared: set[str]) -> bool:
+    async def _holds(self, spared: set[str], job: int | None) -> bool:
         """True while the controller is down: it may not have received our request either."""
-        if self.job is None:
+        if job is None:
             return False
         try:
-            found = await entries(self._slurm, f"--jobs={self.job}")
+            found = await entries(self._slurm, f"--jobs={job}")
         except SlurmFailed:
             return True
         if any(each.state in ("RUNNING", "PENDING") for each in found):
-            await self._cancel()
+            await self._cancel(job)
             return True
         held = [each.names for each in found if each.holds]
         if not spared:

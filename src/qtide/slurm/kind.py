@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,10 +60,17 @@ class SlurmKind(ClusterKind):
         return await SlurmCluster.connect(world, companion_options(setting))
 
     @staticmethod
-    def accounts(job: Job, metrics: Metrics, scale: float, since: float) -> dict[str, Any]:
+    def accounts(
+        job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+    ) -> dict[str, Any]:
         """What Slurm charges; raises QtideError if it cannot be asked."""
-        found = asyncio.run(account.accounts(job, metrics, scale, since))
+        found = asyncio.run(account.accounts(job, metrics, scale, since, ended))
         return {name: each.as_dict() for name, each in found.items()}
+
+    @staticmethod
+    def ends(jobs: Collection[int], since: float) -> dict[int, float]:
+        """As Slurm's records have them; raises QtideError if it cannot be asked."""
+        return asyncio.run(account.ends(jobs, since))
 
     @staticmethod
     def driver_state(job: str) -> str | None:

@@ -11,6 +11,7 @@ from qtide.forecasts.waits import Wait
 from qtide.jobs.job import Job
 from qtide.leases.qpu import Lease, Qpu
 from qtide.leases.slots import Slot, Slots
+from qtide.ledger.ledger import Ledger
 from qtide.slurm.commands import Slurm
 from qtide.slurm.companion import Companion
 from qtide.slurm.entry import Entry, enter
@@ -24,7 +25,7 @@ class SlurmSlot(Slot):
     """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
 
     def __init__(self, slots: SlurmSlots, job: Job, number: int, companion: Companion) -> None:
-        super().__init__(job, number, slots.free)
+        super().__init__(job, number, slots.free, str(companion.lease_job))
         self._slots = slots
         self._job = job
         self._renewal = asyncio.Lock()
@@ -38,16 +39,20 @@ class SlurmSlot(Slot):
                 with self._job.ledger.span("wait", "qpu", "a lease"):
                     self._hold(await self._slots.companion(self._job))
                 if self._released:
-                    self._end()
+                    self._let_go()
+                    self._slots.bring_back(self._job, self._companion.end_qpu())
                 else:
-                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}")
+                    label = str(self._companion.lease_job)
+                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}", label)
             await self._enter()
 
     def release(self) -> None:
-        """End its Slurm job at once."""
-        self._released = True
-        super().release()
-        self._end()
+        """End its Slurm job at once; the slot counts as held until Slurm has it back."""
+        if not self._released:
+            self._released = True
+            self._free(self.number)
+            self._let_go()
+            self._slots.bring_back(self._job, self._give_back())
 
     async def _enter(self) -> None:
         """Wait until the service has said whether it knows the slot's job."""
@@ -68,11 +73,17 @@ class SlurmSlot(Slot):
         self._held.close()
         await self._companion.end_qpu()
 
-    def _end(self) -> None:
+    async def _give_back(self) -> None:
+        try:
+            await self._companion.end_qpu()
+        finally:
+            self._held.close()
+
+    def _let_go(self) -> None:
+        """Neither its loss nor its token matters any more."""
         self._lost.cancel()
         if self._entry is not None:
             self._entry.cancel()
-        self._slots.start(self._companion.end_qpu())
 
 
 class SlurmSlots(Slots):
@@ -93,6 +104,7 @@ class SlurmSlots(Slots):
         self._enlist = enlist
         self._live: dict[int, SlurmSlot] = {}
         self._started: set[Future[None]] = set()
+        self._returning: dict[Ledger, set[Future[None]]] = {}
 
     def take(self, job: Job) -> Slot | None:
         """Never succeeds at once: a slot has to be requested from Slurm."""
@@ -143,6 +155,15 @@ class SlurmSlots(Slots):
         started = self._requests.world.start(work)
         self._started.add(started)
         return started
+
+    def bring_back(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
+        """Start the return of a slot."""
+        under_way = {each for each in self._returning.get(job.ledger, ()) if not each.done()}
+        self._returning[job.ledger] = under_way | {self.start(work)}
+
+    async def returned(self, job: Job) -> None:
+        """Wait until Slurm has back what the job no longer wants."""
+        await self._requests.world.settled(self._returning.pop(job.ledger, set()))
 
     async def close(self) -> None:
         """Give everything back, and wait until Slurm has it."""

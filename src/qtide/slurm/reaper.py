@@ -27,6 +27,15 @@ async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
     return sorted(orphans)
 
 
+async def reap_after(slurm: Slurm, driver: Driver) -> list[int]:
+    """Cancel the companions of one driver, once it is dead; return their jobs."""
+    found = await entries(slurm, f"--user={os.getuid()}") if driver.dead else []
+    mine = driver.comment()
+    left = {each.leader for each in found if each.comment == mine and each.state != "COMPLETING"}
+    await cancel(slurm, left)
+    return sorted(left)
+
+
 async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
     """Companions of this process with these names that Slurm still has."""
     if not names:

@@ -92,6 +92,7 @@ class Strategy(ABC):
         self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()
+        await self.site.qpu.admission.returned(self.job)
 
     async def take(self, nodes: int) -> None:
         """Take nodes and a lease at the same moment, to hold both for the whole run."""

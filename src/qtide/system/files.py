@@ -6,12 +6,19 @@ import fcntl
 import os
 from pathlib import Path
 from tempfile import mkstemp
+from typing import Any
+
+from qtide.errors import QtideError
 
 SECRET = 0o600
 
 
 class Locked(Exception):  # noqa: N818 - what happened
     """Another process holds the lock."""
+
+
+class Damaged(QtideError):  # noqa: N818 - what happened
+    """A file does not contain what was written to it."""
 
 
 def lock(handle: int, *, shared: bool = False) -> None:
@@ -38,3 +45,25 @@ def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o644) -> None
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+def write_json(file: Path, value: dict[str, Any]) -> None:
+    """Write an object as a whole."""
+    import json  # imported here, so that an agent starts faster
+
+    write_whole(file, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What `write_json` wrote; Damaged if that cannot be read, FileNotFoundError if it is gone."""
+    import json
+
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Damaged(f"{file} cannot be read: it contains no JSON object")
+    return found

@@ -123,16 +123,32 @@ class VirtualTask(VirtualFuture[T]):
         self._resumption = Resumption(work.send, self)
         ready.append(self._resumption)
 
+    _cancelling = False
+
     def cancel(self) -> bool:
-        """Throw CancelledError into the coroutine, at the present moment."""
+        """Throw CancelledError into the coroutine, at the present moment.
+
+        A task that cancels itself gets it at its next wait; without one, it ends as cancelled.
+        """
         if self._done:
             return False
+        self._cancelling = True
         self._resumption.run = _void
         self._resumption = Resumption(self._throw, self)
         self._ready.append(self._resumption)
         return True
 
+    def end(self, result: T) -> None:
+        """The coroutine has returned."""
+        if self._cancelling:
+            self.set_exception(CancelledError())
+        else:
+            self.set_result(result)
+
     def _throw(self, _: None) -> Any:
+        if self._done:  # it had cancelled itself, then ended
+            return None
+        self._cancelling = False
         self._resumption.run = self._work.send
         return self._work.throw(CancelledError())
 
@@ -213,7 +229,7 @@ class VirtualWorld(World):
                 try:
                     awaited = each.run(None)
                 except StopIteration as stop:
-                    each.task.set_result(stop.value)
+                    each.task.end(stop.value)
                 except BaseException as error:
                     each.task.set_exception(error)
                 else:

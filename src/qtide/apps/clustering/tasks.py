@@ -13,6 +13,7 @@ from qtide.apps.clustering.arrays import Labels, Numbers, Points, compacted
 from qtide.apps.clustering.configurations import Configuration, Search, search
 from qtide.apps.clustering.points import PointsError, blobs, read_points
 from qtide.apps.clustering.tree import LinkageTree
+from qtide.system.files import write_json
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def write_results(
 
     np.save(folder / "labels.npy", labels)
     np.savetxt(folder / "labels.csv", labels, fmt="%d", header="cluster", comments="")
-    (folder / "iterations.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(folder / "iterations.json", summary)
     draw_clusters(folder / "clusters.png", points, labels, score=summary["silhouette"])
     return ["labels.npy", "labels.csv", "iterations.json", "clusters.png"]
 
