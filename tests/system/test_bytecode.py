@@ -54,3 +54,13 @@ def test_a_link_to_elsewhere_is_not_used(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(0o700)
     own(tmp_path).symlink_to(tmp_path / "elsewhere")
     assert scene(False) is None
+
+
+def test_where_files_may_be_torn_nothing_is_compiled(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (2**20, 2**20))
+    assert scene(False) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(bytecode, "LEAST_FREE", 2**62)
+    assert scene(False) is None

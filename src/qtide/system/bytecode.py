@@ -7,12 +7,16 @@ compiled nothing, or if PYTHONDONTWRITEBYTECODE is set. That takes most of the t
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import stat
 import sys
 from pathlib import Path
 
 FOLDER = Path("/var/tmp")
 """Not TMPDIR, which often lasts no longer than a Slurm job."""
+LEAST_FREE = 2**28
+"""Bytes of free disk: where a file does not fit, Python keeps its beginning as if it were whole."""
 
 
 def keep_bytecode() -> None:
@@ -21,8 +25,13 @@ def keep_bytecode() -> None:
     if cached is None or Path(cached).exists() or sys.pycache_prefix is not None:
         return
     folder = FOLDER / f"qtide-bytecode-{os.getuid()}"
-    if _ours(folder):
+    if _ours(folder) and _has_room(folder):
         sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
+
+
+def _has_room(folder: Path) -> bool:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    return unlimited and shutil.disk_usage(folder).free > LEAST_FREE
 
 
 def _ours(folder: Path) -> bool:
