@@ -18,7 +18,6 @@ from qtide.apps.colouring.cutting.paulis import AMPLITUDES
 from qtide.apps.colouring.cutting.reduction import Frequencies, Reduction, Tensor
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles
 
-
 Shape = tuple[NDArray[np.int32], Places, Places, Places]
 """Costs and mixed wires layer by layer, entering wires, leaving wires."""
 

@@ -31,9 +31,9 @@ sum of the weights of its eight products of measurement and preparation, each a 
 
 def preparation_matrix(wires: int) -> NDArray[np.float64]:
     """Pauli operators on several wires (rows) by their preparations; the first wire is slowest."""
-    matrix = np.ones((1, 1))
+    matrix: NDArray[np.float64] = np.ones((1, 1))
     for _ in range(wires):
-        matrix = np.kron(matrix, FROM_PREPARATIONS)
+        matrix = np.kron(matrix, FROM_PREPARATIONS).astype(np.float64)
     return matrix
 
 

@@ -82,8 +82,11 @@ class Plan:
         return Overhead(len(self.fragments), self.cuts, self.circuits, factor, seconds)
 
 
+USUAL_BUDGET = Budget()
+
+
 @lru_cache(maxsize=1024)
-def plan_cuts(graph: Graph, qubits: int, depth: int = 1, budget: Budget = Budget()) -> Plan:  # noqa: B008 - frozen
+def plan_cuts(graph: Graph, qubits: int, depth: int = 1, budget: Budget = USUAL_BUDGET) -> Plan:
     """The plan with the fewest circuits for a device; refuses what would explode."""
     best: Plan | None = None
     for separators in range(min(MOST_SEPARATORS, max(graph.size - 1, 0)) + 1):
