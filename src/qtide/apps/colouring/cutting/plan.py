@@ -43,8 +43,9 @@ class Overhead:
 
     def __str__(self) -> str:
         return (
-            f"{self.cuts} cuts, {self.fragments} fragments, {self.circuits} circuits per "
-            f"evaluation, sampling overhead up to {self.sampling:,}, {self.seconds:.3g} s expected"
+            f"{_several(self.cuts, 'cut')}, {_several(self.fragments, 'fragment')}, "
+            f"{_several(self.circuits, 'circuit')} per evaluation, "
+            f"sampling overhead up to {self.sampling:,}, {self.seconds:.3g} s expected"
         )
 
 
@@ -101,9 +102,10 @@ def plan_cuts(graph: Graph, qubits: int, depth: int = 1, budget: Budget = USUAL_
             f"for {qubits} qubits at depth {depth}; take a device with more qubits, or another step"
         )
     raise UsageError(
-        f"for {qubits} qubits, the graph of {graph.size} vertices takes {best.cuts} cuts and "
-        f"{best.circuits:,} circuits per evaluation, and at most {budget.cuts} cuts and "
-        f"{budget.circuits:,} circuits are allowed; take a device with more qubits, or less depth"
+        f"for {qubits} qubits, the graph of {graph.size} vertices takes "
+        f"{_several(best.cuts, 'cut')} and {_several(best.circuits, 'circuit')} per evaluation, "
+        f"and at most {budget.cuts} and {budget.circuits:,} are allowed; "
+        "take a device with more qubits, or less depth"
     )
 
 
@@ -154,3 +156,7 @@ def _need(graph: Graph, separators: int, part: int, pieces: int) -> int:
     for vertex in bits(part):
         beside |= graph.neighbours[vertex] & separators
     return part.bit_count() + pieces * beside.bit_count()
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
