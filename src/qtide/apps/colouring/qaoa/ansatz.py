@@ -52,7 +52,7 @@ class Ansatz:
         slopes = np.empty(2 * depth)
         re, im = self._state(angles)
         back_re, back_im = self.costs * re, self.costs * im
-        value = float(re @ back_re + im @ back_im)
+        value = float(kernels.mean_cost(re, im, self.costs))
         for layer in reversed(range(depth)):
             slopes[depth + layer] = kernels.mixer_slope(re, im, back_re, back_im, size)
             for state in ((re, im), (back_re, back_im)):
