@@ -1,15 +1,21 @@
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qtide.apps.colouring.cutting.circuits import bound
+from qtide.apps.colouring.cutting.device import prepare
 from qtide.apps.colouring.cutting.options import CutOptions
 from qtide.apps.colouring.cutting.partition import Partition
+from qtide.apps.colouring.cutting.plan import plan_cuts
 from qtide.apps.colouring.cutting.step import cut_circuits_step, cut_step
 from qtide.apps.colouring.graph import Graph
 from qtide.devices.gate import star
 from qtide.errors import UsageError
+from qtide.jobs.values import Packed, Values
 from qtide.leases.qpu import QpuFailed
 from qtide.payloads.payload import PayloadRefused
 from tests.apps.colouring.cutting.clusters import PUBLISHED, partitions
@@ -121,6 +127,23 @@ def test_without_edges_there_is_nothing_to_run() -> None:
 def test_what_a_device_cannot_do_is_said_in_a_sentence(options: CutOptions, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         driven(cut_circuits_step(GRAPH, 0, options))
+
+
+def test_fragments_too_large_to_simulate_are_refused() -> None:
+    device = {"qubits": list(range(20)), "connections": [], "gates": []}
+    path = Graph.of(18, [(n, n + 1) for n in range(17)])
+    with pytest.raises(UsageError, match="at most 14 qubits, not 18; name a smaller device"):
+        driven(cut_step(path, 0, CutOptions(device=device)))
+
+
+def test_prepared_circuits_can_be_stored_in_a_journal(tmp_path: Path) -> None:
+    values = Values(tmp_path)
+    angles, circuits = prepare(plan_cuts(GRAPH, 5), SHORT)
+    stored = Packed.from_json(values.pack((angles, circuits)).as_json())
+    again = values.unpack(stored)
+    assert np.array_equal(again[0], angles)
+    for before, after in zip(circuits, again[1], strict=True):
+        assert bound(after, angles) == bound(before, angles)
 
 
 def test_options_out_of_range_are_refused() -> None:

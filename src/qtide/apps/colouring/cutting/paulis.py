@@ -7,6 +7,8 @@ operators are differences of prepared states.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ SAMPLING_OVERHEAD = 16
 sum of the weights of its eight products of measurement and preparation, each a half."""
 
 
+@cache
 def preparation_matrix(wires: int) -> NDArray[np.float64]:
     """Pauli operators on several wires (rows) by their preparations; the first wire is slowest."""
     matrix: NDArray[np.float64] = np.ones((1, 1))
@@ -37,6 +40,7 @@ def preparation_matrix(wires: int) -> NDArray[np.float64]:
     return matrix
 
 
+@cache
 def outcome_matrix(wires: int) -> NDArray[np.float64]:
     """Expectation values (rows) by the bases of all wires, then the outcomes of all of them."""
     matrix = np.ones(())

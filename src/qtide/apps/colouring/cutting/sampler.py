@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qtide.apps.colouring.cutting.circuit import CutCircuit
 from qtide.apps.colouring.cutting.fragment import Fragment
-from qtide.apps.colouring.cutting.reduction import Frequencies, Reduction, Tensor
+from qtide.apps.colouring.cutting.reduction import Frequencies, by_final_bits
 
 Rows = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Sampler:
     def __init__(self, circuit: CutCircuit, frequencies: Sequence[Frequencies]) -> None:
         self._fragments = circuit.fragments
         pairs = zip(circuit.fragments, frequencies, circuit.places, strict=True)
-        self._tensors = [_by_final_bits(*each) for each in pairs]
+        self._tensors = [by_final_bits(one, found)[:, places] for one, found, places in pairs]
         rest = np.ones(4**circuit.cuts)
         self._rests = [rest]  # for each fragment, what all later ones together contribute
         for tensor in self._tensors[:0:-1]:
@@ -61,18 +61,6 @@ def nearest_distributions(rows: Rows) -> Rows:
     found = np.maximum(scaled - np.take_along_axis(lowered, kept - 1, axis=1), 0)
     normal: Rows = found / found.sum(axis=1, keepdims=True)
     return normal
-
-
-def _by_final_bits(
-    fragment: Fragment, frequencies: Frequencies, places: NDArray[np.int64]
-) -> Tensor:
-    """The tensor by the fragment's final bits, the first lowest, and the operators at all cuts."""
-    number = np.zeros(fragment.bits.shape[1], dtype=np.int64)
-    for place, wire in enumerate(fragment.final):
-        number += fragment.bits[wire] << place
-    indicators = np.eye(1 << len(fragment.final))[:, number]
-    found: Tensor = Reduction(fragment, indicators).tensor(frequencies)[:, places]
-    return found
 
 
 def _words(fragment: Fragment) -> list[int]:

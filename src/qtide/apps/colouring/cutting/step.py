@@ -18,9 +18,13 @@ from qtide.apps.colouring.qaoa.ansatz import Angles
 from qtide.apps.colouring.qaoa.optimisers import descend, drive, spsa
 from qtide.apps.colouring.qaoa.sets import independent_sets
 from qtide.apps.colouring.qaoa.transfer import start_angles
+from qtide.errors import UsageError
 
 USUAL = CutOptions()
 ON_DEVICE = CutOptions(optimiser="spsa")
+
+MOST_QUBITS = 14
+"""Of a simulated fragment: all its circuits are kept at once."""
 
 STEP = 1e-5
 """Of numerical derivatives: exact values are smooth, and two of them cost 50 µs."""
@@ -28,7 +32,13 @@ STEP = 1e-5
 
 async def cut_step(graph: Graph, seed: int, options: CutOptions = USUAL) -> list[frozenset[int]]:
     """Independent sets of a graph, by simulated fragments that would fit the device."""
-    found: list[frozenset[int]] = await task(simulated_sets, _plan(graph, options), seed, options)
+    plan = _plan(graph, options)
+    if plan.qubits > MOST_QUBITS:
+        raise UsageError(
+            f"fragments are simulated for at most {MOST_QUBITS} qubits, not {plan.qubits}; "
+            "name a smaller device, or run the circuits on it"
+        )
+    found: list[frozenset[int]] = await task(simulated_sets, plan, seed, options)
     return found
 
 
