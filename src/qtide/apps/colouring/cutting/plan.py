@@ -38,14 +38,14 @@ class Overhead:
     cuts: int
     circuits: int
     sampling: int
-    """Up to so many times as many shots are needed for the error of the uncut circuit."""
+    """About so many times as many shots are needed for the error of the uncut circuit."""
     seconds: float
 
     def __str__(self) -> str:
         return (
             f"{_several(self.cuts, 'cut')}, {_several(self.fragments, 'fragment')}, "
             f"{_several(self.circuits, 'circuit')} per evaluation, "
-            f"sampling overhead up to {self.sampling:,}, {self.seconds:.3g} s expected"
+            f"sampling overhead {self.sampling:,}, {self.seconds:.3g} s expected"
         )
 
 
