@@ -1,11 +1,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from qtide.apps.colouring.cutting.circuit import CutCircuit
 from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.sampler import Sampler, nearest_distributions
+from qtide.apps.colouring.cutting.sampler import Sampler, distributions
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
 from tests.apps.colouring.cutting.clusters import PUBLISHED, cut_circuits, fit, some_angles
@@ -52,15 +51,6 @@ def test_few_shots_still_give_samples() -> None:
         assert max(counts) < 2**7
 
 
-def test_the_nearest_distribution_lowers_all_alike_and_nothing_below_zero() -> None:
-    found = nearest_distributions(np.array([[0.7, 0.5, -0.2], [0.2, 0.3, 0.5]]))
-    assert np.allclose(found, [[0.6, 0.4, 0], [0.2, 0.3, 0.5]])
-
-
-@given(arrays(np.float64, (3, 6), elements=st.floats(-1, 1)))
-def test_nearest_distributions_are_distributions(rows: np.ndarray) -> None:
-    rows = rows + (1 - rows.sum(axis=1, keepdims=True)) / 6
-    found = nearest_distributions(rows)
-    assert (found >= 0).all()
-    assert np.allclose(found.sum(axis=1), 1)
-    assert np.allclose(nearest_distributions(found), found)
+def test_negative_entries_count_as_zero() -> None:
+    found = distributions(np.array([[0.9, 0.3, -0.2], [0.2, 0.3, 0.5]]))
+    assert np.allclose(found, [[0.75, 0.25, 0], [0.2, 0.3, 0.5]])

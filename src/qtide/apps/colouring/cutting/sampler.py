@@ -2,10 +2,10 @@
 
 The chain rule draws fragment by fragment: the bits of the first by their own distribution, those of
 the next given what was drawn so far. That needs no list of all bit strings of the graph, only those
-of one fragment. The distributions sum to one, but made of finite shots they may have negative
-entries (quasi-probabilities). Each is then replaced by the nearest true distribution (in Euclid's
-sense): everything is lowered by the same amount, and what falls below zero is zero. Exact
-frequencies have no negative entries, and their samples follow the uncut circuit's distribution.
+of one fragment. Finite shots may give a distribution negative entries (quasi-probabilities); they
+count as zero, and the others are scaled to the sum of one. Whatever is drawn had a positive
+entry, so what follows it has a positive sum again. Exact frequencies have no negative entries, and
+their samples follow the uncut circuit's distribution.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sampler:
         counts = np.array([count])
         past = np.ones((1, len(self._rests[0])))
         for fragment, tensor, rest in zip(self._fragments, self._tensors, self._rests, strict=True):
-            drawn = rng.multinomial(counts, nearest_distributions((past * rest) @ tensor.T))
+            drawn = rng.multinomial(counts, distributions((past * rest) @ tensor.T))
             before, outcomes = np.nonzero(drawn)
             counts = drawn[before, outcomes]
             words = _words(fragment)
@@ -50,17 +50,11 @@ class Sampler:
         return dict(zip(strings, counts.tolist(), strict=True))
 
 
-def nearest_distributions(rows: Rows) -> Rows:
-    """For each row the nearest vector of probabilities, after it was scaled to the sum of one."""
-    sums = rows.sum(axis=1, keepdims=True)
-    scaled = rows / np.where(np.abs(sums) > 1e-300, sums, 1)
-    ordered = -np.sort(-scaled, axis=1)
-    places = np.arange(1, rows.shape[1] + 1)
-    lowered = (np.cumsum(ordered, axis=1) - 1) / places
-    kept = (ordered > lowered).sum(axis=1, keepdims=True)
-    found = np.maximum(scaled - np.take_along_axis(lowered, kept - 1, axis=1), 0)
-    normal: Rows = found / found.sum(axis=1, keepdims=True)
-    return normal
+def distributions(rows: Rows) -> Rows:
+    """Each row without its negative entries, scaled to the sum of one; its own sum is positive."""
+    kept = np.maximum(rows, 1e-300)  # uniform if rounding has left nothing of a row
+    found: Rows = kept / kept.sum(axis=1, keepdims=True)
+    return found
 
 
 def _words(fragment: Fragment) -> list[int]:
