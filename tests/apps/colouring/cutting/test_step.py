@@ -149,3 +149,5 @@ def test_prepared_circuits_can_be_stored_in_a_journal(tmp_path: Path) -> None:
 def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(UsageError, match="depth is at least 1, not 0"):
         CutOptions(depth=0)
+    with pytest.raises(UsageError, match="there is no optimiser 'adam'; there are: gradient, spsa"):
+        CutOptions(optimiser="adam")  # type: ignore[arg-type]

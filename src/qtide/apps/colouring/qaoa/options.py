@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from qtide.apps.colouring.qaoa.ansatz import PENALTY
 from qtide.errors import UsageError
+
+Optimiser = Literal["gradient", "spsa", "none"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class QaoaOptions:
     """The circuit, how its angles are found, and how many sets are drawn."""
 
     depth: int = 1
-    optimiser: Literal["gradient", "spsa", "none"] = "gradient"
+    optimiser: Optimiser = "gradient"
     """`none` takes the angles of similar graphs as they are; circuits have no gradient."""
     rounds: int = 10
     """Rounds of `spsa`; each evaluates two points."""
@@ -32,6 +34,9 @@ class QaoaOptions:
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise UsageError(f"{name} is at least {limit}, not {getattr(self, name)}")
+        if self.optimiser not in get_args(Optimiser):
+            names = ", ".join(get_args(Optimiser))
+            raise UsageError(f"there is no optimiser {self.optimiser!r}; there are: {names}")
 
     @property
     def samples(self) -> int:
