@@ -1,0 +1,1 @@
+"""Graph colouring: branch and bound over independent sets, which a QPU samples."""
