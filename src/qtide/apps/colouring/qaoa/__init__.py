@@ -1,0 +1,1 @@
+"""QAOA for independent sets: simulated without a transpiler, or as circuits for a device."""

@@ -1,0 +1,39 @@
+"""What can be chosen for a quantum step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from qtide.apps.colouring.qaoa.ansatz import PENALTY
+from qtide.errors import UsageError
+
+
+@dataclass(frozen=True)
+class QaoaOptions:
+    """The circuit, how its angles are found, and how many sets are drawn."""
+
+    depth: int = 1
+    optimiser: Literal["gradient", "spsa", "none"] = "gradient"
+    """`none` takes the angles of similar graphs as they are; circuits have no gradient."""
+    rounds: int = 10
+    """Rounds of `spsa`; each evaluates two points."""
+    shots: int = 1000
+    """Per circuit on a device, and the samples that sets are made of; 0 simulates exactly."""
+    sets: int = 20
+    """So many sets are given at most, the largest first."""
+    penalty: int = PENALTY
+    device: str | Mapping[str, Any] = "star"
+    """A kind of device, or the properties that a device of the service tells."""
+
+    def __post_init__(self) -> None:
+        least = {"depth": 1, "rounds": 0, "shots": 0, "sets": 1, "penalty": 1}
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise UsageError(f"{name} is at least {limit}, not {getattr(self, name)}")
+
+    @property
+    def samples(self) -> int:
+        """How many bit strings sets are made of."""
+        return self.shots or 1000
