@@ -37,6 +37,7 @@ COMMANDS = {
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
+    "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
     "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": Entry(SERVICE, "queue:queue", "Show your tasks at the service."),
     "devices": Entry(SERVICE, "devices:devices", "Show the devices of the service."),

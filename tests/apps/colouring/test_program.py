@@ -17,6 +17,7 @@ from matplotlib.image import imread
 
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, read_graph
+from qtide.apps.colouring.steps import STEPS
 from qtide.errors import UsageError
 from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
@@ -83,14 +84,10 @@ def test_every_step_leads_to_the_chromatic_number(tmp_path: Path, sets: str, see
 def test_a_step_that_finds_nothing_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from qtide.apps.colouring import program
-    from qtide.apps.colouring.program import colouring
-
     async def nothing(graph: Graph, seed: int) -> list[frozenset[int]]:
         return []
 
-    monkeypatch.setattr(program.STEPS, "load", lambda _: nothing)
-    assert colouring.name == "colouring"
+    monkeypatch.setattr(STEPS, "load", lambda _: nothing)
     found = result(tmp_path, file(tmp_path, mycielski(4)), "--no-greedy")
     assert (found["colours"], found["proven"], found["steps"]) == (5, True, 1)
 

@@ -39,6 +39,7 @@ async def colouring(
     width: int = 2,
     greedy: bool = True,
     effort: int = 1_000_000,
+    picture: bool = True,
     seed: int = 0,
     folder: Path = Path(),
 ) -> dict[str, Any]:
@@ -56,7 +57,8 @@ async def colouring(
         answer, steps = await guided(read.graph, answer, step, width, greedy=greedy, seed=seed)
         await task(tasks.note_answer, folder.absolute(), read, answer)
     answer, branches = await closed(read.graph, answer, effort)
-    files = await task(tasks.write_results, folder.absolute(), read, answer)
+    write = tasks.write_results if picture else tasks.note_answer
+    files = await task(write, folder.absolute(), read, answer)
     size = {"vertices": read.graph.size, "edges": len(read.graph.edges)}
     work = {"sets": sets, "steps": steps, "branches": branches}
     return {"graph": read.source} | size | answer.as_dict() | work | {"files": files}
