@@ -14,7 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    PercentFormatter,
+)
 
 from qtide.experiments.sharing.results import Row, Spread
 from qtide.report.palette import INK, LINE, MUTED, TINT, hue
@@ -86,10 +92,8 @@ def totals(rows: list[Row]) -> Figure:
         _expected(axis, mine, lambda row: row.loop.total(row.replicas), colour)
         numbers = [row.replicas for row in mine]
         axis.plot(numbers, [row.exclusive for row in mine], color=INK, linestyle=":")
-        axis.set_yscale("log")
         _finish(axis, f"Total time, s, α = {alpha:g}", rows)
-    axes[0].yaxis.set_major_formatter(ScalarFormatter())
-    axes[0].yaxis.set_minor_formatter(NullFormatter())
+    _logarithmic(axes[0])
     handles = [
         Line2D([], [], color=MUTED),
         Line2D([], [], color=MUTED, linestyle=EXPECTED),
@@ -120,10 +124,8 @@ def violins(rows: list[Row]) -> Figure:
             axis.plot([row.replicas] * len(row.runtimes), row.runtimes, ".", color=colour, ms=2.5)
         axis.plot(numbers, [row.exclusive for row in mine], color=INK, linestyle=":")
         axis.plot(numbers, [row.single for row in mine], color=INK, linestyle="--", linewidth=1)
-        axis.set_yscale("log")
         _finish(axis, f"Run times of the jobs, s, α = {alpha:g}", rows)
-    axes[0].yaxis.set_major_formatter(ScalarFormatter())
-    axes[0].yaxis.set_minor_formatter(NullFormatter())
+    _logarithmic(axes[0])
     handles = [Line2D([], [], color=INK, linestyle=style) for style in (":", "--")]
     _legend(figure, handles, ["exclusive: the last of N jobs", "one job alone"])
     return figure
@@ -168,6 +170,14 @@ def _finish(axis: Axes, title: str, rows: list[Row]) -> None:
         axis.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axis.spines[side].set_color(LINE)
+
+
+def _logarithmic(axis: Axes) -> None:
+    """A log scale with numbers that people read: 1, 2, 5, 10, 20."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend(figure: Figure, handles: Sequence[Artist], labels: list[str]) -> None:

@@ -89,7 +89,8 @@ class Plan:
 
 def read_plan(folder: Path) -> Plan:
     """The plan that was kept in a folder."""
-    kept = json.loads((folder / "plan.json").read_text())
-    return Plan(
-        **{key: tuple(each) if isinstance(each, list) else each for key, each in kept.items()}
-    )
+    kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+    for key, value in kept.items():
+        if isinstance(value, list):
+            kept[key] = tuple(value)
+    return Plan(**kept)
