@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qtide.apps.colouring.steps import STEPS
 from qtide.devices.profile import profile
 from qtide.errors import UsageError
 from qtide.system.files import write_whole
@@ -57,6 +58,8 @@ class Plan:
             raise UsageError("--alphas has numbers from 0 to 1000, as in 0,2,8")
         if self.repetitions < 1 or self.shots < 1:
             raise UsageError("--repetitions and --shots have to be at least 1")
+        if self.sets not in STEPS.names():
+            STEPS.load(self.sets)
         if self.cluster not in ("local", "slurm"):
             raise UsageError(f"--cluster is local or slurm, not {self.cluster!r}")
 

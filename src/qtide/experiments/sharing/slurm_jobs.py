@@ -1,6 +1,6 @@
 """Replicas as jobs of a real Slurm: each holds a licence, and gets its token from the prolog.
 
-A job loads its libraries, says that it is ready, and waits for the word to begin.
+A job runs once to load its libraries, says that it is ready, and waits for the word to begin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from qtide.errors import QtideError
 from qtide.experiments.sharing.jobs import READY_LIMIT, Jobs, devices
 from qtide.experiments.sharing.plan import Plan, Point, read_plan
 from qtide.experiments.sharing.replica import LIMIT, Record, Replica
-from qtide.programs.load import load
 from qtide.slurm.commands import environment, reason
 from qtide.system.files import write_whole
 from qtide.testing.service import LocalService
@@ -93,8 +92,9 @@ def main(folder: Path, number: int, alpha: float) -> None:
     """What a job does."""
     own = folder / f"replica-{number}"
     own.mkdir()
-    replica = Replica(Client(), read_plan(folder.parent), alpha, own)
-    load("colouring")
+    client, plan = Client(), read_plan(folder.parent)
+    Replica(client, plan, 0.0, own).run()  # loads all libraries
+    replica = Replica(client, plan, alpha, own)
     (folder / f"ready-{number}").touch()
     _await((folder / "go").exists, READY_LIMIT, folder)
     record = json.dumps(replica.run().as_dict())

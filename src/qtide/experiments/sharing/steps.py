@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from qtide import quantum
-from qtide.apps.colouring.cutting.options import CutOptions
-from qtide.apps.colouring.cutting.step import cut_circuits_step
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.independent import some_maximal_sets
 from qtide.payloads.payload import Burst
 
 ROUNDS = 3
 """Of the optimiser, which evaluates two points in each, and the best one at the end."""
-OPTIONS = CutOptions(optimiser="spsa", rounds=ROUNDS)
 
 
 async def circuits(graph: Graph, seed: int) -> list[frozenset[int]]:
     """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
-    return await cut_circuits_step(graph, seed, OPTIONS)
+    from qtide.apps.colouring.cutting.options import CutOptions
+    from qtide.apps.colouring.cutting.step import cut_circuits_step
+
+    return await cut_circuits_step(graph, seed, CutOptions(optimiser="spsa", rounds=ROUNDS))
 
 
 async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:
