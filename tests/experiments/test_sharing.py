@@ -53,7 +53,8 @@ def test_figures_of_points() -> None:
     assert [(row.replicas, row.repetitions) for row in found] == [(1, 2), (2, 2), (6, 2)]
     one, two, six = found
     assert one.loop.cycles == CYCLES
-    assert (one.loop.quantum, one.loop.classical) == (pytest.approx(Q), pytest.approx(C))
+    assert one.loop.quantum == pytest.approx(Q)
+    assert one.loop.classical == pytest.approx(C)
     assert one.single == pytest.approx(15.0)
     for row in found:
         assert row.total.mean == pytest.approx(row.loop.total(row.replicas))

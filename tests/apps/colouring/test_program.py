@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
+from qtide.apps.colouring.clustered import clustered
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, read_graph
 from qtide.apps.colouring.steps import STEPS
@@ -70,14 +71,21 @@ def test_the_classics(tmp_path: Path, graph: Graph, colours: int) -> None:
     assert is_proper(graph, list(written(tmp_path)["colouring"].values()))
 
 
-@pytest.mark.parametrize("sets", ["exact", "annealing", "atoms"])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_step_leads_to_the_chromatic_number(tmp_path: Path, sets: str, seed: int) -> None:
-    graph = random_graph(14, 0.4, seed)
+@pytest.mark.parametrize("sets", ["exact", "annealing", "atoms", "qaoa"])
+def test_every_step_leads_to_the_chromatic_number(tmp_path: Path, sets: str) -> None:
+    graph = random_graph(12, 0.5, seed=1)
     found = result(tmp_path, file(tmp_path, graph), "--sets", sets, "--no-greedy")
     assert found["proven"]
     assert found["colours"] == chromatic(graph)
     assert found["steps"] > 0
+    assert is_proper(graph, list(written(tmp_path)["colouring"].values()))
+
+
+@pytest.mark.parametrize("sets", ["exact", "annealing", "atoms", "qaoa", "cut"])
+def test_every_step_colours_a_clustered_graph(tmp_path: Path, sets: str) -> None:
+    found = result(tmp_path, "--clustered", "1,4,9", "--sets", sets, "--no-greedy")
+    graph = clustered(1, 4, 9, seed=0).graph
+    assert (found["colours"], found["proven"]) == (chromatic(graph), True)
     assert is_proper(graph, list(written(tmp_path)["colouring"].values()))
 
 
