@@ -88,7 +88,7 @@ class Commands(PlainGroup):
         """Write the commands under their headings."""
         for heading, entries in groupby(COMMANDS.items(), lambda item: item[1].heading):
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:<7}", each.summary) for name, each in entries])
+                formatter.write_dl([(f"{name:<10}", each.summary) for name, each in entries])
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
