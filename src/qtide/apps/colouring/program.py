@@ -56,7 +56,7 @@ async def colouring(
     if not answer.proven:
         answer, steps = await guided(read.graph, answer, step, width, greedy=greedy, seed=seed)
         await task(tasks.note_answer, folder.absolute(), read, answer)
-    answer, branches = await closed(read.graph, answer, effort)
+    answer, branches = await closed(read, answer, effort, folder.absolute())
     write = tasks.write_results if picture else tasks.note_answer
     files = await task(write, folder.absolute(), read, answer)
     size = {"vertices": read.graph.size, "edges": len(read.graph.edges)}
@@ -103,15 +103,16 @@ async def _sets(graph: Graph, partial: Partial, step: Step, seed: int) -> list[f
     return [frozenset(vertices[each] for each in one) for one in await step(rest, seed)]
 
 
-async def closed(graph: Graph, answer: Answer, effort: int) -> tuple[Answer, int]:
-    """The answer after the exact search, and how many branches that took."""
+async def closed(read: Named, answer: Answer, effort: int, folder: Path) -> tuple[Answer, int]:
+    """The answer after the exact search, and how many branches that took; finds are noted."""
     branches = 0
     while not answer.proven and effort > 0:
         target = answer.upper - 1
-        found = await _searched(graph, target, effort)
+        found = await _searched(read.graph, target, effort)
         branches, effort = branches + found.branches, effort - found.effort
         if found.classes is not None:
             answer = answer.better(found.classes)
+            await task(tasks.note_answer, folder, read, answer)
         elif not found.open:
             answer = answer.closed(target, branches)
     return answer, branches
