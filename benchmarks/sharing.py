@@ -2,7 +2,7 @@
 
 Bounds of the same run: no schedule ends before the QPU has done all its work (N·Q), nor before one
 job alone would (T1); and N jobs gain at most min(N, N*) over exclusive use, N* being the jobs that
-fit around the QPU without a queue. The payloads are bursts of 40 ms: 12 replicas take an eighth of
+fit around the QPU without a queue. The payloads are bursts of 35 ms: 16 replicas take an eighth of
 two cores.
 """
 
@@ -19,7 +19,7 @@ from qtide.experiments.sharing.plan import Plan
 from qtide.experiments.sharing.results import Row
 
 PLAN = Plan(
-    replicas=(1, 4, 12),
+    replicas=(1, 4, 16),  # 16 saturate the QPU with every alpha
     repetitions=1,
     sets="sharing-bursts",
     device="burst",

@@ -117,8 +117,9 @@ def notes(plan: Plan, rows: list[Row]) -> list[str]:
     return [
         f"Each replica colours the same clustered graph ({graph}) with the step {plan.sets}, as"
         f" {place}; {done} repetitions, bands of one standard deviation.",
-        "After each task a replica sleeps α times as long as the QPU took. Replicas and the emulated"
-        " QPU mostly wait; on a computer that is busy otherwise, they fall short of the prediction.",
+        "After each task a replica sleeps α times as long as the QPU took. Replicas and the"
+        " emulated QPU mostly wait; on a computer that is busy otherwise, they fall short of the"
+        " prediction.",
         "The closed loop is the prediction for jobs of equal cycles on a QPU that serves first"
         " come, first served; its cycle is measured with one replica.",
         *cycles,
