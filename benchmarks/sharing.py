@@ -2,7 +2,7 @@
 
 Bounds of the same run: no schedule ends before the QPU has done all its work (N·Q), nor before one
 job alone would (T1); and N jobs gain at most min(N, N*) over exclusive use, N* being the jobs that
-fit around the QPU without a queue. The payloads are bursts of 35 ms: 16 replicas take an eighth of
+fit around the QPU without a queue. The payloads are bursts of 37 ms: 16 replicas take an eighth of
 two cores.
 """
 
@@ -23,12 +23,8 @@ PLAN = Plan(
     repetitions=1,
     sets="sharing-bursts",
     device="burst",
-    clustered=(
-        2,
-        8,
-        18,
-    ),  # 35 payloads per job: with few, the first and the last one count too much
-    shots=150,  # 15 ms and 0.2 ms per shot: 45 ms
+    clustered=(2, 8, 18),  # 35 payloads per job: of few, the first and the last count too much
+    shots=110,  # 15 ms and 0.2 ms per shot: 37 ms
 )
 SATURATED = 1.5
 """Times the jobs that fit without a queue: from there on, the QPU should never be idle."""
