@@ -25,7 +25,7 @@ def test_all_commands_are_under_their_headings() -> None:
     text = printed("--help")
     blocks = {block.partition(":\n")[0]: block for block in text.split("\n\n")}
     for name, entry in COMMANDS.items():
-        assert f"\n  {name:<7}  {entry.summary}\n" in blocks[entry.heading] + "\n"
+        assert f"\n  {name:<10}  {entry.summary}\n" in blocks[entry.heading] + "\n"
 
 
 @pytest.mark.parametrize("path", [(), ("box",), ("token",), *every_command()], ids=" ".join)

@@ -39,6 +39,7 @@ COMMANDS = {
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),
+    "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
     "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": Entry(SERVICE, "queue:queue", "Show your tasks at the service."),
     "devices": Entry(SERVICE, "devices:devices", "Show the devices of the service."),
@@ -89,7 +90,7 @@ class Commands(PlainGroup):
         """Write the commands under their headings."""
         for heading, entries in groupby(COMMANDS.items(), lambda item: item[1].heading):
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:<7}", each.summary) for name, each in entries])
+                formatter.write_dl([(f"{name:<10}", each.summary) for name, each in entries])
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:

@@ -34,7 +34,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 def program_parameter() -> inspect.Parameter:
     """The program; it gets all arguments that qtide does not know."""
-    text = f"FILE.py[:NAME], MODULE:NAME, or one of {', '.join(APPS.names())}."
+    text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=completion.programs)
     return inspect.Parameter(
         "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]

@@ -1,0 +1,112 @@
+"""Lower bounds that anybody can check: a clique, and what Mycielski's construction adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.greedy import dsatur
+from qtide.apps.colouring.masks import Masks, bits, everything
+
+CLIQUE_BRANCHES = 20_000
+"""Within a second; if that is not enough, the largest clique so far counts."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known before the search."""
+
+    clique: tuple[int, ...]
+    lower: int
+    support: tuple[int, ...]
+    """Vertices whose induced graph needs that many colours."""
+    classes: tuple[int, ...]
+
+
+def bounds(graph: Graph, *, greedy: bool) -> Bounds:
+    """A clique, a lower bound, and a colouring: a greedy one, or each vertex for itself."""
+    clique = largest_clique(graph.neighbours, everything(graph))
+    lower, support = mycielski(graph.neighbours, everything(graph), clique)
+    classes = dsatur(graph.neighbours, everything(graph)) if greedy else _alone(graph)
+    return Bounds(tuple(bits(clique)), lower, tuple(bits(support)), tuple(classes))
+
+
+def greedy_clique(neighbours: Masks, within: int) -> int:
+    """A clique among some vertices: always the one that leaves the most."""
+    clique = 0
+    while within:
+        _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
+        clique |= 1 << -vertex
+        within &= neighbours[-vertex]
+    return clique
+
+
+def largest_clique(neighbours: Masks, within: int, most: int = CLIQUE_BRANCHES) -> int:
+    """The largest clique, or the largest that was found after that many branches."""
+    best = greedy_clique(neighbours, within)
+    stack = [(0, within)]
+    while stack and most:
+        most -= 1
+        clique, free = stack.pop()
+        if clique.bit_count() > best.bit_count():
+            best = clique
+        room = best.bit_count() - clique.bit_count()
+        for vertex in _promising(neighbours, free, room):
+            stack.append((clique | 1 << vertex, free & neighbours[vertex]))
+            free ^= 1 << vertex
+    return best
+
+
+def mycielski(neighbours: Masks, within: int, clique: int) -> tuple[int, int]:
+    """A lower bound of at least the clique's size, and the vertices that prove it.
+
+    If each vertex v of H has a deputy that sees all neighbours of v in H, and some vertex w sees
+    all deputies, then one colour more is needed than for H: otherwise each v with w's colour could
+    take that of its deputy, and H would do without w's colour.
+    """
+    bound, support = clique.bit_count(), clique
+    while step := _apex(neighbours, within, support):
+        bound, support = bound + 1, step
+    return bound, support
+
+
+def _apex(neighbours: Masks, within: int, support: int) -> int:
+    """The support with deputies and the vertex above them; 0 if there is none."""
+    deputies = [(v, _deputies(neighbours, within, support, v)) for v in bits(support)]
+    above = within
+    for _, those in deputies:
+        seen = 0
+        for each in bits(those):
+            seen |= neighbours[each]
+        above &= seen
+    if not above:
+        return 0
+    apex = (above & -above).bit_length() - 1
+    grown = support | 1 << apex
+    for vertex, those in deputies:
+        able = those & neighbours[apex]
+        grown |= 1 << vertex if able >> vertex & 1 else able & -able
+    return grown
+
+
+def _deputies(neighbours: Masks, within: int, support: int, vertex: int) -> int:
+    able = within
+    for each in bits(neighbours[vertex] & support):
+        able &= neighbours[each]
+    return able
+
+
+def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
+    """The vertices by which a clique can grow by more than `room`: those beyond as many colours."""
+    covered = 0
+    for _ in range(room):
+        rest = free & ~covered
+        while rest:
+            lowest = rest & -rest
+            covered |= lowest
+            rest &= ~(neighbours[lowest.bit_length() - 1] | lowest)
+    return list(bits(free & ~covered))
+
+
+def _alone(graph: Graph) -> list[int]:
+    return [1 << vertex for vertex in range(graph.size)]

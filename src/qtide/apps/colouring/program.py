@@ -1,0 +1,142 @@
+"""Graph colouring by branch and bound over independent sets, colour class by colour class.
+
+First, the sets that a step finds, on a QPU or a node, guide a few partial colourings to good
+complete ones. Then whatever is still open is closed by an exact search, in pieces on all nodes. So
+a better step finds good colourings sooner, and every step leads to the same chromatic number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from qtide import classical, program, task, together
+from qtide.apps.colouring import tasks
+from qtide.apps.colouring.answer import Answer, first_answer
+from qtide.apps.colouring.bounds import bounds
+from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.masks import bits, everything
+from qtide.apps.colouring.partial import Partial, grow, selected
+from qtide.apps.colouring.pieces import Piece, Verdict, merged, settle
+from qtide.apps.colouring.reading import Named
+from qtide.apps.colouring.steps import STEPS, Step
+from qtide.errors import UsageError
+
+PARTS = 16
+"""Tasks of a round, on however many nodes: so all runs are alike."""
+
+FIRST_BUDGET, LAST_BUDGET = 500, 50_000
+"""Effort per task: tenths of a second at first, so that hard pieces are soon split."""
+
+
+@program
+async def colouring(
+    graph: str = "",
+    *,
+    clustered: list[int] = [],  # noqa: B006 - never changed
+    sets: str = "exact",
+    width: int = 2,
+    greedy: bool = True,
+    effort: int = 1_000_000,
+    picture: bool = True,
+    seed: int = 0,
+    folder: Path = Path(),
+) -> dict[str, Any]:
+    """Colour GRAPH (DIMACS, GraphML, a list of edges), or a `clustered` one: K,d,n.
+
+    `sets` finds independent sets: exact, annealing, atoms, qaoa or cut; `width` partial colourings
+    are grown at once. With `--no-greedy`, colourings come from the sets alone. After an `effort` of
+    that many branches the exact search ends, and the gap is told.
+    """
+    step = _checked(sets, width, effort)
+    read: Named = await task(tasks.load_graph, graph, clustered, seed)
+    answer = first_answer(await task(bounds, read.graph, greedy=greedy))
+    steps = 0
+    if not answer.proven:
+        answer, steps = await guided(read.graph, answer, step, width, greedy=greedy, seed=seed)
+        await task(tasks.note_answer, folder.absolute(), read, answer)
+    answer, branches = await closed(read, answer, effort, folder.absolute())
+    write = tasks.write_results if picture else tasks.note_answer
+    files = await task(write, folder.absolute(), read, answer)
+    size = {"vertices": read.graph.size, "edges": len(read.graph.edges)}
+    work = {"sets": sets, "steps": steps, "branches": branches}
+    return {"graph": read.source} | size | answer.as_dict() | work | {"files": files}
+
+
+def _checked(sets: str, width: int, effort: int) -> Step:
+    for name, value in (("width", width), ("effort", effort)):
+        if value < 1:
+            raise UsageError(f"--{name} has to be at least 1, not {value}")
+    return STEPS.load(sets)
+
+
+async def guided(
+    graph: Graph, answer: Answer, step: Step, width: int, *, greedy: bool, seed: int
+) -> tuple[Answer, int]:
+    """The best colouring along the sets that the step finds, and how often it was asked."""
+    partials, steps = [Partial(everything(graph))], 0
+    while partials and not answer.proven:
+        sets = await together(
+            *(_sets(graph, each, step, _mixed(seed, steps + n)) for n, each in enumerate(partials))
+        )
+        steps += len(partials)
+        grown = await classical(
+            *(
+                task(grow, graph, each, some, greedy=greedy)
+                for each, some in zip(partials, sets, strict=True)
+            )
+        )
+        found = [each for some in grown for each in some]
+        for each in sorted(found, key=lambda one: one.rank):
+            answer = answer.better(each.complete)
+        partials = selected((each for each in found if each.left), width, answer.upper)
+    return answer, steps
+
+
+async def _sets(graph: Graph, partial: Partial, step: Step, seed: int) -> list[frozenset[int]]:
+    """What the step finds among the vertices that are left."""
+    vertices = list(bits(partial.left))
+    rest = graph.subgraph(vertices)
+    if not rest.edges:
+        return [frozenset(vertices)]
+    return [frozenset(vertices[each] for each in one) for one in await step(rest, seed)]
+
+
+async def closed(read: Named, answer: Answer, effort: int, folder: Path) -> tuple[Answer, int]:
+    """The answer after the exact search, and how many branches that took; finds are noted."""
+    branches = 0
+    while not answer.proven and effort > 0:
+        target = answer.upper - 1
+        found = await _searched(read.graph, target, effort)
+        branches, effort = branches + found.branches, effort - found.effort
+        if found.classes is not None:
+            answer = answer.better(found.classes)
+            await task(tasks.note_answer, folder, read, answer)
+        elif not found.open:
+            answer = answer.closed(target, branches)
+    return answer, branches
+
+
+async def _searched(graph: Graph, target: int, most: int) -> Verdict:
+    """Whether the graph has a colouring with at most `target` colours."""
+    pieces, budget = [Piece(everything(graph), target)], FIRST_BUDGET
+    branches = effort = 0
+    while pieces and effort < most:
+        parts = [pieces[n::PARTS] for n in range(min(PARTS, len(pieces)))]
+        verdicts: list[Verdict] = await classical(
+            *(task(settle, graph, part, budget) for part in parts)
+        )
+        branches += sum(each.branches for each in verdicts)
+        effort += sum(each.effort for each in verdicts)
+        for each in verdicts:
+            if each.classes is not None:
+                return Verdict(each.classes, (), branches, effort)
+        pieces = merged(graph, (piece for each in verdicts for piece in each.open))
+        budget = min(2 * budget, LAST_BUDGET)
+    return Verdict(None, tuple(pieces), branches, effort)
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed for each question to a step."""
+    return crc32(f"{seed} {number}".encode())

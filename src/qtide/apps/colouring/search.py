@@ -1,0 +1,128 @@
+"""Whether some vertices can be coloured with so many colours: an exact search with a budget.
+
+A branch takes one maximal independent set with a fixed vertex as a colour class, so no two branches
+differ in the order of colours alone. Before, vertices that cannot matter are set aside; so branches
+that leave the same kernel are one, which is refuted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from qtide.apps.colouring.bounds import greedy_clique, mycielski
+from qtide.apps.colouring.greedy import dsatur, extended
+from qtide.apps.colouring.independent import maximal_sets
+from qtide.apps.colouring.masks import Masks, bits, components
+
+SORTED = 4096
+"""How many sets are sorted by size at a time; a graph may have more than fit into memory."""
+
+SMALL = 32
+"""Vertices up to which every branch takes about as long, a quarter of a millisecond."""
+
+
+class OutOfBudget(Exception):  # noqa: N818 - what happened
+    """The search ended without a verdict."""
+
+
+class Search:
+    """Searches in one graph; what was refuted once stays refuted."""
+
+    def __init__(self, neighbours: Masks, budget: int) -> None:
+        self._neighbours = neighbours
+        self._refuted: dict[int, int] = {}
+        self._budget = budget
+        self.branches = 0
+        self.effort = 0
+        """Branches, of which those with many vertices count more, as they take longer."""
+
+    def colour(self, within: int, colours: int) -> list[int] | None:
+        """At most `colours` classes of these vertices, or None if there is no such colouring."""
+        self.branches += 1
+        self.effort += 1 + (within.bit_count() // SMALL) ** 2
+        if self.effort > self._budget:
+            raise OutOfBudget
+        kernel, aside = reduced(self._neighbours, within, colours)
+        found: list[int] = []
+        for part in components(self._neighbours, kernel):
+            classes = self._kernel(part, colours)
+            if classes is None:
+                return None
+            found = _side_by_side(found, classes)
+        return extended(self._neighbours, found, aside[::-1])
+
+    def _kernel(self, within: int, colours: int) -> list[int] | None:
+        if colours < 2 or self._refuted.get(within, 0) >= colours:
+            return None  # a kernel has edges
+        if colours == 2:
+            return _two_classes(self._neighbours, within)
+        clique = greedy_clique(self._neighbours, within)
+        if mycielski(self._neighbours, within, clique)[0] > colours:
+            return None
+        classes = dsatur(self._neighbours, within)
+        return classes if len(classes) <= colours else self._branch(within, colours)
+
+    def _branch(self, within: int, colours: int) -> list[int] | None:
+        for chosen in branches(self._neighbours, within):
+            rest = self.colour(within & ~chosen, colours - 1)
+            if rest is not None:
+                return [chosen, *rest]
+        self._refuted[within] = colours
+        return None
+
+
+def branches(neighbours: Masks, within: int) -> Iterator[int]:
+    """The maximal independent sets with the vertex that leaves the fewest, the largest first."""
+    _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
+    vertex = -vertex
+    sets = maximal_sets(neighbours, within & ~(neighbours[vertex] | 1 << vertex))
+    while some := sorted(islice(sets, SORTED), key=lambda m: (-m.bit_count(), m)):
+        yield from (each | 1 << vertex for each in some)
+
+
+def reduced(neighbours: Masks, within: int, colours: int) -> tuple[int, list[int]]:
+    """The kernel of some vertices, and those set aside, in order.
+
+    A vertex with fewer neighbours than colours can be coloured last. One whose neighbours are all
+    neighbours of another can have that one's colour.
+    """
+    aside: list[int] = []
+    before = -1
+    while within != before:
+        before = within
+        for vertex in bits(before):
+            around = neighbours[vertex] & within
+            if around.bit_count() < colours or _has_deputy(neighbours, within, vertex, around):
+                within ^= 1 << vertex
+                aside.append(vertex)
+    return within, aside
+
+
+def _has_deputy(neighbours: Masks, within: int, vertex: int, around: int) -> bool:
+    able = within ^ 1 << vertex
+    for each in bits(around):
+        able &= neighbours[each]
+        if not able:
+            break
+    return bool(able)
+
+
+def _two_classes(neighbours: Masks, within: int) -> list[int] | None:
+    """The two sides of a connected graph, if it has only two."""
+    sides = [within & -within, 0]
+    fresh, turn = sides[0], 0
+    while fresh:
+        reached = 0
+        for vertex in bits(fresh):
+            reached |= neighbours[vertex]
+        turn = 1 - turn
+        fresh = reached & within & ~sides[turn]
+        sides[turn] |= fresh
+    return None if sides[0] & sides[1] else sides
+
+
+def _side_by_side(first: list[int], second: list[int]) -> list[int]:
+    """The colours of two parts that do not touch."""
+    long, short = (first, second) if len(first) >= len(second) else (second, first)
+    return [a | b for a, b in zip(long, short, strict=False)] + long[len(short) :]

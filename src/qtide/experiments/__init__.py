@@ -1,0 +1,1 @@
+"""Experiments: whole measurements, from the plan to the page."""

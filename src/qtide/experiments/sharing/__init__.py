@@ -1,0 +1,1 @@
+"""The sharing experiment: replicas of a hybrid job on one QPU, through the vQPU service."""

@@ -1,0 +1,75 @@
+"""The experiment as a whole: measure what is not measured yet, then write figures and page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qtide.experiments.sharing.jobs import jobs_of
+from qtide.experiments.sharing.plan import Plan, Point
+from qtide.experiments.sharing.results import Measured, Row, keep, kept, rows
+from qtide.system.files import write_whole
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A point that is to be measured next, and how long the rest should take."""
+
+    point: Point
+    number: int
+    of: int
+    left: float | None
+    """Seconds, once a point has been measured."""
+
+
+Tell = Callable[[Progress], None]
+
+
+def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
+    """Measure every point that the folder does not have yet; return the figures of all."""
+    plan.keep(folder)
+    points, place = plan.points(), folder / "points"
+    missing = [point for point in points if kept(place, point) is None]
+    if missing:
+        with jobs_of(plan) as jobs:
+            clock = _Clock(missing)
+            for number, point in enumerate(missing, len(points) - len(missing) + 1):
+                tell(Progress(point, number, len(points), clock.left()))
+                keep(place, Measured(point, tuple(jobs.run(point))))
+                clock.done(point)
+    return rows(plan, [each for point in points if (each := kept(place, point)) is not None])
+
+
+def write(plan: Plan, folder: Path, found: list[Row]) -> dict[str, Any]:
+    """Write results.json, the figures and the page; return what is in the first."""
+    from qtide.experiments.sharing.figures import draw
+    from qtide.experiments.sharing.page import write_page
+
+    figures = draw(folder, found)
+    page = write_page(folder, plan, found, figures)
+    described = {"folder": str(folder), "page": str(page), "rows": [row.as_dict() for row in found]}
+    write_whole(folder / "results.json", (json.dumps(described, indent=1) + "\n").encode())
+    return described
+
+
+class _Clock:
+    """Expects the rest to take as long as what is done, by the weight of the points."""
+
+    def __init__(self, missing: list[Point]) -> None:
+        self._weight = sum(point.weight for point in missing)
+        self._done = 0.0
+        self._began = time.monotonic()
+
+    def done(self, point: Point) -> None:
+        """One point less."""
+        self._done += point.weight
+
+    def left(self) -> float | None:
+        """Seconds, once something is done."""
+        if not self._done:
+            return None
+        return (time.monotonic() - self._began) * (self._weight / self._done - 1)

@@ -1,0 +1,187 @@
+"""The figures of the experiment: lines with bands, totals on a log scale, violins of run times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    PercentFormatter,
+)
+
+from qtide.experiments.sharing.results import Row, Spread
+from qtide.report.palette import INK, LINE, MUTED, TINT, hue
+from qtide.report.timeline import STYLE
+
+Dashes = tuple[float, Sequence[float]]
+
+WIDTH, HEIGHT = 10.0, 3.4
+"""Inches."""
+EXPECTED: Dashes = (0, (4, 2))
+"""The dashes of what was expected."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, its file, and what is in it, in words."""
+
+    figure: Figure
+    file: Path
+    words: str
+
+
+def draw(folder: Path, rows: list[Row]) -> list[Drawn]:
+    """Draw all figures, and write each as a PNG."""
+    made = [
+        ("lines", lines, "Occupancy of the QPU, quantum time and mean queue time by replicas."),
+        ("totals", totals, "Total time by replicas, shared and exclusive, on a log scale."),
+        ("runtimes", violins, "The distribution of the jobs' run times by replicas."),
+    ]
+    found = []
+    for name, function, words in made:
+        with matplotlib.rc_context(STYLE):
+            figure = function(rows)
+            file = folder / f"{name}.png"
+            figure.savefig(file, dpi=150, metadata={"Software": None})
+        found.append(Drawn(figure, file, words))
+    return found
+
+
+def lines(rows: list[Row]) -> Figure:
+    """Occupancy, quantum time and mean queue time; one line per alpha."""
+    figure, axes = _panels(3)
+    for number, (alpha, mine) in enumerate(_by_alpha(rows)):
+        colour, label = hue(number), f"α = {alpha:g}"
+        _band(axes[0], mine, lambda row: row.occupancy, colour, label)
+        _band(axes[1], mine, lambda row: row.quantum, colour, label)
+        _band(axes[2], mine, lambda row: row.queue, colour, label)
+        _expected(axes[0], mine, lambda row: row.loop.occupancy(row.replicas), colour)
+        _expected(axes[2], mine, lambda row: row.loop.queue(row.replicas), colour)
+    axes[0].set_ylim(0, 1.02)
+    axes[0].yaxis.set_major_formatter(PercentFormatter(1.0))
+    for each, title in zip(
+        axes, ("QPU occupancy", "Quantum time, s", "Mean queue time per job, s"), strict=True
+    ):
+        _finish(each, title, rows)
+    handles, labels = axes[0].get_legend_handles_labels()
+    handles.append(Line2D([], [], color=MUTED, linestyle=EXPECTED))
+    _legend(figure, handles, [*labels, "closed loop"])
+    return figure
+
+
+def totals(rows: list[Row]) -> Figure:
+    """The total time on a log scale against exclusive use; one panel per alpha."""
+    groups = _by_alpha(rows)
+    figure, axes = _panels(len(groups), sharey=True)
+    for number, (alpha, mine) in enumerate(groups):
+        axis, colour = axes[number], hue(number)
+        _band(axis, mine, lambda row: row.total, colour, "shared")
+        _expected(axis, mine, lambda row: row.loop.total(row.replicas), colour)
+        numbers = [row.replicas for row in mine]
+        axis.plot(numbers, [row.exclusive for row in mine], color=INK, linestyle=":")
+        _finish(axis, f"Total time, s, α = {alpha:g}", rows)
+    _logarithmic(axes[0])
+    handles = [
+        Line2D([], [], color=MUTED),
+        Line2D([], [], color=MUTED, linestyle=EXPECTED),
+        Line2D([], [], color=INK, linestyle=":"),
+    ]
+    _legend(figure, handles, ["shared", "closed loop", "exclusive: N × one job"])
+    return figure
+
+
+def violins(rows: list[Row]) -> Figure:
+    """The run times of the jobs as violins, with a dot for each job; one panel per alpha."""
+    groups = _by_alpha(rows)
+    figure, axes = _panels(len(groups), sharey=True)
+    for number, (alpha, mine) in enumerate(groups):
+        axis, colour = axes[number], hue(number)
+        numbers = [row.replicas for row in mine]
+        wide = [row for row in mine if len(set(row.runtimes)) > 1]
+        if wide:
+            made: Any = axis.violinplot(
+                [row.runtimes for row in wide],
+                [row.replicas for row in wide],
+                widths=0.9,
+                showextrema=False,
+            )
+            for body in made["bodies"]:
+                body.set(facecolor=colour, alpha=TINT)
+        for row in mine:
+            axis.plot([row.replicas] * len(row.runtimes), row.runtimes, ".", color=colour, ms=2.5)
+        axis.plot(numbers, [row.exclusive for row in mine], color=INK, linestyle=":")
+        axis.plot(numbers, [row.single for row in mine], color=INK, linestyle="--", linewidth=1)
+        _finish(axis, f"Run times of the jobs, s, α = {alpha:g}", rows)
+    _logarithmic(axes[0])
+    handles = [Line2D([], [], color=INK, linestyle=style) for style in (":", "--")]
+    _legend(figure, handles, ["exclusive: the last of N jobs", "one job alone"])
+    return figure
+
+
+def _by_alpha(rows: list[Row]) -> list[tuple[float, list[Row]]]:
+    return [(alpha, list(some)) for alpha, some in groupby(rows, lambda row: row.alpha)]
+
+
+def _panels(number: int, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(1, number, sharey=sharey, squeeze=False)
+    return figure, list(grid[0])
+
+
+def _band(
+    axis: Axes, rows: list[Row], what: Callable[[Row], Spread], colour: str, label: str
+) -> None:
+    """The means as a line, a standard deviation to either side."""
+    numbers, spreads = [row.replicas for row in rows], [what(row) for row in rows]
+    means = [each.mean for each in spreads]
+    lower = [each.mean - each.sd for each in spreads]
+    upper = [each.mean + each.sd for each in spreads]
+    axis.fill_between(numbers, lower, upper, color=colour, alpha=TINT, linewidth=0)
+    axis.plot(numbers, means, color=colour, marker="o", ms=3, label=label)
+
+
+def _expected(axis: Axes, rows: list[Row], what: Callable[[Row], float], colour: str) -> None:
+    numbers, values = [row.replicas for row in rows], [what(row) for row in rows]
+    axis.plot(numbers, values, color=colour, linestyle=EXPECTED, linewidth=1.2)
+
+
+def _finish(axis: Axes, title: str, rows: list[Row]) -> None:
+    axis.set_title(title, fontsize=10, color=INK, loc="left")
+    axis.set_xlabel("replicas", color=MUTED, fontsize=9)
+    numbers = sorted({row.replicas for row in rows})
+    axis.xaxis.set_major_locator(FixedLocator(numbers[:: 1 + len(numbers) // 9]))
+    axis.tick_params(colors=MUTED, labelsize=8)
+    axis.grid(axis="y", color=LINE, linewidth=0.6)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axis.spines[side].set_color(LINE)
+
+
+def _logarithmic(axis: Axes) -> None:
+    """A log scale with numbers that people read: 1, 2, 5, 10, 20."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Figure, handles: Sequence[Artist], labels: list[str]) -> None:
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=9,
+        labelcolor=MUTED,
+    )  # fmt: skip

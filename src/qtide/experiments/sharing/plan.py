@@ -1,0 +1,99 @@
+"""What an experiment measures: its points, in an order in which a part of them is of use."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qtide.apps.colouring.steps import STEPS
+from qtide.devices.profile import profile
+from qtide.errors import UsageError
+from qtide.system.files import write_whole
+
+MOST_REPLICAS = 64
+
+
+class Point(NamedTuple):
+    """So many replicas, with classical phases of `alpha` times the quantum ones, once."""
+
+    alpha: float
+    replicas: int
+    repetition: int
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"alpha-{self.alpha:g}-replicas-{self.replicas}-{self.repetition}"
+
+    @property
+    def weight(self) -> float:
+        """How long it takes, roughly, in units of one job's quantum time."""
+        return max(self.replicas, 1 + self.alpha) + 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole experiment. The defaults take some three hours."""
+
+    replicas: tuple[int, ...] = tuple(range(1, 17))
+    alphas: tuple[float, ...] = (0.0, 2.0, 8.0)
+    repetitions: int = 10
+    sets: str = "sharing-circuits"
+    """The quantum step of the job: who finds the independent sets of its graph."""
+    clustered: tuple[int, int, int] = (1, 4, 8)
+    """The graph, the same for all replicas."""
+    shots: int = 150
+    device: str = "star"
+    profile: str = "annealer"
+    cluster: str = "local"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        profile(self.profile)
+        if not self.replicas or not all(1 <= each <= MOST_REPLICAS for each in self.replicas):
+            raise UsageError(f"--replicas has numbers from 1 to {MOST_REPLICAS}, as in 1,2,4,8")
+        if not self.alphas or not all(0 <= each <= 1000 for each in self.alphas):
+            raise UsageError("--alphas has numbers from 0 to 1000, as in 0,2,8")
+        if self.repetitions < 1 or self.shots < 1:
+            raise UsageError("--repetitions and --shots have to be at least 1")
+        if self.sets not in STEPS.names():
+            STEPS.load(self.sets)
+        if self.cluster not in ("local", "slurm"):
+            raise UsageError(f"--cluster is local or slurm, not {self.cluster!r}")
+
+    def points(self) -> list[Point]:
+        """All of them, repetition by repetition; one replica is the reference, so always there."""
+        numbers = sorted({1, *self.replicas})
+        return [
+            Point(alpha, number, repetition)
+            for repetition in range(1, self.repetitions + 1)
+            for alpha in self.alphas
+            for number in numbers
+        ]
+
+    def keep(self, folder: Path) -> None:
+        """Write it into the experiment's folder, or refuse a folder with another one."""
+        file = folder / "plan.json"
+        told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(file, (json.dumps(told, indent=2) + "\n").encode())
+            return
+        kept = json.loads(file.read_text())
+        differ = [each.name for each in fields(self) if kept.get(each.name) != told[each.name]]
+        if differ:
+            raise UsageError(
+                f"{folder} has an experiment with other options ({', '.join(differ)});"
+                " repeat these to continue it, or choose another --name"
+            )
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan that was kept in a folder."""
+    kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+    for key, value in kept.items():
+        if isinstance(value, list):
+            kept[key] = tuple(value)
+    return Plan(**kept)

@@ -1,0 +1,149 @@
+"""What was measured: files of points, and the figures over all repetitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from qtide.experiments.sharing.closed_loop import ClosedLoop
+from qtide.experiments.sharing.plan import Plan, Point
+from qtide.experiments.sharing.replica import Record
+from qtide.system.files import write_whole
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The jobs of one point."""
+
+    point: Point
+    jobs: tuple[Record, ...]
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the first job to the end of the last."""
+        return max(job.end for job in self.jobs) - min(job.start for job in self.jobs)
+
+    @property
+    def quantum(self) -> float:
+        """Seconds that the device has worked."""
+        return sum(job.quantum for job in self.jobs)
+
+    @property
+    def occupancy(self) -> float:
+        """The share of the total in which it has."""
+        return self.quantum / self.total
+
+    @property
+    def queue(self) -> float:
+        """Seconds that a job has waited for the device, on average."""
+        return fmean(job.queue for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over the repetitions."""
+
+    mean: float
+    sd: float
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Spread:
+        """Of one or more values."""
+        known = list(values)
+        return Spread(fmean(known), pstdev(known))
+
+
+@dataclass(frozen=True)
+class Row:
+    """All repetitions with one alpha and one number of replicas, and what was to be expected."""
+
+    alpha: float
+    replicas: int
+    repetitions: int
+    occupancy: Spread
+    total: Spread
+    quantum: Spread
+    queue: Spread
+    runtimes: tuple[float, ...]
+    single: float
+    """Seconds of one job that has the device for itself."""
+    loop: ClosedLoop
+
+    @property
+    def exclusive(self) -> float:
+        """Seconds if the jobs ran one after the other, each with the device for itself."""
+        return self.replicas * self.single
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as that they were."""
+        return self.exclusive / self.total.mean
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        spreads = {
+            name: {"mean": each.mean, "sd": each.sd}
+            for name in ("occupancy", "total", "quantum", "queue")
+            for each in [getattr(self, name)]
+        }
+        n = self.replicas
+        expected = {
+            "occupancy": self.loop.occupancy(n),
+            "total": self.loop.total(n),
+            "queue": self.loop.queue(n),
+            "knee": self.loop.knee,
+        }
+        words = {"alpha": self.alpha, "replicas": n, "repetitions": self.repetitions}
+        gain = {"exclusive": self.exclusive, "gain": self.gain}
+        return words | spreads | gain | {"expected": expected, "runtimes": list(self.runtimes)}
+
+
+def keep(folder: Path, measured: Measured) -> None:
+    """Write the jobs of a point; from then on, it is done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = [job.as_dict() for job in measured.jobs]
+    write_whole(folder / f"{measured.point.name}.json", json.dumps(jobs, indent=1).encode())
+
+
+def kept(folder: Path, point: Point) -> Measured | None:
+    """The jobs of a point, if it is done."""
+    file = folder / f"{point.name}.json"
+    if not file.exists():
+        return None
+    return Measured(point, tuple(Record(**job) for job in json.loads(file.read_text())))
+
+
+def rows(plan: Plan, measured: list[Measured]) -> list[Row]:
+    """The figures, as far as each alpha has its reference: one replica alone."""
+    found = []
+    for alpha in plan.alphas:
+        mine = [each for each in measured if each.point.alpha == alpha]
+        alone = [each for each in mine if each.point.replicas == 1]
+        if not alone:
+            continue
+        loop, single = _loop(alone), fmean(each.total for each in alone)
+        for number in sorted({each.point.replicas for each in mine}):
+            those = [each for each in mine if each.point.replicas == number]
+            found.append(_row(alpha, number, those, single, loop))
+    return found
+
+
+def _loop(alone: list[Measured]) -> ClosedLoop:
+    """The cycle of a job that is alone: what is not quantum in it is classical."""
+    jobs = [job for each in alone for job in each.jobs]
+    cycles = fmean(job.tasks for job in jobs)
+    quantum = fmean(job.quantum for job in jobs) / cycles
+    return ClosedLoop(cycles, quantum, fmean(job.runtime for job in jobs) / cycles - quantum)
+
+
+def _row(alpha: float, number: int, those: list[Measured], single: float, loop: ClosedLoop) -> Row:
+    spreads = {
+        name: Spread.of(getattr(each, name) for each in those)
+        for name in ("occupancy", "total", "quantum", "queue")
+    }
+    runtimes = tuple(job.runtime for each in those for job in each.jobs)
+    return Row(alpha, number, len(those), runtimes=runtimes, single=single, loop=loop, **spreads)

@@ -1,0 +1,228 @@
+"""The experiment as a user runs it, on a real service; and its figures from made-up jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from qtide.errors import UsageError
+from qtide.experiments.sharing.experiment import Progress, measure, write
+from qtide.experiments.sharing.jobs import at_once
+from qtide.experiments.sharing.plan import Plan, Point, read_plan
+from qtide.experiments.sharing.replica import Record
+from qtide.experiments.sharing.results import Measured, keep, kept, rows
+from tests.cli.inside import printed, refused
+from tests.service.serving import wait_until
+
+SMALL = Plan(
+    replicas=(1, 2),
+    alphas=(0.0, 1.0),
+    repetitions=1,
+    sets="sharing-bursts",
+    shots=1,
+    device="burst",
+)
+WORDS = ["--replicas", "1-2", "--alphas", "0,1", "--repetitions", "1", "--shots", "1"]
+COMMAND = ["experiment", "sharing", *WORDS, "--sets", "sharing-bursts"]
+Q, C, CYCLES = 0.5, 1.0, 10
+
+
+def made_up(point: Point) -> Measured:
+    """Jobs that end one after the other, in the time that the closed loop expects."""
+    n = point.replicas
+    last = (n - 1) * Q + CYCLES * (Q + C) if n <= 3 else n * CYCLES * Q + C
+    jobs = (
+        Record(100.0, 100.0 + last - number * Q, CYCLES, CYCLES * Q, 2.0 * number, 3)
+        for number in range(n)
+    )
+    return Measured(point, tuple(jobs))
+
+
+def test_figures_of_points() -> None:
+    plan = Plan(replicas=(2, 6), alphas=(2.0,), repetitions=2)
+    found = rows(plan, [made_up(point) for point in plan.points()])
+    assert [(row.replicas, row.repetitions) for row in found] == [(1, 2), (2, 2), (6, 2)]
+    one, two, six = found
+    assert one.loop.cycles == CYCLES
+    assert one.loop.quantum == pytest.approx(Q)
+    assert one.loop.classical == pytest.approx(C)
+    assert one.single == pytest.approx(15.0)
+    for row in found:
+        assert row.total.mean == pytest.approx(row.loop.total(row.replicas))
+        assert row.occupancy.mean == pytest.approx(row.loop.occupancy(row.replicas))
+        assert row.total.sd == pytest.approx(0.0)
+        assert row.quantum.mean == pytest.approx(row.replicas * CYCLES * Q)
+    assert two.queue.mean == pytest.approx(1.0)
+    assert six.gain == pytest.approx(6 * 15.0 / 31.0)
+    assert len(six.runtimes) == 12
+
+
+def test_without_its_reference_an_alpha_has_no_figures() -> None:
+    plan = Plan(replicas=(2,), alphas=(0.0, 2.0), repetitions=1)
+    done = [made_up(point) for point in plan.points() if point.alpha == 2.0]
+    assert {row.alpha for row in rows(plan, done)} == {2.0}
+    assert rows(plan, done[1:]) == []
+
+
+def test_points_survive_on_disk(tmp_path: Path) -> None:
+    measured = made_up(Point(2.0, 3, 1))
+    assert kept(tmp_path, measured.point) is None
+    keep(tmp_path, measured)
+    assert kept(tmp_path, measured.point) == measured
+
+
+def test_repetitions_come_one_after_the_other_and_one_replica_is_always_measured() -> None:
+    points = Plan(replicas=(4, 2), alphas=(0.0, 8.0), repetitions=2).points()
+    assert len(points) == len(set(points)) == 12
+    assert [point.repetition for point in points] == sorted(point.repetition for point in points)
+    assert {point.replicas for point in points} == {1, 2, 4}
+
+
+def test_a_plan_is_kept_and_another_one_refused(tmp_path: Path) -> None:
+    SMALL.keep(tmp_path)
+    SMALL.keep(tmp_path)
+    assert read_plan(tmp_path) == SMALL
+    with pytest.raises(UsageError, match=r"other options \(repetitions\)"):
+        Plan(**vars(SMALL) | {"repetitions": 2}).keep(tmp_path)
+
+
+class Page(HTMLParser):
+    """Counts elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+
+def test_the_page_has_the_figures_and_a_row_per_point(tmp_path: Path) -> None:
+    plan = Plan(replicas=(1, 2, 6), alphas=(0.0, 2.0), repetitions=2)
+    found = rows(plan, [made_up(point) for point in plan.points()])
+    described = write(plan, tmp_path, found)
+    tags = Page((tmp_path / "report.html").read_text()).tags
+    assert tags.count("svg") == 3
+    assert tags.count("tr") == 1 + len(found)
+    assert json.loads((tmp_path / "results.json").read_text()) == described
+    for name in ("lines", "totals", "runtimes"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+def test_a_failure_of_one_replica_is_raised_at_once() -> None:
+    def fails() -> int:
+        raise UsageError("no")
+
+    assert at_once([lambda: 1, lambda: 2]) == [1, 2]
+    with pytest.raises(UsageError, match="no"):
+        at_once([lambda: 1, fails])
+
+
+def test_it_measures_on_a_real_service_and_continues_where_it_was(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    first = measure(SMALL, tmp_path, told.append)
+    assert [each.number for each in told] == [1, 2, 3, 4]
+    assert told[0].left is None and all(each.left is not None for each in told[1:])
+    assert [(row.alpha, row.replicas) for row in first] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    for row in first:
+        assert 0 < row.occupancy.mean < 1
+        assert row.quantum.mean >= row.replicas * row.loop.cycles * 0.015
+    (tmp_path / "points" / f"{Point(1.0, 2, 1).name}.json").unlink()
+    again = measure(SMALL, tmp_path, told.append)
+    assert [each.number for each in told[4:]] == [4]
+    assert again[:3] == first[:3]
+    assert again[3] != first[3]
+    assert measure(SMALL, tmp_path, told.append) == again
+    assert len(told) == 5
+
+
+def test_the_command(tmp_path: Path) -> None:
+    SMALL.keep(tmp_path / "sharing")
+    for point in SMALL.points():
+        keep(tmp_path / "sharing" / "points", made_up(point))
+    where = ["--runs", str(tmp_path)]
+    found = json.loads(printed(*COMMAND, *where, "--json"))
+    assert [row["replicas"] for row in found["rows"]] == [1, 2, 1, 2]
+    text = printed(*COMMAND, *where)
+    assert "report.html" in text
+    assert f"{2 * 15.0 / 15.5:.2f}×" in text
+    assert "other options (shots)" in refused(*COMMAND, *where, "--shots", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--replicas", "x"), "--replicas cannot be 'x'"),
+        (("--replicas", "0"), "--replicas has numbers from 1 to 64"),
+        (("--replicas", "1-1000"), "--replicas has numbers from 1 to 64"),
+        (("--alphas", "-1"), "--alphas has numbers from 0"),
+        (("--alphas", "nan"), "--alphas has numbers from 0"),
+        (("--alphas", "a"), "--alphas cannot be 'a'"),
+        (("--repetitions", "0"), "have to be at least 1"),
+        (("--cluster", "cloud"), "--cluster is local or slurm"),
+        (("--profile", "abacus"), "there is no QPU profile 'abacus'"),
+        (("--sets", "magic"), "there is no way to find independent sets 'magic'"),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in refused("experiment", "sharing", "--runs", str(tmp_path), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_experiment_leaves_no_process_and_continues(tmp_path: Path) -> None:
+    place = Path(tempfile.mkdtemp(prefix="q-"))  # short: a socket is in it
+    words = [*COMMAND, "--runs", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "qtide.cli.main", *words]
+    first = subprocess.Popen(
+        command,
+        env=os.environ | {"TMPDIR": str(place)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    points = tmp_path / "sharing" / "points"
+    wait_until(lambda: points.is_dir() and any(points.glob("*.json")))
+    assert services(place)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 130, said
+    assert "the same command continues" in said
+    assert not services(place)
+    shutil.rmtree(place)
+    done = {file.name: file.read_text() for file in points.glob("*.json")}
+    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert len(json.loads(second.stdout)["rows"]) == 4
+    assert all((points / name).read_text() == text for name, text in done.items())
+
+
+def services(folder: Path) -> list[str]:
+    """The command lines of services whose configuration is in a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_text(errors="replace").split("\0")
+        except OSError:
+            continue
+        if "serve" in words and any(str(folder) in word for word in words):
+            found.append(" ".join(words))
+    return found
+
+
+def test_replicas_as_jobs_of_slurm(packages: None, tmp_path: Path) -> None:
+    plan = Plan(**vars(SMALL) | {"cluster": "slurm", "alphas": (0.0,)})
+    one, two = measure(plan, tmp_path)
+    assert (one.replicas, two.replicas) == (1, 2)
+    assert one.loop.cycles == two.loop.cycles > 0
+    assert two.quantum.mean > 1.5 * one.quantum.mean > 0.3
