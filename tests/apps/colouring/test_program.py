@@ -89,6 +89,24 @@ def test_every_step_colours_a_clustered_graph(tmp_path: Path, sets: str) -> None
     assert is_proper(graph, list(written(tmp_path)["colouring"].values()))
 
 
+@pytest.mark.parametrize("strategy", ["elastic", "split"])
+def test_circuits_run_on_the_device_of_the_run(
+    tmp_path: Path, strategy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--clustered", "1,4,8", "--no-greedy", "--no-picture", "--sets", "cut-circuits"]
+    spec = Spec("colouring", words, strategy, "simulated:2", qpu="star")
+    outcome = play(RunFolder.create(tmp_path, "run", spec), lambda *_: None)
+    simulated = result(tmp_path / "simulated", *words[:-1], "exact")
+    assert outcome.value["steps"] > 0
+    assert outcome.value["upper"] == simulated["upper"]
+    assert "1 cut, 2 fragments, 7 circuits per evaluation" in capsys.readouterr().err
+
+
+def test_circuits_need_a_device_that_takes_them(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "--clustered", "1,4,8", "--no-greedy", "--sets", "cut-circuits")
+    assert "--qpu gate, noisy-star or star takes" in str(outcome.error)
+
+
 def test_a_step_that_finds_nothing_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

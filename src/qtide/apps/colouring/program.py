@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from qtide import classical, program, task, together
+from qtide import Target, classical, program, task, together
 from qtide.apps.colouring import tasks
 from qtide.apps.colouring.answer import Answer, first_answer
 from qtide.apps.colouring.bounds import bounds
@@ -20,7 +20,7 @@ from qtide.apps.colouring.masks import bits, everything
 from qtide.apps.colouring.partial import Partial, grow, selected
 from qtide.apps.colouring.pieces import Piece, Verdict, merged, settle
 from qtide.apps.colouring.reading import Named
-from qtide.apps.colouring.steps import STEPS, Step
+from qtide.apps.colouring.steps import Step, step_for
 from qtide.errors import UsageError
 
 PARTS = 16
@@ -42,14 +42,17 @@ async def colouring(
     picture: bool = True,
     seed: int = 0,
     folder: Path = Path(),
+    target: Target,
 ) -> dict[str, Any]:
     """Colour GRAPH (DIMACS, GraphML, a list of edges), or a `clustered` one: K,d,n.
 
-    `sets` finds independent sets: exact, annealing, atoms, qaoa or cut; `width` partial colourings
+    `sets` finds independent sets: exact, annealing, atoms, qaoa, cut, and as circuits on the QPU
+    qaoa-circuits and cut-circuits; `width` partial colourings
     are grown at once. With `--no-greedy`, colourings come from the sets alone. After an `effort` of
     that many branches the exact search ends, and the gap is told.
     """
-    step = _checked(sets, width, effort)
+    _check(width, effort)
+    step = step_for(sets, target)
     read: Named = await task(tasks.load_graph, graph, clustered, seed)
     answer = first_answer(await task(bounds, read.graph, greedy=greedy))
     steps = 0
@@ -64,11 +67,10 @@ async def colouring(
     return {"graph": read.source} | size | answer.as_dict() | work | {"files": files}
 
 
-def _checked(sets: str, width: int, effort: int) -> Step:
+def _check(width: int, effort: int) -> None:
     for name, value in (("width", width), ("effort", effort)):
         if value < 1:
             raise UsageError(f"--{name} has to be at least 1, not {value}")
-    return STEPS.load(sets)
 
 
 async def guided(

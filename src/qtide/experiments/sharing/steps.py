@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qtide import quantum
+from qtide import Target, quantum
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.independent import some_maximal_sets
 from qtide.payloads.payload import Burst
@@ -11,12 +11,13 @@ ROUNDS = 3
 """Of the optimiser, which evaluates two points in each, and the best one at the end."""
 
 
-async def circuits(graph: Graph, seed: int) -> list[frozenset[int]]:
+async def circuits(graph: Graph, seed: int, target: Target | None = None) -> list[frozenset[int]]:
     """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
     from qtide.apps.colouring.cutting.options import CutOptions
     from qtide.apps.colouring.cutting.step import cut_circuits_step
 
-    return await cut_circuits_step(graph, seed, CutOptions(optimiser="spsa", rounds=ROUNDS))
+    options = CutOptions(optimiser="spsa", rounds=ROUNDS)
+    return await cut_circuits_step(graph, seed, options, target)
 
 
 async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:

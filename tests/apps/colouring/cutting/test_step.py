@@ -121,7 +121,10 @@ def test_without_edges_there_is_nothing_to_run() -> None:
     [
         (CutOptions(optimiser="gradient"), "have no gradient"),
         (CutOptions(optimiser="none", shots=0), "give the number of shots"),
-        (CutOptions(optimiser="none", device="annealer"), "a device that takes circuits"),
+        (
+            CutOptions(optimiser="none", device="annealer"),
+            "need a device that takes them; --qpu gate",
+        ),
     ],
 )
 def test_what_a_device_cannot_do_is_said_in_a_sentence(options: CutOptions, sentence: str) -> None:

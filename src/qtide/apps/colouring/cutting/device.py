@@ -41,11 +41,11 @@ class AnswerIncomplete(PhaseError):  # noqa: N818 - what happened
 
 def properties_of(device: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """Qubits, connections and gates of a device that takes circuits."""
-    from qtide.devices.kinds import make
+    from qtide.devices.kinds import make, takers
 
     properties = make(device, {}).properties() if isinstance(device, str) else device
     if "gates" not in properties:
-        raise UsageError(f"QAOA needs a device that takes circuits, not {device!r}")
+        raise UsageError(f"circuits need a device that takes them{takers('qpy')}")
     return properties
 
 

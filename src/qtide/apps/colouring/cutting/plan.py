@@ -39,13 +39,15 @@ class Overhead:
     circuits: int
     sampling: int
     """About so many times as many shots are needed for the error of the uncut circuit."""
-    seconds: float
+    seconds: float | None
+    """On a device whose timing is known."""
 
     def __str__(self) -> str:
+        expected = "" if self.seconds is None else f", {self.seconds:.3g} s expected"
         return (
             f"{_several(self.cuts, 'cut')}, {_several(self.fragments, 'fragment')}, "
             f"{_several(self.circuits, 'circuit')} per evaluation, "
-            f"sampling overhead {self.sampling:,}, {self.seconds:.3g} s expected"
+            f"sampling overhead {self.sampling:,}{expected}"
         )
 
 
@@ -76,9 +78,9 @@ class Plan:
         """The qubits of the largest fragment."""
         return max(len(fragment.wires) for fragment in self.fragments)
 
-    def overhead(self, profile: Profile, shots: int) -> Overhead:
+    def overhead(self, profile: Profile | None, shots: int) -> Overhead:
         """What an evaluation with that many shots per circuit costs on a device."""
-        seconds = profile.payload_s + profile.shot_s * shots * self.circuits
+        seconds = profile.payload_s + profile.shot_s * shots * self.circuits if profile else None
         factor = SAMPLING_OVERHEAD**self.cuts
         return Overhead(len(self.fragments), self.cuts, self.circuits, factor, seconds)
 

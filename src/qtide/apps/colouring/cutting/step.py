@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from qtide import task
+from qtide import Target, task
 from qtide.apps.colouring.cutting.circuit import CutCircuit
 from qtide.apps.colouring.cutting.device import qubits_of, sets_on_device
 from qtide.apps.colouring.cutting.options import CutOptions
@@ -16,6 +18,7 @@ from qtide.apps.colouring.cutting.sampler import Sampler
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Angles
 from qtide.apps.colouring.qaoa.optimisers import descend, drive, spsa
+from qtide.apps.colouring.qaoa.options import for_target
 from qtide.apps.colouring.qaoa.sets import independent_sets
 from qtide.apps.colouring.qaoa.transfer import start_angles
 from qtide.errors import UsageError
@@ -43,10 +46,22 @@ async def cut_step(graph: Graph, seed: int, options: CutOptions = USUAL) -> list
 
 
 async def cut_circuits_step(
-    graph: Graph, seed: int, options: CutOptions = ON_DEVICE
+    graph: Graph, seed: int, options: CutOptions = ON_DEVICE, target: Target | None = None
 ) -> list[frozenset[int]]:
-    """Independent sets of a graph, by the circuits of fragments that run on the device."""
-    return await sets_on_device(_plan(graph, options), seed, options)
+    """Independent sets of a graph, by the circuits of fragments that run on the device.
+
+    What an evaluation costs is told before the first one.
+    """
+    options = for_target(options, target)
+    plan = _plan(graph, options)
+    _tell(plan, options.shots)
+    return await sets_on_device(plan, seed, options)
+
+
+@cache
+def _tell(plan: Plan, shots: int) -> None:
+    vertices = plan.partition.graph.size
+    sys.stderr.write(f"{vertices} vertices in circuits: {plan.overhead(None, shots)}\n")
 
 
 def _plan(graph: Graph, options: CutOptions) -> Plan:

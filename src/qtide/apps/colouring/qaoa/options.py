@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
 
+from qtide import Target
 from qtide.apps.colouring.qaoa.ansatz import PENALTY
 from qtide.errors import UsageError
 
@@ -42,3 +43,11 @@ class QaoaOptions:
     def samples(self) -> int:
         """How many bit strings sets are made of."""
         return self.shots or 1000
+
+
+Options = TypeVar("Options", bound=QaoaOptions)
+
+
+def for_target(options: Options, target: Target | None) -> Options:
+    """The same options for the device of the run, if that is known."""
+    return options if target is None else replace(options, device=target.properties)

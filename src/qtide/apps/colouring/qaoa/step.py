@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from qtide import task
+from qtide import Target, task
 from qtide.apps.colouring.cutting.device import sets_on_device, whole_circuit
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Angles, Ansatz
 from qtide.apps.colouring.qaoa.optimisers import descend, drive, spsa
-from qtide.apps.colouring.qaoa.options import QaoaOptions
+from qtide.apps.colouring.qaoa.options import QaoaOptions, for_target
 from qtide.apps.colouring.qaoa.sets import independent_sets
 from qtide.apps.colouring.qaoa.transfer import start_angles
 
@@ -24,9 +24,10 @@ async def qaoa_step(graph: Graph, seed: int, options: QaoaOptions = USUAL) -> li
 
 
 async def qaoa_circuits_step(
-    graph: Graph, seed: int, options: QaoaOptions = ON_DEVICE
+    graph: Graph, seed: int, options: QaoaOptions = ON_DEVICE, target: Target | None = None
 ) -> list[frozenset[int]]:
     """Independent sets of a graph that fits the device, by circuits that run on it."""
+    options = for_target(options, target)
     return await sets_on_device(whole_circuit(graph, options), seed, options)
 
 
