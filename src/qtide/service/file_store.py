@@ -6,6 +6,7 @@ A commit costs about as much for a hundred rows as for one.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,10 @@ from qtide.service.store import Action, Result, Store, StoreFailed, commit, conn
 
 MOST_AT_ONCE = 256
 """The most writes that share a commit."""
+TIDY = 1.0
+"""Seconds between two checkpoints, which move what was committed from the log into the database."""
+MOST_UNTIDY = 16_384
+"""Pages in the log at which a commit moves them itself, and everybody waits for it."""
 
 Write = tuple[Action[Any], asyncio.Future[Any] | None]
 
@@ -39,6 +44,30 @@ class Reader:
         self._connection.close()
 
 
+class Checkpoints:
+    """A thread that tidies the log up, so that no commit has to."""
+
+    def __init__(self, file: Path) -> None:
+        self.due = False
+        self._connection = connect(file)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._tidy, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        self._thread.join()
+        self._connection.close()
+
+    def _tidy(self) -> None:
+        while not self._closing.wait(TIDY):
+            if self.due:
+                self.due = False
+                with suppress(sqlite3.Error):  # then a later one, or a commit, does it
+                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
 class FileStore(Store):
     """One SQLite file, for the service and for the commands on its host."""
 
@@ -46,7 +75,9 @@ class FileStore(Store):
         self._file = file
         self._pending: SimpleQueue[Write | None] = SimpleQueue()
         self._connection = connect(file)
+        self._connection.execute(f"PRAGMA wal_autocheckpoint={MOST_UNTIDY}")
         self._reading = connect(file)
+        self._checkpoints = Checkpoints(file)
         self._readers = {urgent: Reader(file) for urgent in (False, True)}
         self._writer = threading.Thread(target=self._write, name="store", daemon=True)
         self._writer.start()
@@ -73,6 +104,7 @@ class FileStore(Store):
         """Finish the writes requested so far, and close the file."""
         self._pending.put(None)
         self._writer.join()
+        self._checkpoints.close()
         for reader in self._readers.values():
             reader.close()
         self._reading.close()
@@ -95,6 +127,7 @@ class FileStore(Store):
         except BaseException as error:  # whatever it is, this thread has to go on
             failure = StoreFailed(f"{self._file} cannot be written: {error}")
             outcomes = [(None, failure) for _ in writes]
+        self._checkpoints.due = True
         answers = [answer for _, answer in writes]
         waiting = next((answer for answer in answers if answer is not None), None)
         if waiting is not None:

@@ -241,24 +241,26 @@ def jobs_since(moment: float) -> Any:
 
 
 def task_of(row: sqlite3.Row) -> Task:
-    """A row as a task."""
+    """A row as a task; by place, since names take twice as long."""
+    _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
+    priority, max_wait, submitted, state, attempts, started, ended, used, error = rest
     return Task(
-        id=row["id"],
-        caller=Caller(row["user"], row["account"], row["job"]),
-        device=row["device"],
-        name=row["name"],
-        format=row["format"],
-        shots=row["shots"],
-        seed=row["seed"],
-        size=row["size"],
-        seconds=row["seconds"],
-        priority=row["priority"],
-        max_wait=row["max_wait"],
-        submitted=row["submitted"],
-        state=State(row["state"]),
-        attempts=row["attempts"],
-        started=row["started"],
-        ended=row["ended"],
-        used=row["used"],
-        error=row["error"],
+        id=id,
+        caller=Caller(user, account, job),
+        device=device,
+        name=name,
+        format=format,
+        shots=shots,
+        seed=seed,
+        size=size,
+        seconds=seconds,
+        priority=priority,
+        max_wait=max_wait,
+        submitted=submitted,
+        state=State(state),
+        attempts=attempts,
+        started=started,
+        ended=ended,
+        used=used,
+        error=error,
     )

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 Reread = Callable[[], Configuration] | None
 """Reads the configuration again; None if there is no file of it."""
+SWITCH = 0.0005
+"""Seconds for which a thread that reads the store may hold up the event loop."""
 GARBAGE = 50_000
 """Allocations before the garbage collector looks for cycles."""
 STOP_LIMIT = 10
@@ -175,6 +177,7 @@ def _run(
         ssl_certfile=configuration.certificate,
         ssl_keyfile=configuration.key,
     )
+    sys.setswitchinterval(SWITCH)
     gc.freeze()  # what was imported stays: the collector need not look through it again
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:

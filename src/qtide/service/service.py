@@ -122,7 +122,7 @@ class Service:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
         try:
             device = self.device(submission.device, caller, submission.api)
-            await self.storage.keep_pace(caller.user)
+            await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):

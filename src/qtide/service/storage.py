@@ -50,15 +50,15 @@ class Storage:
         rows = self._store.read(lambda db: db.execute(BY_USER).fetchall())
         self._bytes = Counter({row["user"]: row["bytes"] for row in rows})
 
-    async def keep_pace(self, user: str) -> None:
+    async def keep_pace(self, user: str, size: int) -> None:
         """Wait if a user stores faster than the disk can write for one of many."""
+        self._pace.charge(user, size)
         await self._pace.wait(user)
 
     @contextmanager
     def reserving(self, user: str, size: int) -> Iterator[None]:
         """Count a task that is being accepted, or refuse it; if it is not accepted, it is free."""
         self._check(user, size)
-        self._pace.charge(user, size)
         self._bytes[user] += size
         try:
             yield

@@ -92,8 +92,9 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
     ) -> Response:
         """My tasks, newest first."""
-        found = await service.tasks(caller, state, limit, before, everybody=everybody)
-        tasks = await service.slices.of(found, partial(_row, service), caller.user)
+        async with service.slices.turn(caller.user):
+            found = await service.tasks(caller, state, limit, before, everybody=everybody)
+            tasks = await service.slices.of(found, partial(_row, service))
         last = json.dumps(found[-1][0] if found else None)
         text = f'{{"tasks": [{", ".join(tasks)}], "before": {last}}}'
         return Response(text, media_type="application/json")

@@ -278,7 +278,8 @@ class Dispatcher:
             self._queue.margin.task.note(now - task.started - min(used, task.seconds))
         task.used += used
         task.suspect = False
-        self._queue.take_back(task, used, now)
+        ended = None if task.started is None else min(now, task.started + header["seconds"])
+        self._queue.take_back(task, used, now, ended)
         self._changed.set()
         if alarm := self._overdue.pop(task.id, None):
             alarm.cancel()

@@ -116,10 +116,10 @@ class DeviceQueue:
         if next(iter(self.handed), None) == task.id:
             self.began = now
 
-    def take_back(self, task: Task, used: float, now: float) -> None:
-        """A task has left the device: its owner is charged for what it used."""
+    def take_back(self, task: Task, used: float, now: float, ended: float | None = None) -> None:
+        """A task has left the device, when it says so: its owner is charged for what it used."""
         del self.handed[task.id]
-        self.began = now if self.handed else None
+        self.began = (now if ended is None else ended) if self.handed else None
         self._policy.settle(task, used, now)
         self._shares.charge(Owner.of(task.caller), used, now)
 

@@ -41,12 +41,13 @@ class Block:
         self._slacks: dict[float, float] = {}
 
     def insert(self, key: Key, seconds: float) -> None:
-        """Insert a key."""
-        place = bisect_left(self.keys, key)
+        """Insert a key; most come last."""
+        place = len(self.keys) if key > self.keys[-1] else bisect_left(self.keys, key)
         self.keys.insert(place, key)
         self.seconds.insert(place, seconds)
         self.total += seconds
-        self._slacks = {}
+        if self._slacks:
+            self._slacks = {}
 
     def remove(self, key: Key) -> None:
         """Take a key out."""
@@ -99,7 +100,9 @@ class Ranked:
             self._blocks.append(Block([key], [seconds]))
             self._insert_sums(0)
             return
-        number = min(bisect_left(self._lasts, key), len(self._blocks) - 1)
+        number = len(self._blocks) - 1
+        if key <= self._lasts[-1]:
+            number = bisect_left(self._lasts, key)
         block = self._blocks[number]
         block.insert(key, seconds)
         if len(block.keys) > FULL:
