@@ -125,10 +125,16 @@ def _help(*words: str) -> str:
 
 def _described(name: str, thing: Any, heading: str) -> Iterator[str]:
     """A heading, the signature and the docstring."""
-    signature = str(inspect.signature(thing)).replace("'", "")
     yield f"{heading} `{name}`"
-    yield f"```python\n{name.rpartition('.')[2]}{signature}\n```"
+    yield f"```python\n{name.rpartition('.')[2]}{_signature(thing)}\n```"
     yield _plain(inspect.getdoc(thing) or "")
+
+
+def _signature(thing: Any) -> str:
+    """What it takes; of an exception, what it is a kind of."""
+    if isinstance(thing, type) and issubclass(thing, Exception):
+        return f"({', '.join(base.__name__ for base in thing.__bases__)})"
+    return str(inspect.signature(thing)).replace("'", "")
 
 
 def _plain(docstring: str) -> str:

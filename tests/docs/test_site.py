@@ -45,7 +45,7 @@ def test_every_command_and_public_name_has_an_entry(site: Path) -> None:
     commands, names = ((site / f"{page}.html").read_text() for page in ("commands", "python"))
     assert [each for each in COMMANDS if f'id="qtide-{each}"' not in commands] == []
     assert [each for each in qtide.__all__ if f"qtide.{each}" not in names] == []
-    assert "Example: qtide token new" in commands
+    assert "qtide token new alice" in commands
 
 
 def test_every_page_can_be_searched(site: Path) -> None:

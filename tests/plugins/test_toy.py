@@ -57,7 +57,7 @@ def test_the_help_shows_what_was_added(installed: str, tmp_path: Path) -> None:
     said = qtide(installed, "run", "--cluster", "toy", "--strategy", "toy", "--help", cwd=tmp_path)
     said = " ".join(said.split())  # wherever its lines break
     assert "--colour" in said and "Two toy nodes" in said
-    assert "static, toy, workflow" in said and "one of clustering, synthetic, toy" in said
+    assert "static, toy, workflow" in said and "clustering, colouring, synthetic, toy" in said
 
 
 def test_errors_list_what_was_added(installed: str, tmp_path: Path) -> None:

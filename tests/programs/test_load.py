@@ -43,7 +43,7 @@ def test_an_application_and_a_module() -> None:
     ("reference", "sentence"),
     [
         ("nowhere.py", "there is no file nowhere.py"),
-        ("nonsense", "'nonsense' is not a program.* applications clustering, synthetic"),
+        ("nonsense", "'nonsense' is not a program.* applications clustering, colouring, synthetic"),
         ("no.such.module:x", "cannot be imported"),
     ],
 )

@@ -37,7 +37,7 @@ WRONG = {
     '[devices.dev]\nkind = "burst"\nretries = -1\n': "devices.dev.retries",
     BURSTS + "[quotas.user]\ntasks = 0\n": "quotas.user.tasks",
     "[devices": "cannot be read",
-    f'lisen = "127.0.0.1:1"\n{BURSTS}': "lisen: there is no such setting; did you mean listen?",
+    f'lisen = "127.0.0.1:1"\n{BURSTS}': "lisen: there is no such entry; did you mean listen?",
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,13 +188,19 @@ def test_a_delayed_response_is_sent_when_the_service_stops(serving: Serve) -> No
     assert told == ["queued"], "the service stopped without an answer to the waiting client"
 
 
-def test_a_device_that_cannot_start_says_why_and_does_not_affect_others(serving: Serve) -> None:
-    broken = '[devices.broken]\nkind = "burst"\npython = "/nowhere/python"\n'
-    service = serving(BURSTS + broken)
+def test_a_device_that_cannot_start_says_why_and_does_not_affect_others(
+    serving: Serve, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"  # which is there, and can import qtide
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *worker*) exit 3; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    service = serving(f'{BURSTS}[devices.broken]\nkind = "burst"\npython = "{python}"\n')
     client = service.client()
     device = client.device("broken")
     assert device["state"] == "error"
-    assert "/nowhere/python cannot be started" in device["reason"]
+    assert "ended" in device["reason"]
     assert client.run(Burst(0.0, "fine"), "dev") == "fine"
     task = client.submit(Burst(0.0), "broken")
     assert task.refresh().said["reason"] == "down"

@@ -53,7 +53,7 @@ def test_a_prefix_of_an_id_is_enough_if_it_is_unique_among_the_users_tasks(
         service.task(ADA, "abcd05")
     with pytest.raises(NotFound, match="give 4 characters"):
         service.task(ADA, "abc")
-    with pytest.raises(NotFound, match="you have no task 'abcd0'"):
+    with pytest.raises(Conflict, match="several tasks begin with 'abcd0'"):
         service.task(Caller("root", operator=True), "abcd0")
 
 

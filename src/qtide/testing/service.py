@@ -38,9 +38,10 @@ class LocalService:
         self.state = folder / "state"
         (self.port,) = free_ports(1)
         self.file = folder / "serve.toml"
-        words = f'listen = "127.0.0.1:{self.port}"\nstate = "{self.state}"\n{head}\n'
+        self._place = f"127.0.0.1:{self.port}"
+        words = f'listen = "{self._place}"\nstate = "{self.state}"\n{head}\n'
         self.file.write_text(words + devices)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{self._place}"
         self.socket = f"unix://{self.state / 'socket'}"
         """Its Unix socket: the user who started it operates it there."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +50,7 @@ class LocalService:
         """Start it; with `ready`, wait until every device is."""
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [QTIDE, "serve", self.file],
+                [QTIDE, "serve", self.file, "--listen", self._place],  # whatever qtide.toml says
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=self._prepare,  # noqa: PLW1509 - it only calls the kernel

@@ -16,6 +16,7 @@ import pytest
 from matplotlib.image import imread
 
 from qtide.apps.colouring.clustered import clustered
+from qtide.apps.colouring.cutting.step import tell_once
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, read_graph
 from qtide.apps.colouring.steps import STEPS
@@ -93,6 +94,7 @@ def test_every_step_colours_a_clustered_graph(tmp_path: Path, sets: str) -> None
 def test_circuits_run_on_the_device_of_the_run(
     tmp_path: Path, strategy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tell_once.cache_clear()
     words = ["--clustered", "1,4,8", "--no-greedy", "--no-picture", "--sets", "cut-circuits"]
     spec = Spec("colouring", words, strategy, "simulated:2", qpu="star")
     outcome = play(RunFolder.create(tmp_path, "run", spec), lambda *_: None)

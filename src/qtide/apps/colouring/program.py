@@ -42,7 +42,7 @@ async def colouring(
     picture: bool = True,
     seed: int = 0,
     folder: Path = Path(),
-    target: Target,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """Colour GRAPH (DIMACS, GraphML, a list of edges), or a `clustered` one: K,d,n.
 

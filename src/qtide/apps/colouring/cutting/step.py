@@ -54,12 +54,13 @@ async def cut_circuits_step(
     """
     options = for_target(options, target)
     plan = _plan(graph, options)
-    _tell(plan, options.shots)
+    tell_once(plan, options.shots)
     return await sets_on_device(plan, seed, options)
 
 
 @cache
-def _tell(plan: Plan, shots: int) -> None:
+def tell_once(plan: Plan, shots: int) -> None:
+    """Say what an evaluation costs."""
     vertices = plan.partition.graph.size
     sys.stderr.write(f"{vertices} vertices in circuits: {plan.overhead(None, shots)}\n")
 

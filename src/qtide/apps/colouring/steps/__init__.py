@@ -20,7 +20,7 @@ with a parameter `target` is given the device of the run.
 STEPS: Plugins[Step] = Plugins("qtide.sets", "way to find independent sets")
 
 
-def step_for(name: str, target: Target) -> Step:
+def step_for(name: str, target: Target | None) -> Step:
     """The step of that name, for the device of the run."""
     step: Callable[..., Awaitable[list[frozenset[int]]]] = STEPS.load(name)
     return partial(step, target=target) if "target" in signature(step).parameters else step
