@@ -10,6 +10,8 @@ from qtide.payloads.limits import MOST_BYTES, MOST_CIRCUITS, MOST_INSTRUCTIONS, 
 from qtide.payloads.payload import PayloadRefused
 from qtide.payloads.vendors import is_of
 
+HEADER = 18
+"""Bytes: the word QISKIT, four of versions, and the number of circuits in eight."""
 OLDEST = 13
 """The oldest QPY version accepted: earlier ones could carry code."""
 
@@ -51,10 +53,7 @@ def unpack_trusted(data: bytes) -> Any:
 
 def check_size(circuits: Any) -> None:
     """Refuse batches that are larger than the limits."""
-    if not 0 < len(circuits) <= MOST_CIRCUITS:
-        raise PayloadRefused(
-            f"there are {len(circuits)} circuits; 1 to {MOST_CIRCUITS} can be read"
-        )
+    _check_count(len(circuits))
     for number, circuit in enumerate(circuits):
         for have, most, noun in (
             (circuit.num_qubits, MOST_QUBITS, "qubits"),
@@ -65,6 +64,11 @@ def check_size(circuits: Any) -> None:
                 raise PayloadRefused(
                     f"circuit {number} has {have} {noun}; at most {most} are allowed"
                 )
+
+
+def _check_count(circuits: int) -> None:
+    if not 0 < circuits <= MOST_CIRCUITS:
+        raise PayloadRefused(f"there are {circuits} circuits; 1 to {MOST_CIRCUITS} can be read")
 
 
 def _again(data: bytes) -> bytes:
@@ -78,7 +82,8 @@ def _check_header(data: bytes) -> None:
         raise PayloadRefused(
             f"the QPY file has {len(data)} bytes; at most {MOST_BYTES} are allowed"
         )
-    if data[:6] != b"QISKIT" or len(data) < 7:
+    if data[:6] != b"QISKIT" or len(data) < HEADER:
         raise PayloadRefused("the QPY file does not begin like one")
     if data[6] < OLDEST:
         raise PayloadRefused(f"the QPY file has version {data[6]}; the oldest accepted is {OLDEST}")
+    _check_count(int.from_bytes(data[10:HEADER]))  # before it is read, which takes its time
