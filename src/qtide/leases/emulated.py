@@ -126,6 +126,10 @@ class EmulatedQpu(Qpu):
             start = task.began
         return Outlook(position, start, max(now, start + task.seconds))
 
+    def duration(self, task: EmulatedTask) -> float:
+        """How long the device is really occupied: as long as expected."""
+        return task.seconds
+
     async def _queue_up(self, task: EmulatedTask) -> None:
         self._queue.insert(self._place(task), task)
         if self._queue[0] is task:
@@ -157,7 +161,7 @@ class EmulatedQpu(Qpu):
         content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed
         shots = self.profile.shots if shots is None else shots
         answer = await self._answer(content, shots, seed)
-        await self.world.sleep(began + task.seconds - self.world.now())
+        await self.world.sleep(began + self.duration(task) - self.world.now())
         if self._fails(number):
             raise QpuFailed(f"the {self.profile.name} QPU failed on its payload {number}")
         return answer
