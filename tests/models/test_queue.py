@@ -35,8 +35,8 @@ def starts_of(
 ) -> list[float]:
     starts = np.full(len(workload), inf)
 
-    def started(numbers: Array, moments: Array) -> None:
-        starts[numbers] = moments
+    def started(rows: Array) -> None:
+        starts[rows[:, 0].astype(int)] = rows[:, 1]
 
     queue = BatchQueue(nodes, trace_of(workload).chunks(chunk), started, backfill=backfill)
     queue.advance()

@@ -8,11 +8,12 @@ hybrid job gets nodes before then. All requests of one moment are in the same pa
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from qtide.clusters.cluster import Request
+from qtide.clusters.cluster import CoAllocatable, Request
 from qtide.clusters.fifo import FifoAllocation, Pending
 from qtide.clusters.simulated import SimulatedCluster
 from qtide.models.queue import BatchQueue, Started
@@ -42,6 +43,8 @@ class BatchCluster(SimulatedCluster):
         """By which slot each granted node is held."""
         self._granted: dict[int, float] = {}
         self._impatient: list[Pending] = []
+        self._held: dict[CoAllocatable, deque[int]] = {}
+        """Who waits for a QPU as well, by the QPU, in the order in which they came."""
         world.beside(self)
 
     def until(self, moment: float) -> float | None:
@@ -54,15 +57,19 @@ class BatchCluster(SimulatedCluster):
 
     def deliver(self) -> None:
         """Hand over the nodes; who cannot have the QPU as well lets others pass."""
+        lacking = []
         for slot in self._granted:
-            pending = self._asking.pop(slot)
+            pending = self._asking[slot]
             wanted = pending.request.co_allocate
             taken = wanted.take(pending.request.job) if wanted else None
             if wanted is not None and taken is None:
-                self.batch.hold(slot, self.world.now())
-                self._asking[slot] = pending
+                lacking.append((slot, wanted))
             else:
+                del self._asking[slot]
                 self._hand_over(slot, pending, taken)
+        for slot, wanted in reversed(lacking):
+            self.batch.hold(slot, self.world.now())
+            self._held.setdefault(wanted, deque()).appendleft(slot)
         if not self._granted:
             self._end_impatient()
 
@@ -76,8 +83,11 @@ class BatchCluster(SimulatedCluster):
         """Wait in the batch system's queue."""
         request = replace(request)  # it may settle for fewer nodes
         pending = Pending(request, self.world.future())
-        slot = self.batch.ask(request.nodes, self._limit, self.world.now())
+        held = self._held.get(request.co_allocate) if request.co_allocate else None
+        slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))
         self._asking[slot] = pending
+        if held:
+            held.append(slot)
         alarm = None
         if request.least is not None:
             alarm = self.world.alarm(request.patience, lambda: self._settle_for_less(pending))
@@ -124,10 +134,17 @@ class BatchCluster(SimulatedCluster):
             self._slots[node.name] = slot
 
     def _serve(self) -> None:
-        """A QPU may have become free: who waits for one is looked at again."""
-        for slot, pending in self._asking.items():
-            if pending.request.co_allocate is not None:
-                self.batch.look_again(slot, self.world.now())
+        """Nothing is granted before the moment is over."""
+
+    def _watch(self, wanted: CoAllocatable | None) -> None:
+        if wanted is not None and wanted not in self._watched:
+            self._watched.add(wanted)
+            wanted.watch(lambda: self._look_again(wanted))
+
+    def _look_again(self, wanted: CoAllocatable) -> None:
+        """A QPU may have become free: the first one that waits for it is looked at again."""
+        if held := self._held.get(wanted):
+            self.batch.look_again(held.popleft(), self.world.now())
 
     def _settle_for_less(self, pending: Pending) -> None:
         """When its patience is over, a request takes what is free, if the scheduler lets it."""
@@ -153,7 +170,16 @@ class BatchCluster(SimulatedCluster):
         if slot is not None:
             del self._asking[slot]
             self.batch.withdraw(slot, self.world.now())
+            self._hold_no_longer(slot, pending.request.co_allocate)
         return slot is not None
+
+    def _hold_no_longer(self, slot: int, wanted: CoAllocatable | None) -> None:
+        """Who withdraws passes the QPU that may be free for it on to the next one."""
+        held = self._held.get(wanted) if wanted else None
+        if held and slot in held:
+            held.remove(slot)
+        elif wanted is not None:
+            self._look_again(wanted)
 
     def _slot_of(self, pending: Pending) -> int | None:
         return next((slot for slot, each in self._asking.items() if each is pending), None)

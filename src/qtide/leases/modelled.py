@@ -54,6 +54,10 @@ class ModelledQpu(EmulatedQpu):
         sigma = sqrt(log(1 + self.model.variation**2))
         return task.seconds * random.lognormvariate(-(sigma**2) / 2, sigma)
 
+    def _place(self, task: EmulatedTask) -> int:
+        """Where a payload takes its place in the queue."""
+        return len(self._queue) if self.model.order == "arrival" else super()._place(task)
+
     async def _ready(self, payload: Payload) -> None:
         """Wait until a calibration or a maintenance is over."""
         now = self.world.now()

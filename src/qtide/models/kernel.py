@@ -22,8 +22,8 @@ from qtide.models.compiled import compiled
 Array = np.ndarray[Any, Any]
 
 # the columns of `slot_times` and of `slot_counts`
-RUN, LIMIT, EXPECTED = range(3)
-NODES, JOB, STATE, KIND = range(4)
+RUN, LIMIT, EXPECTED, SUBMIT = range(4)
+NODES, JOB, STATE, KIND, USER = range(5)
 # states and kinds of slots
 WAITING, HELD, RUNNING = range(3)
 BACKGROUND, HYBRID = range(2)
@@ -82,12 +82,14 @@ def advance(  # noqa: C901 - one loop, compiled
             counts[CHANGED] = 1
         for row in range(counts[ROW], after):
             slot = enter(counts, spare, queue)
+            slot_times[slot, SUBMIT] = rows[row, 0]
             slot_times[slot, RUN] = rows[row, 2]
             slot_times[slot, LIMIT] = rows[row, 3]
             slot_counts[slot, NODES] = int(rows[row, 1])
             slot_counts[slot, JOB] = int(rows[row, 4])
             slot_counts[slot, STATE] = WAITING
             slot_counts[slot, KIND] = BACKGROUND
+            slot_counts[slot, USER] = int(rows[row, 5])
         counts[ROW] = after
 
 
@@ -189,6 +191,10 @@ def _start(
         counts[GRANTED] += 1
         out[counts[STARTED], 0] = -1.0 - slot
     out[counts[STARTED], 1] = now
+    out[counts[STARTED], 2] = slot_times[slot, SUBMIT]
+    out[counts[STARTED], 3] = slot_times[slot, RUN]
+    out[counts[STARTED], 4] = slot_counts[slot, NODES]
+    out[counts[STARTED], 5] = slot_counts[slot, USER]
     counts[STARTED] += 1
 
 

@@ -18,8 +18,9 @@ from qtide.models.trace import Trace
 SLOTS = 1024
 STARTS = 65_536
 
-Started = Callable[[Array, Array], object]
-"""Called with the numbers of background jobs in the trace, and when they started."""
+Started = Callable[[Array], object]
+"""Called with background jobs that started: a row each of their number in the trace, their start,
+submission, run time, nodes and user."""
 
 
 class BatchQueue:
@@ -38,18 +39,18 @@ class BatchQueue:
         self._started = started
         self._numbered = 0
         self._clock = np.zeros(1)
-        self._counts = np.zeros(12, dtype=np.int64)
+        self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
         self._counts[kernel.FREE] = nodes
         self._counts[kernel.EASY] = backfill
-        self._rows = np.zeros((0, 5))
-        self._slot_times = np.zeros((0, 3))
-        self._slot_counts = np.zeros((0, 4), dtype=np.int64)
+        self._rows = np.zeros((0, 6))
+        self._slot_times = np.zeros((0, 4))
+        self._slot_counts = np.zeros((0, 5), dtype=np.int64)
         self._spare = np.zeros(0, dtype=np.int64)
         self._queue = np.zeros(0, dtype=np.int64)
         self._expected = np.zeros(nodes + 1, dtype=np.int64)
         self._end_times = np.zeros(nodes + 1)
         self._end_slots = np.zeros(nodes + 1, dtype=np.int64)
-        self._out = np.zeros((STARTS, 2))
+        self._out = np.zeros((STARTS, 6))
         self._grow(SLOTS)
 
     @property
@@ -85,14 +86,15 @@ class BatchQueue:
                 break
         return granted
 
-    def ask(self, nodes: int, limit: float, now: float) -> int:
-        """Queue a hybrid job's request; its slot."""
+    def ask(self, nodes: int, limit: float, now: float, *, held: bool = False) -> int:
+        """Queue a hybrid job's request; its slot. One that is held lets others pass."""
         if not self._counts[kernel.SPARE]:
             self._grow(len(self._spare))
         self._clock[0] = now
         slot = kernel.enter(self._counts, self._spare, self._queue)
-        self._slot_times[slot] = (inf, limit, inf)
-        self._slot_counts[slot] = (nodes, -1, kernel.WAITING, kernel.HYBRID)
+        self._slot_times[slot] = (inf, limit, inf, now)
+        state = kernel.HELD if held else kernel.WAITING
+        self._slot_counts[slot] = (nodes, -1, state, kernel.HYBRID, -1)
         return int(slot)
 
     def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
@@ -162,8 +164,9 @@ class BatchQueue:
         started = self._out[: self._counts[kernel.STARTED]]
         self._counts[kernel.STARTED] = self._counts[kernel.GRANTED] = 0
         background = started[:, 0] >= 0
-        self._started(started[background, 0].astype(np.int64), started[background, 1].copy())
-        return {int(-1 - slot): float(moment) for slot, moment in started[~background]}
+        if background.any():
+            self._started(started[background])
+        return {int(-1 - row[0]): float(row[1]) for row in started[~background]}
 
     def _feed(self) -> None:
         """The rows that are left, and the next ones of the trace."""
@@ -175,7 +178,7 @@ class BatchQueue:
             chunk.check(self.nodes)
             numbers = np.arange(self._numbered, self._numbered + len(chunk))
             self._numbered += len(chunk)
-            columns = (chunk.submit, chunk.nodes, chunk.run, chunk.limit, numbers)
+            columns = (chunk.submit, chunk.nodes, chunk.run, chunk.limit, numbers, chunk.user)
             rest = np.vstack([rest, np.column_stack(columns)])
         self._rows = rest
         self._counts[kernel.ROW], self._counts[kernel.ROWS] = 0, len(rest)
@@ -188,8 +191,8 @@ class BatchQueue:
     def _grow(self, by: int) -> None:
         """More slots."""
         size = len(self._spare)
-        self._slot_times = np.vstack([self._slot_times, np.zeros((by, 3))])
-        self._slot_counts = np.vstack([self._slot_counts, np.zeros((by, 4), dtype=np.int64)])
+        self._slot_times = np.vstack([self._slot_times, np.zeros((by, 4))])
+        self._slot_counts = np.vstack([self._slot_counts, np.zeros((by, 5), dtype=np.int64)])
         self._queue = np.append(self._queue, np.zeros(by, dtype=np.int64))
         left = self._spare[: self._counts[kernel.SPARE]]
         new = np.arange(size + by - 1, size - 1, -1)
@@ -198,5 +201,5 @@ class BatchQueue:
         self._counts[kernel.SPARE] += by
         if len(self._out) < 2 * (size + by):
             started = self._out[: self._counts[kernel.STARTED]]
-            self._out = np.zeros((2 * (size + by), 2))
+            self._out = np.zeros((2 * (size + by), 6))
             self._out[: len(started)] = started

@@ -90,6 +90,8 @@ class QpuModel:
     """How the time of a payload varies around what its profile says,"""
     variation: Seconds = 0.2
     """and the coefficient of variation of the lognormal one."""
+    order: Literal["jobs", "arrival"] = "jobs"
+    """Whether payloads of earlier jobs go first, or those that came first."""
     windows: tuple[Window, ...] = ()
 
     __pydantic_config__ = STRICT

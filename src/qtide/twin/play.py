@@ -76,12 +76,12 @@ class Stage:
         return self.world.now()
 
     async def _all(self, jobs: Iterable[HybridJob]) -> None:
-        running: set[Any] = set()
+        running: dict[Any, None] = {}
         for number, job in enumerate(jobs):
             await self.world.sleep(job.submit - self.world.now())
             task = self.world.start(self._one(job, f"job-{number}"))
-            running.add(task)
-            task.add_done_callback(running.discard)
+            running[task] = None
+            task.add_done_callback(running.pop)
         while running:
             task = next(iter(running))
             await self.world.settled([task])
