@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt
 
 from qtide.errors import UsageError
 from qtide.models.generator import Generator
+from qtide.models.mix import Mix
 
 SUFFIX = ".toml"
 STRICT = {"extra": "forbid"}
@@ -138,6 +139,7 @@ class SiteModel:
     qpu: QpuModel = QpuModel()
     power: Power = Power()
     background: Background = field(default_factory=Background)
+    hybrid: Mix = Mix()  # noqa: RUF009 - frozen
 
     __pydantic_config__ = STRICT
 

@@ -18,6 +18,7 @@ from qtide.leases.modelled import ModelledQpu
 from qtide.ledger.ledger import Interval, Ledger
 from qtide.models.queue import Started
 from qtide.models.site import SiteModel
+from qtide.models.trace import Trace
 from qtide.programs.journal import Record
 from qtide.programs.replay import Replay
 from qtide.strategies.demand import Demand
@@ -56,12 +57,17 @@ class Stage:
     """A site in virtual time; each job goes to the QPU that the fewest other jobs use."""
 
     def __init__(
-        self, model: SiteModel, policy: Policy, ended: Ended, started: Started = lambda *_: None
+        self,
+        model: SiteModel,
+        policy: Policy,
+        ended: Ended,
+        started: Started = lambda *_: None,
+        others: Iterable[Trace] | None = None,
     ) -> None:
         self.world = VirtualWorld()
         self.policy = policy
         self._ended = ended
-        cluster, demand = _cluster(self.world, model, started), Demand()
+        cluster, demand = _cluster(self.world, model, started, others), Demand()
         self.cluster = cluster
         qpus = [
             ModelledQpu(self.world, Bursts(), UNTIMED, policy.vqpus, model.qpu)
@@ -109,7 +115,9 @@ class Stage:
                 await performer.close()
 
 
-def _cluster(world: VirtualWorld, model: SiteModel, started: Started) -> Cluster:
+def _cluster(
+    world: VirtualWorld, model: SiteModel, started: Started, others: Iterable[Trace] | None
+) -> Cluster:
     if model.is_batch:
-        return BatchCluster(world, model, started)
+        return BatchCluster(world, model, started, others)
     return cluster_of(world, model)
