@@ -200,4 +200,6 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
 
         return BatchCluster(world, model)
     losses, delays = model.losses, model.delays
-    return SimulatedCluster(world, model.nodes, delays, losses, gathers=model.gathers)
+    cluster = SimulatedCluster(world, model.nodes, delays, losses, gathers=model.gathers)
+    cluster.keeps_agents = model.keeps_agents
+    return cluster

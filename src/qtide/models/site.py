@@ -54,6 +54,8 @@ class Delays:
     """by which the first start of a job on a node takes longer"""
     turnaround: Seconds = 0.0
     """until a node that was given back can be granted again; nobody holds it meanwhile"""
+    step: Seconds = 0.0
+    """between two phases of a program, for its driver; only the twin's own jobs take it"""
 
     __pydantic_config__ = STRICT
 
@@ -134,6 +136,8 @@ class SiteModel:
     """The time limit of a hybrid job's requests, by which the scheduler plans."""
     gathers: bool = False
     """Whether a job that grows holds the nodes that come first while it waits for the others."""
+    keeps_agents: bool = False
+    """Whether a node that was given back need not start anew."""
     delays: Delays = Delays()
     losses: tuple[Loss, ...] = ()
     qpu: QpuModel = QpuModel()

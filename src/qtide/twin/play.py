@@ -20,10 +20,11 @@ from qtide.models.queue import Started
 from qtide.models.site import SiteModel
 from qtide.models.trace import Trace
 from qtide.programs.journal import Record
+from qtide.programs.phase import Phase
 from qtide.programs.replay import Replay
 from qtide.strategies.demand import Demand
 from qtide.strategies.site import Site
-from qtide.strategies.strategy import Assignment, strategy
+from qtide.strategies.strategy import Assignment, Strategy, strategy
 from qtide.twin.hybrid import HybridJob, program
 from qtide.world.virtual import VirtualWorld
 
@@ -53,6 +54,21 @@ class Forgetful:
         """Forget it."""
 
 
+class Stepping:
+    """A strategy whose driver takes a while between two phases."""
+
+    def __init__(self, world: VirtualWorld, performer: Strategy, seconds: float) -> None:
+        self._world = world
+        self._performer = performer
+        self._seconds = seconds
+
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Run the phase, after a while."""
+        if self._seconds:
+            await self._world.sleep(self._seconds)
+        return await self._performer.perform(phase, key)
+
+
 class Stage:
     """A site in virtual time; each job goes to the QPU that the fewest other jobs use."""
 
@@ -67,6 +83,7 @@ class Stage:
         self.world = VirtualWorld()
         self.policy = policy
         self._ended = ended
+        self._step = model.delays.step
         cluster, demand = _cluster(self.world, model, started, others), Demand()
         self.cluster = cluster
         qpus = [
@@ -110,7 +127,8 @@ class Stage:
         with job.ledger.span("run", "driver", self.policy.strategy):
             try:
                 await performer.open()
-                await Replay(self.world, performer, journal, job).play(program(hybrid))
+                stepping = Stepping(self.world, performer, self._step)
+                await Replay(self.world, stepping, journal, job).play(program(hybrid))
             finally:
                 await performer.close()
 
