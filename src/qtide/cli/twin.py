@@ -12,6 +12,7 @@ from qtide.cli import completion, options
 from qtide.cli.console import as_json, out
 from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.cli.table import print_rows
+from qtide.ledger.ledger import Interval
 from qtide.runs.folder import RunFolder
 
 twin = typer.Typer(
@@ -51,7 +52,7 @@ def calibrate(
     """
     from qtide.twin.calibrate import calibrate as fit
 
-    found = fit([RunFolder.find(runs, name).intervals() for name in names.split(",")])
+    found = fit([_ended(RunFolder.find(runs, name)) for name in names.split(",")])
     if site is not None:
         site.write_text(found.toml(nodes))
     if json:
@@ -71,3 +72,8 @@ def calibrate(
     )
     if site is not None:
         out.print(f"site: {site}", markup=False, highlight=False)
+
+
+def _ended(run: RunFolder) -> list[Interval]:
+    """What is known of a run to its end."""
+    return [span for span in run.intervals() if not span.open_ended]
