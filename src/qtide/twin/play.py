@@ -86,12 +86,12 @@ class Stage:
         self._step = model.delays.step
         cluster, demand = _cluster(self.world, model, started, others), Demand()
         self.cluster = cluster
-        qpus = [
+        self._qpus = [
             ModelledQpu(self.world, Bursts(), UNTIMED, policy.vqpus, model.qpu)
             for _ in range(model.qpu.number)
         ]
-        self._sites = [Site(self.world, cluster, qpu, demand) for qpu in qpus]
-        self._using = [0] * len(qpus)
+        self._sites = [Site(self.world, cluster, qpu, demand) for qpu in self._qpus]
+        self._using = [0] * len(self._qpus)
 
     def play(self, jobs: Iterable[HybridJob]) -> float:
         """Play all jobs, which come in the order of their submission; when the last one ended."""
@@ -114,10 +114,12 @@ class Stage:
         number = self._using.index(min(self._using))
         self._using[number] += 1
         ledger = Ledger(name, self.world.now)
+        driven = Job(name, ledger, Values(NOWHERE), job.seed)
         try:
-            await self._drive(job, Job(name, ledger, Values(NOWHERE), job.seed), number)
+            await self._drive(job, driven, number)
         finally:
             self._using[number] -= 1
+            self._qpus[number].forget(driven)
         self._ended(job, ledger.intervals())
 
     async def _drive(self, hybrid: HybridJob, job: Job, number: int) -> None:
