@@ -16,7 +16,7 @@ from qtide.cli.help import Context, PlainCommand, PlainGroup
 from qtide.cli.settings import Settings
 from qtide.errors import UsageError
 
-RUNS, SERVICE, SITE = "Runs", "Service", "Site"
+RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ COMMANDS = {
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),
     "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
+    "simulate": Entry(TWIN, "simulate:simulate", "Simulate a site's whole workload."),
+    "plan": Entry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
+    "twin": Entry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
     "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": Entry(SERVICE, "queue:queue", "Show your tasks at the service."),
     "devices": Entry(SERVICE, "devices:devices", "Show the devices of the service."),

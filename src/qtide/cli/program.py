@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from qtide.cli.auto import AUTO
 from qtide.cli.console import stdout_for_json
 from qtide.cli.help import Context, PlainCommand
 from qtide.cli.owners import REGISTRIES, Owner, others, owner
@@ -119,7 +120,8 @@ def _chosen(
         for each in given or REGISTRIES["strategy"].names():
             yield owner("strategy", each)
     else:
-        yield owner("strategy", (given or [Spec("").strategy])[-1])
+        named = [each for each in given if each != AUTO]
+        yield owner("strategy", (named or [Spec("").strategy])[-1])
 
 
 def _choice(option: str, name: str, words: list[str], settings: Settings) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qtide.cli import options
+from qtide.cli.auto import decided
 from qtide.cli.output import play_one
 from qtide.cli.program import takes_spec
 from qtide.programs.arguments import parse
@@ -27,7 +28,7 @@ def run(
     Example: qtide run synthetic published --time-scale 0.01
     """
     title = check(spec)
-    spec = with_precedent(spec, runs)
+    spec = with_precedent(decided(spec, runs), runs)
     play_one(RunFolder.create(runs, name or f"{title}-{stamp()}", spec), json_wanted=json)
 
 

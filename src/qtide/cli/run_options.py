@@ -87,7 +87,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
     kinds, strategies = (", ".join(REGISTRIES[each].names()) for each in ("cluster", "strategy"))
     return {
         "strategy": {
-            "help": f"When to hold what: {strategies}.",
+            "help": f"When to hold what: {strategies}, auto.",
             "metavar": "NAME",
             "autocompletion": completion.strategies,
         },

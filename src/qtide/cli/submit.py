@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from qtide.cli import completion, options
+from qtide.cli.auto import decided
 from qtide.cli.console import as_json, out
 from qtide.cli.program import takes_spec
 from qtide.cli.run import check
@@ -52,7 +53,7 @@ def submit(
     title = check(spec)
     if driver != BACKGROUND and driver not in (known := drivers()):
         raise UsageError(f"--driver is {' or '.join((BACKGROUND, *known))}, not {driver!r}")
-    spec = with_precedent(spec, runs)
+    spec = with_precedent(decided(spec, runs), runs)
     run = RunFolder.create(runs, name or f"{title}-{stamp()}", spec)
     where = _in_background(run) if driver == BACKGROUND else _as_job(run, driver, driver_option)
     if json:

@@ -43,6 +43,11 @@ class FifoAllocation(Allocation):
         cluster = self._cluster
         await cluster.world.all_of([cluster.ready(node, self._job) for node in self.nodes])
 
+    def include(self, other: FifoAllocation) -> None:
+        """Take the nodes of another grant of the same job over."""
+        self.nodes += other.nodes
+        self._spans |= other._spans
+
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:
@@ -127,8 +132,12 @@ class FifoCluster(Cluster):
             held.close()
             del self.granted[node.name]
         if lives:
-            self._free.append(node.name)
-            self._serve()
+            self.take_back(node.name)
+
+    def take_back(self, name: str) -> None:
+        """A node is free again."""
+        self._free.append(name)
+        self._serve()
 
     def lose(self, name: str) -> None:
         """The node is dead: the cluster has one less, and whoever holds it hears so."""
@@ -148,13 +157,21 @@ class FifoCluster(Cluster):
     def gain(self, name: str) -> None:
         """A node is there again."""
         self.size += 1
-        self._free.append(name)
-        self._serve()
+        self.take_back(name)
+
+    def latency_of(self, request: Request) -> float:
+        """Seconds until a request is looked at for the first time."""
+        return self._latency
 
     async def _stand(self, request: Request) -> FifoAllocation:
-        if self._latency:
-            await self.world.sleep(self._latency)
+        latency = self.latency_of(request)
+        if latency:
+            await self.world.sleep(latency)
             self._refuse_if_hopeless(request)
+        return await self.queue_up(request)
+
+    async def queue_up(self, request: Request) -> FifoAllocation:
+        """Wait in the queue."""
         pending = Pending(request, self.world.future())
         self._queue.append(pending)
         alarm = None if request.least is None else self.world.start(self._hurry(pending))

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 from qtide.clusters.cluster import Node, Request, Work
-from qtide.clusters.fifo import FifoCluster
+from qtide.clusters.fifo import FifoAllocation, FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
 from qtide.errors import NodeUnusable
 from qtide.jobs.job import Job
+from qtide.ledger.ledger import Ledger
+from qtide.models.site import SUFFIX, Delays, Loss, SiteModel, read_site
 from qtide.options import Option
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
 
-
-@dataclass(frozen=True)
-class Loss:
-    """At `at` seconds the node dies; it is back after `back` seconds, or never.
-
-    With `answers`, what runs on it goes on all the same and answers too late, as a node does
-    that was only cut off.
-    """
-
-    at: float
-    node: str
-    back: float | None = None
-    answers: bool = False
+__all__ = ["Delays", "Loss", "Simulated", "SimulatedCluster", "cluster_of", "site_model"]
 
 
 @dataclass(frozen=True)
@@ -46,20 +38,6 @@ class SimulatedOptions:
     ] = ""
 
 
-@dataclass(frozen=True)
-class Delays:
-    """What the cluster itself takes its time for, in seconds."""
-
-    grant: float = 0.0
-    """until a request is looked at; no node is held meanwhile"""
-    start: float = 0.0
-    """until a node that was granted can work"""
-    release: float = 0.0
-    """until a node that was given back is free"""
-    withdraw: float = 0.0
-    """until a request that was withdrawn has left the queue"""
-
-
 class SimulatedCluster(FifoCluster):
     """Tasks are really called, at once; the time they pretend to work passes on the clock."""
 
@@ -73,10 +51,15 @@ class SimulatedCluster(FifoCluster):
         losses: Sequence[Loss] = (),
         seconds: Callable[[Work, float | None], float] = lambda _, pretended: pretended or 0.0,
         unusable: Callable[[int], bool] = lambda _: False,
+        *,
+        gathers: bool = False,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
+        self._gathers = gathers
+        """Whether a request that may get fewer nodes holds those that are free at once."""
+        self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self.seconds = seconds
         """How long a task takes, by what it pretended; None if it pretended nothing."""
         self._unusable = unusable
@@ -88,7 +71,7 @@ class SimulatedCluster(FifoCluster):
         """After the start's delay; the agents of some starts never answer."""
         self._starts += 1
         number = self._starts
-        await self.world.sleep(self._delays.start)
+        await self.world.sleep(self._delays.start + self._cold(node, job))
         if self._unusable(number):
             raise NodeUnusable(f"the agent of node {node.name} did not start")
 
@@ -103,6 +86,44 @@ class SimulatedCluster(FifoCluster):
         """After the release's delay; a dead node does not come back this way."""
         await self.world.sleep(self._delays.release)
         return node.name not in self._dead
+
+    def take_back(self, name: str) -> None:
+        """After the turnaround, in which nobody holds the node."""
+        back = super().take_back
+        if self._delays.turnaround:
+            self.world.alarm(self._delays.turnaround, lambda: back(name))
+        else:
+            back(name)
+
+    def latency_of(self, request: Request) -> float:
+        """To grow may take another time than to begin."""
+        grows = request.least is not None and self._delays.reconfigure is not None
+        return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
+
+    async def queue_up(self, request: Request) -> FifoAllocation:
+        """Wait in the queue; who gathers holds what is free, and waits for the rest only."""
+        if not self._gathers or request.least is None:
+            return await super().queue_up(request)
+        taken = await super().queue_up(replace(request, least=0, patience=0.0))
+        missing = request.nodes - len(taken.nodes)
+        if missing:
+            least = max(0, request.least - len(taken.nodes))
+            rest = replace(request, nodes=missing, least=least, co_allocate=None)
+            try:
+                taken.include(await super().queue_up(rest))
+            except BaseException:
+                await taken.release()
+                raise
+        return taken
+
+    def _cold(self, node: Node, job: Job) -> float:
+        """Seconds that the first start of a job on a node takes longer."""
+        if not self._delays.cold:
+            return 0.0
+        warm = self._warm.setdefault(job.ledger, set())
+        cold = node.name not in warm
+        warm.add(node.name)
+        return self._delays.cold if cold else 0.0
 
     async def occupy(self, stranger: Job, nodes: int, seconds: float) -> None:
         """Let somebody else's job hold nodes: it stands in the same queue, but nobody sees that."""
@@ -149,12 +170,12 @@ def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | Non
 class Simulated(ClusterKind):
     """Nothing is waited for: the strategies' own code, on a clock that jumps."""
 
-    summary = "virtual time, as simulated or simulated:12"
+    summary = "virtual time, as simulated, simulated:12 or simulated:SITE.toml"
     Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
         """Refuse sizes that cannot be."""
-        setting.check_nodes(numbered("simulated", setting.argument))
+        setting.check_nodes(site_model(setting).nodes)
 
     def world(self, time_scale: float) -> World:
         """Virtual time has no scale."""
@@ -162,4 +183,23 @@ class Simulated(ClusterKind):
 
     async def open(self, world: World, setting: Setting) -> SimulatedCluster:
         """All nodes are there at once."""
-        return SimulatedCluster(world, numbered("simulated", setting.argument))
+        return cluster_of(world, site_model(setting))
+
+
+def site_model(setting: Setting) -> SiteModel:
+    """The site that a cluster's argument names: a file, or so many nodes without any delay."""
+    if setting.argument.endswith(SUFFIX):
+        return read_site(Path(setting.argument))
+    return SiteModel(nodes=numbered("simulated", setting.argument))
+
+
+def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
+    """The cluster of a site: its own queue, or a batch system with other users' jobs."""
+    if model.is_batch and isinstance(world, VirtualWorld):
+        from qtide.clusters.batch import BatchCluster
+
+        return BatchCluster(world, model)
+    losses, delays = model.losses, model.delays
+    cluster = SimulatedCluster(world, model.nodes, delays, losses, gathers=model.gathers)
+    cluster.keeps_agents = model.keeps_agents
+    return cluster

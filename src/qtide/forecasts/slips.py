@@ -29,6 +29,10 @@ class Slips:
         """How long a wait should really be."""
         return expected * self._own.get(who, self._of_all).factor()
 
+    def forget(self, who: Hashable) -> None:
+        """Nobody will ask for its own waits again."""
+        self._own.pop(who, None)
+
 
 class _Waits:
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from qtide.devices.device import Device, DeviceAway
@@ -70,6 +71,7 @@ class EmulatedQpu(Qpu):
         self._queue: list[EmulatedTask] = []
         """The queue; its first payload is on the device."""
         self._ranks: dict[Job, int] = {}
+        self._arrivals = count()
         self._slips = Slips()
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
@@ -99,7 +101,9 @@ class EmulatedQpu(Qpu):
     def task(self, payload: Payload) -> EmulatedTask:
         """A payload that takes its place in the queue once it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
-        rank = self._ranks.setdefault(payload.job, len(self._ranks))
+        if payload.job not in self._ranks:
+            self._ranks[payload.job] = next(self._arrivals)
+        rank = self._ranks[payload.job]
         return EmulatedTask(self, payload, seconds, self.world.future(), rank, self.world.now())
 
     async def serve(self, task: EmulatedTask) -> Any:
@@ -125,6 +129,15 @@ class EmulatedQpu(Qpu):
         if task.began is not None:
             start = task.began
         return Outlook(position, start, max(now, start + task.seconds))
+
+    def forget(self, job: Job) -> None:
+        """The job is over: where thousands come and go, what is known of it would add up."""
+        self._ranks.pop(job, None)
+        self._slips.forget(job)
+
+    def duration(self, task: EmulatedTask) -> float:
+        """How long the device is really occupied: as long as expected."""
+        return task.seconds
 
     async def _queue_up(self, task: EmulatedTask) -> None:
         self._queue.insert(self._place(task), task)
@@ -157,7 +170,7 @@ class EmulatedQpu(Qpu):
         content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed
         shots = self.profile.shots if shots is None else shots
         answer = await self._answer(content, shots, seed)
-        await self.world.sleep(began + task.seconds - self.world.now())
+        await self.world.sleep(began + self.duration(task) - self.world.now())
         if self._fails(number):
             raise QpuFailed(f"the {self.profile.name} QPU failed on its payload {number}")
         return answer

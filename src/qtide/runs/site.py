@@ -9,12 +9,14 @@ from pathlib import Path
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
-from qtide.clusters.simulated import SimulatedCluster
+from qtide.clusters.simulated import Simulated, SimulatedCluster, site_model
 from qtide.devices.choice import choice
 from qtide.devices.runner import Runner
 from qtide.errors import UsageError
 from qtide.leases.emulated import EmulatedQpu
+from qtide.leases.modelled import ModelledQpu
 from qtide.leases.qpu import Qpu
+from qtide.models.site import SUFFIX, QpuModel
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.world.real import RealWorld
@@ -81,7 +83,18 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     runner = None
     if isinstance(world, RealWorld) and not chosen.device.light:
         runner = Runner(chosen, device_log)
+    model = qpu_model(spec)
+    if model is not None:
+        return ModelledQpu(world, chosen.device, chosen.profile, spec.vqpus, model)
     return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
+
+
+def qpu_model(spec: Spec) -> QpuModel | None:
+    """The QPU that a simulated site's file describes, if there is a file."""
+    kind, argument = cluster_kind(spec.cluster)
+    if isinstance(kind, Simulated) and argument.endswith(SUFFIX):
+        return site_model(spec.setting()).qpu
+    return None
 
 
 def _check_qpu(spec: Spec, world: World) -> None:

@@ -68,7 +68,8 @@ class Trade:
     def ahead(self) -> float:
         """How long before nodes are needed it is best to ask for them."""
         leads = self._forecast.leads()
-        return min(leads, key=self._asked_ahead, default=0.0)
+        distinct = dict.fromkeys(leads)
+        return min(distinct, key=lambda each: self._asked_ahead(each, leads), default=0.0)
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
         """Of a phase on so many nodes, those that are not held coming after a while."""
@@ -82,13 +83,13 @@ class Trade:
     def _return(self, gap: float) -> float:
         """What it costs to give a node back and to ask for it again in time."""
         ahead = min(self.ahead(), gap)
-        return self._asked_ahead(ahead) + self._node * self._forecast.turnaround()
+        cost = self._asked_ahead(ahead, self._forecast.leads())
+        return cost + self._node * self._forecast.turnaround()
 
-    def _asked_ahead(self, ahead: float) -> float:
+    def _asked_ahead(self, ahead: float, leads: Sequence[float]) -> float:
         """Of late nodes the time, of early ones their idling, on average over the waits seen."""
-        leads = self._forecast.leads()
-        late = sum(max(0.0, each - ahead) for each in leads)
-        early = sum(max(0.0, ahead - each) for each in leads)
+        late = sum([each - ahead for each in leads if each > ahead])
+        early = sum([ahead - each for each in leads if each < ahead])
         return (self._time * late + self._node * early) / max(1, len(leads))
 
     def _merit(self, number: int, tasks: Sequence[float | None]) -> float:

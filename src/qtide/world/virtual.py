@@ -11,8 +11,9 @@ import random
 from asyncio import CancelledError, InvalidStateError
 from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush
+from math import inf
 from types import coroutine
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from qtide.world.world import World
 
@@ -153,6 +154,16 @@ class VirtualTask(VirtualFuture[T]):
         return self._work.throw(CancelledError())
 
 
+class Beside(Protocol):
+    """Something that lives beside a world's tasks, and keeps its own account of what is to come."""
+
+    def until(self, moment: float) -> float | None:
+        """When it has something for the tasks, if that is at `moment` or before."""
+
+    def deliver(self) -> None:
+        """Hand that over, now that the clock stands there."""
+
+
 class VirtualWorld(World):
     """Deterministic: the same seed gives the same order of events.
 
@@ -167,6 +178,7 @@ class VirtualWorld(World):
         self._later: dict[float, list[Resumption]] = {}
         self._ready: list[Resumption] = []
         self._shuffle = None if seed is None else random.Random(seed).shuffle
+        self._beside: Beside | None = None
 
     def now(self) -> float:
         """Seconds since the beginning of this world."""
@@ -199,7 +211,11 @@ class VirtualWorld(World):
         """Call it at once: computing takes no virtual time."""
         return function(*args)
 
-    def run(self, main: Coroutine[Any, Any, T], until: float = float("inf")) -> T:
+    def beside(self, other: Beside) -> None:
+        """Before the clock moves, ask `other` whether it has something for the tasks before."""
+        self._beside = other
+
+    def run(self, main: Coroutine[Any, Any, T], until: float = inf) -> T:
         """Run `main`, and all it started, until `main` ends; TimeoutError once `until` has come."""
         task = self.start(main)
         self._run(task, until)
@@ -212,11 +228,14 @@ class VirtualWorld(World):
     def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
         """Go from moment to moment; run what is due in order, then the tasks this made ready."""
         moments, later, ready, now = self._moments, self._later, self._ready, self._now
-        shuffle, events = self._shuffle, 0
+        shuffle, beside, events = self._shuffle, self._beside, 0
         while not main._done:
             if ready:
                 due = ready.copy()
                 ready.clear()
+            elif beside and self._delivered(beside, min([until, *moments[:1]])):
+                now = self._now
+                continue
             elif moments and moments[0] <= until:
                 self._now = now = heappop(moments)
                 due = later.pop(now)
@@ -246,6 +265,15 @@ class VirtualWorld(World):
                         else:
                             awaited.waiters.append(each)
         self.events += events
+
+    def _delivered(self, beside: Beside, limit: float) -> bool:
+        """Go to the moment, up to the limit, at which there is something for the tasks."""
+        moment = beside.until(limit)
+        if moment is None:
+            return False
+        self._now = moment
+        beside.deliver()
+        return True
 
 
 def _void(_: None) -> None:

@@ -1,0 +1,1 @@
+"""What a site is like: its parameters, its batch scheduler, and the jobs that it gets."""

@@ -1,0 +1,205 @@
+"""The queue of a batch system in virtual time: first come, first served, or EASY backfilling.
+
+Background jobs come from a trace and are never more than rows of arrays. Hybrid jobs ask for nodes
+while the clock stands still; the pass at the end of the moment decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+
+import numpy as np
+
+from qtide.models import kernel
+from qtide.models.kernel import Array
+from qtide.models.trace import Trace
+
+SLOTS = 1024
+STARTS = 65_536
+
+Started = Callable[[Array], object]
+"""Called with background jobs that started: a row each of their number in the trace, their start,
+submission, run time, nodes and user."""
+
+
+class BatchQueue:
+    """`nodes` equal nodes behind one queue; only jobs that wait or run take memory."""
+
+    def __init__(
+        self,
+        nodes: int,
+        trace: Iterable[Trace] = (),
+        started: Started = lambda *_: None,
+        *,
+        backfill: bool = True,
+    ) -> None:
+        self.nodes = nodes
+        self._chunks: Iterator[Trace] = iter(trace)
+        self._started = started
+        self._numbered = 0
+        self._clock = np.zeros(1)
+        self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
+        self._counts[kernel.FREE] = nodes
+        self._counts[kernel.EASY] = backfill
+        self._rows = np.zeros((0, 6))
+        self._slot_times = np.zeros((0, 4))
+        self._slot_counts = np.zeros((0, 5), dtype=np.int64)
+        self._spare = np.zeros(0, dtype=np.int64)
+        self._queue = np.zeros(0, dtype=np.int64)
+        self._expected = np.zeros(nodes + 1, dtype=np.int64)
+        self._end_times = np.zeros(nodes + 1)
+        self._end_slots = np.zeros(nodes + 1, dtype=np.int64)
+        self._out = np.zeros((STARTS, 6))
+        self._grow(SLOTS)
+
+    @property
+    def free(self) -> int:
+        """How many nodes nobody has."""
+        return int(self._counts[kernel.FREE])
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait."""
+        return int(self._counts[kernel.QUEUED])
+
+    @property
+    def now(self) -> float:
+        """When something happened last."""
+        return float(self._clock[0])
+
+    def advance(self, until: float = inf) -> dict[int, float]:
+        """Let all happen up to `until`, or up to the first grant: which slots got nodes, and when.
+
+        Without one, nothing is left to happen before then.
+        """
+        granted: dict[int, float] = {}
+        while not granted:
+            why = self._step(until)
+            if self._counts[kernel.STARTED]:
+                granted = self._read_starts()
+            if why == kernel.GROW:
+                self._grow(max(SLOTS, len(self._spare)))
+            elif why == kernel.MORE:
+                self._feed()
+            elif why == kernel.DONE:
+                break
+        return granted
+
+    def ask(self, nodes: int, limit: float, now: float, *, held: bool = False) -> int:
+        """Queue a hybrid job's request; its slot. One that is held lets others pass."""
+        if not self._counts[kernel.SPARE]:
+            self._grow(len(self._spare))
+        self._clock[0] = now
+        slot = kernel.enter(self._counts, self._spare, self._queue)
+        self._slot_times[slot] = (inf, limit, inf, now)
+        state = kernel.HELD if held else kernel.WAITING
+        self._slot_counts[slot] = (nodes, -1, state, kernel.HYBRID, -1)
+        return int(slot)
+
+    def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
+        """A request is held no longer, or is content with fewer nodes."""
+        self._clock[0] = now
+        if nodes is not None:
+            self._slot_counts[slot, kernel.NODES] = nodes
+        self._slot_counts[slot, kernel.STATE] = kernel.WAITING
+        self._counts[kernel.CHANGED] = 1
+
+    def hold(self, slot: int, now: float) -> None:
+        """Take back what was granted right now: the request is first again, and held."""
+        self._clock[0] = now
+        kernel.leave(slot, self._counts, self._slot_times, self._expected)
+        self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
+        self._slot_counts[slot, kernel.STATE] = kernel.HELD
+        queued = self.queued
+        self._queue[1 : queued + 1] = self._queue[:queued].copy()
+        self._queue[0] = slot
+        self._counts[kernel.QUEUED] += 1
+        self._counts[kernel.CHANGED] = 1
+
+    def withdraw(self, slot: int, now: float) -> None:
+        """A request leaves the queue."""
+        self._clock[0] = now
+        queued = self.queued
+        rest = self._queue[:queued][self._queue[:queued] != slot]
+        self._queue[: len(rest)] = rest
+        self._counts[kernel.QUEUED] = len(rest)
+        self._vacate(slot)
+
+    def give_back(self, slot: int, nodes: int, now: float) -> None:
+        """Some of the nodes of a hybrid job are free again."""
+        self._clock[0] = now
+        self._slot_counts[slot, kernel.NODES] -= nodes
+        self._counts[kernel.FREE] += nodes
+        self._counts[kernel.CHANGED] = 1
+        if self._slot_counts[slot, kernel.NODES] == 0:
+            kernel.leave(slot, self._counts, self._slot_times, self._expected)
+            self._vacate(slot)
+
+    def resize(self, nodes: int, now: float) -> None:
+        """Add free nodes, or take free ones away."""
+        self._clock[0] = now
+        self.nodes += nodes
+        self._counts[kernel.FREE] += nodes
+        self._counts[kernel.CHANGED] = 1
+
+    def _step(self, until: float) -> int:
+        return kernel.advance(
+            until,
+            self._clock,
+            self._counts,
+            self._rows,
+            self._slot_times,
+            self._slot_counts,
+            self._spare,
+            self._queue,
+            self._expected,
+            self._end_times,
+            self._end_slots,
+            self._out,
+        )
+
+    def _read_starts(self) -> dict[int, float]:
+        """Hand on which jobs started; returns the hybrid ones."""
+        started = self._out[: self._counts[kernel.STARTED]]
+        self._counts[kernel.STARTED] = self._counts[kernel.GRANTED] = 0
+        background = started[:, 0] >= 0
+        if background.any():
+            self._started(started[background])
+        return {int(-1 - row[0]): float(row[1]) for row in started[~background]}
+
+    def _feed(self) -> None:
+        """The rows that are left, and the next ones of the trace."""
+        rest = self._rows[self._counts[kernel.ROW] :]
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self._counts[kernel.LAST] = 1
+        else:
+            chunk.check(self.nodes)
+            numbers = np.arange(self._numbered, self._numbered + len(chunk))
+            self._numbered += len(chunk)
+            columns = (chunk.submit, chunk.nodes, chunk.run, chunk.limit, numbers, chunk.user)
+            rest = np.vstack([rest, np.column_stack(columns)])
+        self._rows = rest
+        self._counts[kernel.ROW], self._counts[kernel.ROWS] = 0, len(rest)
+
+    def _vacate(self, slot: int) -> None:
+        self._spare[self._counts[kernel.SPARE]] = slot
+        self._counts[kernel.SPARE] += 1
+        self._counts[kernel.CHANGED] = 1
+
+    def _grow(self, by: int) -> None:
+        """More slots."""
+        size = len(self._spare)
+        self._slot_times = np.vstack([self._slot_times, np.zeros((by, 4))])
+        self._slot_counts = np.vstack([self._slot_counts, np.zeros((by, 5), dtype=np.int64)])
+        self._queue = np.append(self._queue, np.zeros(by, dtype=np.int64))
+        left = self._spare[: self._counts[kernel.SPARE]]
+        new = np.arange(size + by - 1, size - 1, -1)
+        self._spare = np.zeros(size + by, dtype=np.int64)
+        self._spare[: by + len(left)] = np.append(left, new)
+        self._counts[kernel.SPARE] += by
+        if len(self._out) < 2 * (size + by):
+            started = self._out[: self._counts[kernel.STARTED]]
+            self._out = np.zeros((2 * (size + by), 6))
+            self._out[: len(started)] = started

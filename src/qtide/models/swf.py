@@ -1,0 +1,123 @@
+"""The Standard Workload Format of the Parallel Workloads Archive, in and out.
+
+A row has 18 numbers; -1 stands for what is not known. Of these the twin needs five: submission,
+nodes, run time, requested time and user.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qtide.errors import UsageError
+from qtide.models.kernel import Array
+from qtide.models.trace import Trace
+
+FIELDS = 18
+# the columns of a row, from 0
+JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER = 0, 1, 2, 3, 4, 7, 8, 11
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A trace with what its header says, and what was wrong with its rows."""
+
+    trace: Trace
+    nodes: int | None
+    bad: tuple[str, ...]
+    """A sentence for each row that was skipped."""
+
+
+def read_swf(file: Path, *, strict: bool = False) -> Workload:
+    """Read a trace, which may be compressed. Bad rows are skipped; with `strict`, refused."""
+    try:
+        data = file.read_bytes()
+        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("latin-1")
+    except (OSError, EOFError) as error:
+        raise UsageError(f"the trace {file} cannot be read ({error}); name an SWF file") from None
+    lines = text.splitlines()
+    rows, bad = _parsed(lines)
+    trace, unusable = _jobs(rows)
+    bad = sorted([*bad, *unusable])
+    named = tuple(f"{file}, line {number}: {reason}" for number, reason in bad)
+    if strict and named:
+        raise UsageError(f"{named[0]}; correct it, or let bad rows be skipped")
+    return Workload(trace, _nodes(lines), named)
+
+
+def write_swf(file: Path, trace: Trace, nodes: int) -> None:
+    """Write a trace."""
+    table = np.full((len(trace), FIELDS), -1.0)
+    table[:, JOB] = np.arange(1, len(trace) + 1)
+    table[:, SUBMIT], table[:, RUN], table[:, LIMIT] = trace.submit, trace.run, trace.limit
+    table[:, USED] = table[:, WANTED] = trace.nodes
+    table[:, USER], table[:, 10] = trace.user, 1
+    with file.open("w") as opened:
+        opened.write(f"; Version: 2.2\n; MaxNodes: {nodes}\n; MaxProcs: {nodes}\n")
+        np.savetxt(opened, table, fmt="%.12g")
+
+
+def _parsed(lines: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    """The rows of numbers, each with the number of its line in front; and those that are none."""
+    numbers = [n for n, line in enumerate(lines, 1) if line[:1] != ";" and line.strip()]
+    texts = [lines[number - 1] for number in numbers]
+    try:
+        flat = np.array(" ".join(texts).split(), dtype=float)
+        if all(len(text.split()) == FIELDS for text in texts):
+            return np.column_stack([numbers, flat.reshape(-1, FIELDS)]), []
+    except ValueError:
+        pass
+    return _one_by_one(numbers, texts)
+
+
+def _one_by_one(numbers: list[int], texts: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    """The same, row by row, as some are bad."""
+    rows, bad = [], []
+    for number, text in zip(numbers, texts, strict=True):
+        words = text.split()
+        try:
+            if len(words) != FIELDS:
+                raise ValueError(f"it has {len(words)} fields instead of {FIELDS}")  # noqa: TRY301
+            rows.append([float(number), *map(float, words)])
+        except ValueError as error:
+            bad.append((number, str(error)))
+    return np.array(rows).reshape(-1, FIELDS + 1), bad
+
+
+def _jobs(rows: Array) -> tuple[Trace, list[tuple[int, str]]]:
+    """The jobs of the rows, and what is wrong with those that are no jobs."""
+    number, table = rows[:, 0].astype(int), rows[:, 1:]
+    nodes = np.where(table[:, WANTED] > 0, table[:, WANTED], table[:, USED])
+    run = table[:, RUN]
+    limit = np.maximum(np.where(table[:, LIMIT] > 0, table[:, LIMIT], run), run)
+    reasons = {
+        "its run time is not known": ~(run >= 0),
+        "its number of nodes is not known": ~(nodes > 0),
+        "its submission is not known": ~(table[:, SUBMIT] >= 0),
+    }
+    usable = ~np.logical_or.reduce(list(reasons.values()))
+    bad = {int(n): why for why, mask in reasons.items() for n in number[mask]}
+    order = np.argsort(table[usable, SUBMIT], kind="stable")
+    columns = (
+        table[:, SUBMIT],
+        nodes.astype(np.int64),
+        run,
+        limit,
+        table[:, USER].astype(np.int64),
+    )
+    return Trace(*(column[usable][order] for column in columns)), list(bad.items())
+
+
+def _nodes(lines: list[str]) -> int | None:
+    """How many nodes the header says there are."""
+    for line in lines:
+        if not line.startswith(";"):
+            return None
+        name, _, value = line[1:].partition(":")
+        if name.strip() in ("MaxNodes", "MaxProcs") and value.split()[:1]:
+            word = value.split()[0]
+            return int(word) if word.isdecimal() and int(word) > 0 else None
+    return None

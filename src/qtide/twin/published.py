@@ -1,0 +1,117 @@
+"""The published experiments as calibrations: two sites, and the clustering job as it ran there.
+
+Rocco et al., "Dynamic Solutions for Hybrid Quantum-HPC Resource Allocation" (QCE 2025,
+10.1109/QCE65121.2025.10289). Qluster is calibrated on its runs of single jobs alone, so what the
+twin says of two jobs is predicted. Leonardo's numbers are of single jobs: all are fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from qtide.ledger.ledger import Interval
+from qtide.ledger.metrics import measure
+from qtide.models.site import Delays, QpuModel, SiteModel
+from qtide.twin.hybrid import HybridJob, Step
+from qtide.twin.play import Policy, Stage
+
+NODES = 3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A site, and the phases of the clustering job on it, in seconds."""
+
+    name: str
+    site: SiteModel
+    tasks: tuple[float, ...]
+    """Hierarchical clustering, DBSCAN and k-means; on one node, they take their sum."""
+    silhouettes: tuple[float, ...]
+    """By iteration."""
+    silhouette_nodes: int = 1
+    """How many nodes a silhouette's own workflow step holds; it is charged for one."""
+    short_wait: float = 0.0
+    """Seconds that others' payloads are before one, in the experiment without quantum time."""
+
+    def job(self, strategy: str, quantum: float, submit: float = 0.0) -> HybridJob:
+        """The clustering job."""
+        nodes = self.silhouette_nodes if strategy == "workflow" else 1
+        steps = [
+            step
+            for seconds in self.silhouettes
+            for step in (Step(self.tasks), Step(quantum=quantum), Step((seconds,), nodes=nodes))
+        ]
+        return HybridJob(tuple(steps), submit, NODES)
+
+    def model(self, quantum: float) -> SiteModel:
+        """The site in the experiment with so much quantum time per iteration."""
+        wait = 0.0 if quantum else self.short_wait
+        return replace(self.site, qpu=replace(self.site.qpu, wait=wait))
+
+
+QLUSTER = Calibration(
+    "qluster",
+    SiteModel(
+        nodes=NODES,
+        gathers=True,
+        delays=Delays(grant=3.56, start=0.6, reconfigure=1.7, turnaround=1.5),
+        qpu=QpuModel(number=2, offload=3.59),
+    ),
+    tasks=(77.3, 3.5, 0.2),
+    silhouettes=(51.8, 51.8, 60.0, 52.3),
+    silhouette_nodes=NODES,
+)
+LEONARDO = Calibration(
+    "leonardo",
+    SiteModel(
+        nodes=NODES,
+        delays=Delays(grant=0.225, reconfigure=6.35),
+        qpu=QpuModel(offload=27.7),
+    ),
+    tasks=(86.2, 5.0, 0.2),
+    silhouettes=(47.8, 47.8, 47.8, 47.8),
+    short_wait=41.5,
+)
+CALIBRATIONS = {each.name: each for each in (QLUSTER, LEONARDO)}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an experiment reports: seconds until all jobs have ended, and charged node-seconds."""
+
+    wall: float
+    usage: float
+
+
+def predict(
+    calibration: Calibration, strategy: str, jobs: int, quantum: float, stagger: float = 5.0
+) -> Figures:
+    """The twin of one cell of the published tables; jobs are submitted one after the other.
+
+    The wall time of two static jobs was published as the sum of both: the gap between does not
+    count, nor does what each waited before it began.
+    """
+    ledgers: list[list[Interval]] = []
+    stage = Stage(
+        calibration.model(quantum), Policy(strategy, jobs), lambda _, spans: ledgers.append(spans)
+    )
+    stage.play(calibration.job(strategy, quantum, stagger * n) for n in range(jobs))
+    held = [[span for span in spans if span.what == "held"] for spans in ledgers]
+    first = [min(span.start for span in spans) for spans in held]
+    last = [max(span.end for span in spans if span.what == "run") for spans in ledgers]
+    walls = [end - start for start, end in zip(first, last, strict=True)]
+    wall = sum(walls) if strategy == "static" else max(last) - min(first)
+    usage = sum(measure(spans).nodes_held - _uncharged(spans) for spans in ledgers)
+    return Figures(wall, usage)
+
+
+def _uncharged(spans: list[Interval]) -> float:
+    """What a step held beside the one node that it was charged for."""
+    shared = [span for span in spans if span.what == "busy" and span.label == "shared"]
+    held = [
+        span
+        for span in spans
+        if span.what == "held"
+        and any(span.lane == each.lane and span.start <= each.start < span.end for each in shared)
+    ]
+    return sum(span.seconds for span in held) * (NODES - 1) / NODES

@@ -1,0 +1,41 @@
+"""Jobs and sites for tests of the twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qtide.ledger.ledger import Interval
+from qtide.models.generator import Generator
+from qtide.models.site import Background, QpuModel, SiteModel
+from qtide.twin.hybrid import HybridJob, Step
+from qtide.twin.play import Policy, Stage
+
+BUSY = SiteModel(
+    nodes=32,
+    scheduler="easy",
+    qpu=QpuModel(number=2),
+    background=Background(generate=Generator(jobs=600, days=0.4, largest=32, mean_run=3000)),
+)
+
+
+def loop(rounds: int, classical: float, quantum: float, submit: float = 0.0) -> HybridJob:
+    """Quantum, then classical, again and again."""
+    return HybridJob((Step(quantum=quantum), Step((classical,))) * rounds, submit, 3)
+
+
+def wide(submit: float = 0.0) -> HybridJob:
+    """As the published job, on three nodes."""
+    steps = (Step((70.0, 5.0, 1.0)), Step(quantum=30.0), Step((50.0,)))
+    return HybridJob(steps * 3, submit, 3)
+
+
+def played(model: SiteModel, policy: Policy, jobs: list[HybridJob]) -> list[list[Interval]]:
+    """The ledgers of all jobs, in the order in which they ended."""
+    ledgers: list[list[Interval]] = []
+    Stage(model, policy, lambda _, spans: ledgers.append(spans)).play(jobs)
+    return ledgers
+
+
+def alone(model: SiteModel) -> SiteModel:
+    """The same site without other users."""
+    return replace(model, background=Background())

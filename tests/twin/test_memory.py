@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import gc
+
+from qtide.jobs.job import Job
+from qtide.models.site import SiteModel
+from qtide.strategies.strategy import strategy_names
+from qtide.twin.play import Policy, Stage
+from tests.twin.sites import loop
+
+
+def test_nothing_is_kept_of_a_job_that_is_over() -> None:
+    for strategy in strategy_names():
+        site = SiteModel(nodes=6, scheduler="easy")
+        stage = Stage(site, Policy(strategy, 2), lambda *_: None)
+        stage.play(loop(2, 10, 10, 100.0 * number) for number in range(12))
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Job)]
+        assert len([job for job in kept if job.name.startswith("job-")]) <= 1, strategy
+        del stage, kept
+        gc.collect()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qtide.models.mix import Mix
+from qtide.models.site import Background, SiteModel
+from qtide.models.swf import write_swf
+from qtide.twin.page import write_page
+from qtide.twin.play import Policy
+from qtide.twin.simulate import Estimate, simulate
+from qtide.twin.workload import Workload
+from tests.twin.sites import BUSY
+
+SITE = replace(BUSY, hybrid=Mix(jobs=15, days=0.1, variation=0.3))
+POLICIES = [Policy("static", 2), Policy("elastic", 2)]
+
+
+def test_the_result_does_not_depend_on_the_number_of_cores() -> None:
+    one, two = (simulate(SITE, POLICIES, 2, cores) for cores in (1, 2))
+    assert one == two
+    first, second = one[0].replications
+    assert first != second  # each replication has seeds of its own
+
+
+def test_the_workload_is_the_same_for_every_strategy() -> None:
+    static, elastic = simulate(SITE, POLICIES, 1)
+    assert static.replications[0].jobs == elastic.replications[0].jobs == 15
+    assert static.estimates()["node_seconds"].mean > elastic.estimates()["node_seconds"].mean
+
+
+def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
+    assert BUSY.background.generate is not None
+    trace = BUSY.background.generate.trace()
+    write_swf(tmp_path / "trace.swf", trace, 32)
+    others = Background(str(tmp_path / "trace.swf"))
+    site = replace(BUSY, background=others, hybrid=Mix(share=0.25))
+    workload = Workload.of(site, 0)
+    hybrids = list(workload.hybrids())
+    rest = sum(len(chunk) for chunk in workload.others())
+    assert len(hybrids) + rest == len(trace) and 100 < len(hybrids) < 200
+    assert sum(job.shortest for job in hybrids) < float(trace.run.sum())
+
+
+def test_a_confidence_interval_is_students() -> None:
+    assert Estimate.of([1.0, 3.0]).half == pytest.approx(12.71)
+    assert Estimate.of([5.0]) == Estimate(5.0, 0.0)
+
+
+def test_the_page_has_every_case(tmp_path: Path) -> None:
+    cases = simulate(SiteModel(nodes=8, hybrid=Mix(jobs=3)), POLICIES, 2)
+    write_page(tmp_path / "page.html", "A <site>", cases)
+    text = (tmp_path / "page.html").read_text()
+    assert "A &lt;site&gt;" in text and "static, 2 vQPU" in text and "elastic, 2 vQPU" in text
