@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,colouring,gate,atoms,serve,dev]'
+	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,colouring,gate,atoms,mpi,serve,dev]'
 	@touch $@
 
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
