@@ -51,14 +51,19 @@ class Crew:
 
     def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
         """Take newcomers in; False if one of them was lost meanwhile."""
-        old, members = self.comm, [*self.members, *newcomers]
+        members = [*self.members, *newcomers]
         self.turn += 1
         if self.hub is not None:
             word = {"join": ports, "turn": self.turn, "members": members, "new": newcomers}
             self.hub.tell(newcomers, word)
-        return self._take_turn(
-            members, lambda: join.taken_in(old.raw, ports, self._watch(members)), site
-        )
+        return self._take_turn(members, lambda: self._take_in(ports, members), site)
+
+    def _take_in(self, ports: Sequence[str], members: list[int]) -> Any:
+        """The root meets all newcomers first; the others wait, in a way that can be given up."""
+        watch = self._watch(members)
+        pairs = join.met(ports, watch) if self.hub is not None else [None] * len(ports)
+        Communicator(self.comm.raw, watch).barrier()
+        return join.taken_in(self.comm.raw, pairs, watch)
 
     def arrive(self) -> str:
         """Join as a newcomer; gives the place in the program at which the others are."""

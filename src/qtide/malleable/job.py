@@ -201,9 +201,9 @@ class Job:
 
     def save(self) -> None:
         """Save the state and all arrays; what is saved survives the loss of nodes."""
-        folder = self.comm.bcast(str(self._record.saves) if self._record else None)
         before = self._saved
-        saved = Saved(Path(folder), before.version + 1 if before else 1)
+        version = before.version + 1 if before else 1
+        saved = self.comm.bcast(Saved(self._record.saves, version) if self._record else None)
         saved.path.mkdir(parents=True, exist_ok=True)
         for name, array in self._crew.arrays.items():
             saved.write_rows(name, array)

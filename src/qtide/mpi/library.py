@@ -27,6 +27,7 @@ class Library:
         mpi4py.rc.initialize = mpi4py.rc.finalize = False
         managed = "PMI_FD" in os.environ or "PMI_PORT" in os.environ
         self._manager = None if managed else Manager()
+        os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it complains of what a lost node left
         self.stuck = False
         """Whether a call of ours may never return: then MPI cannot be ended in order."""
         self.MPI = self._loaded()
@@ -50,6 +51,8 @@ class Library:
         provided = ctypes.c_int()
         self._c.MPI_Init_thread(None, None, self.MPI.THREAD_MULTIPLE, ctypes.byref(provided))
         Manager.forget()
+        for comm in (self.MPI.COMM_SELF, self.MPI.COMM_WORLD):  # those made of them inherit it
+            comm.Set_errhandler(self.MPI.ERRORS_RETURN)
         if provided.value != self.MPI.THREAD_MULTIPLE:
             raise UsageError(f"this MPI library does not support threads; use MPICH: {INSTALL}")
         atexit.register(self._end)

@@ -6,9 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from qtide.errors import QtideError
 from qtide.mpi.library import library
+from qtide.mpi.lost import NodesLost
 
 T = TypeVar("T")
 
@@ -19,6 +23,14 @@ SPIN = 0.002
 """Seconds in which an answer is looked for without a pause,"""
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
 """and the pauses from then on."""
+LOOK = 0.002
+"""Seconds between two looks at whether a blocking call is still worth waiting for."""
+GRACE = 10.0
+"""Seconds within which a blocking call has to end that was given up; its own limit is shorter."""
+
+
+class Stuck(QtideError):  # noqa: N818 - what happened
+    """MPI hangs: no other call would return either."""
 
 
 def complete(request: Any, watch: Watch, *, eager: bool = False) -> None:
@@ -34,25 +46,30 @@ def complete(request: Any, watch: Watch, *, eager: bool = False) -> None:
 
 
 def call(function: Callable[[], T], watch: Watch) -> T:
-    """Make a call that only exists in a blocking form; if it hangs, its thread is abandoned."""
-    outcome: list[tuple[T | None, BaseException | None]] = []
-    done = threading.Event()
+    """Make a call that only exists in a blocking form, in a thread, and watch meanwhile.
 
-    def run() -> None:
-        try:
-            outcome.append((function(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-        done.set()
-
-    threading.Thread(target=run, daemon=True, name="mpi").start()
+    MPICH lets no other call pass while one is connecting. So a call that was given up is waited
+    for: it has a limit of its own. If it hangs nevertheless, nothing more can be done with MPI.
+    """
+    outcome: Future[T] = Future()
+    threading.Thread(target=_run, args=(function, outcome), daemon=True, name="mpi").start()
     try:
-        while not done.wait(0.005):
+        while True:
+            with suppress(TimeoutError):
+                return outcome.result(LOOK)
             watch()
-    except BaseException:
-        library().stuck = True
+    except NodesLost:
+        if not wait([outcome], GRACE).done:
+            library().stuck = True
+            raise Stuck(
+                "MPI hangs, as a node was lost while it was being connected; start the program "
+                "again, from what was saved"
+            ) from None
         raise
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result  # type: ignore[return-value]  # None only if T is None
+
+
+def _run(function: Callable[[], T], outcome: Future[T]) -> None:
+    try:
+        outcome.set_result(function())
+    except BaseException as error:
+        outcome.set_exception(error)
