@@ -27,6 +27,7 @@ class Stage:
         return subprocess.Popen(
             [sys.executable, PROGRAMS / program, *words, self.folder],
             env=self.variables,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -48,6 +49,8 @@ class Stage:
 
     def processes(self) -> list[str]:
         """The processes of this test that are still there: they name its folder."""
-        listed = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["ps", "-eo", "pid,stat,args"], capture_output=True, text=True, check=True
+        )
         own = [line for line in listed.stdout.splitlines() if str(self.folder) in line]
         return [line for line in own if line.split()[1][0] != "Z"]

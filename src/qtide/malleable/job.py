@@ -9,20 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qtide.errors import UsageError
 from qtide.malleable import join
 from qtide.malleable.crew import Crew, Left, State
 from qtide.malleable.distributed import Distributed
 from qtide.malleable.growth import Growth
-from qtide.malleable.hub import Hub
 from qtide.malleable.layout import Rows
-from qtide.malleable.record import Record
 from qtide.malleable.saved import Saved
 from qtide.malleable.station import JOIN, MemberStation
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.lost import NodesLost
+
+if TYPE_CHECKING:
+    from qtide.malleable.record import Record
 
 Policy = Callable[["Job"], int | None]
 """Says how many nodes a job should have now; None if as many as it has."""
@@ -65,7 +66,7 @@ class Job:
         policy: Policy | None = None,
         cluster: str | None = None,
         cool_down: float = COOL_DOWN,
-        folder: str | Path = "runs",
+        folder: str | Path = "qtide-runs",
         name: str | None = None,
     ) -> None:
         self.sizes = Sizes(least, preferred or most, most)
@@ -74,7 +75,7 @@ class Job:
         self._cool_down = cool_down
         self._cluster = cluster or os.environ.get(CLUSTER, "local")
         self._name = name or Path(sys.argv[0]).stem or "job"
-        self._runs = Path(folder)
+        self._runs = Path(folder).absolute()
         self._record: Record | None = None
         self._growth: Growth | None = None
         self._arriving = ""
@@ -84,6 +85,8 @@ class Job:
     def __enter__(self) -> Job:
         told = os.environ.pop(JOIN, None)
         if told is None:
+            from qtide.malleable.record import Record  # newcomers start without what it needs
+
             self._record = Record(self._runs, self._name, self._cluster)
             self._crew = Crew(self._record.hub)
         else:
@@ -103,7 +106,7 @@ class Job:
             station = self._crew.station
             if self._record is not None:
                 self.cancel()
-                self._record.close(failed=kind is not None)
+                self._record.close(error)
             elif isinstance(station, MemberStation) and (kind is None or kind is Left):
                 station.leave()
 
@@ -322,6 +325,3 @@ def _site() -> str:
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
-__all__ = ["Hub", "Job", "Sizes"]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
-import tempfile
+import sys
 import time
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from qtide.errors import UsageError
+from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger, Span
 from qtide.malleable.growth import Newcomer
 from qtide.malleable.hub import Hub
 from qtide.malleable.keeper import Keeper
 from qtide.malleable.nodes import LocalNodes, Nodes
+from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.spec import Spec
+from qtide.system.files import lock
 
 
 class Record:
@@ -27,7 +32,11 @@ class Record:
             raise UsageError(
                 f"a malleable job runs on local, slurm or slurm:PARTITION, not {cluster}"
             )
-        self.ledger = Ledger(name, time.time)
+        spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
+        self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
+        self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
+        lock(self._lock)  # so that others see that it is running
+        self.ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
         self.hub = Hub(self._host())
         self._run = self.ledger.span("run", "job")
         here = f"node/{socket.gethostname()}"
@@ -37,7 +46,7 @@ class Record:
     @cached_property
     def saves(self) -> Path:
         """Where the job saves."""
-        return Path(tempfile.mkdtemp(prefix=f"qtide-{self._name}-"))
+        return (self._folder.path / "saved").absolute()
 
     @cached_property
     def keeper(self) -> Keeper:
@@ -69,14 +78,16 @@ class Record:
         """Write down what happened."""
         self.ledger.note(what, "nodes", **figures)
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, error: BaseException | None) -> None:
         """Give everything back."""
-        self.hub.close(0.0 if failed else None)
+        self.hub.close(None if error is None else 0.0)
         if "keeper" in vars(self):
             self.keeper.close()
         for span in (*self._busy.values(), *self._own, self._run):
             span.close()
         self.ledger.close()
+        self._folder.finish({"value": None} if error is None else {"error": repr(error)})
+        os.close(self._lock)
 
     async def _nodes(self) -> Nodes:
         if self._kind == "local":
@@ -85,7 +96,10 @@ class Record:
         from qtide.slurm.options import Options
 
         options = Options(partition=self._argument or None)
-        return await SlurmNodes.open(options, self._name, self.ledger)
+        return await SlurmNodes.open(options, self._job())
+
+    def _job(self) -> Job:
+        return Job(self._folder.name, self.ledger, self._folder.values)
 
     def _host(self) -> str:
         if self._kind == "local":

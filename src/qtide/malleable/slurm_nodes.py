@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
 from qtide.malleable.nodes import Held, Nodes, Process
 from qtide.slurm.commands import Slurm, SlurmFailed
 from qtide.slurm.companion import Companion
@@ -27,22 +23,22 @@ from qtide.world.real import RealWorld
 class SlurmNodes(Nodes):
     """The companions of one job; a warden empties the queue if the job is killed."""
 
-    def __init__(self, slurm: Slurm, options: Options, name: str, ledger: Ledger) -> None:
+    def __init__(self, slurm: Slurm, options: Options, job: Job) -> None:
         world = RealWorld()
         self._slurm = slurm
         self._options = options
-        self._job = Job(name, ledger, Values(Path(tempfile.gettempdir()) / name))
+        self._job = job
         self._waits = Waits(world.now)
         self._requests = Requests(world, slurm, options.queue_limit)
         self._warden = Warden(slurm)
 
     @staticmethod
-    async def open(options: Options, name: str, ledger: Ledger) -> SlurmNodes:
+    async def open(options: Options, job: Job) -> SlurmNodes:
         """The Slurm that SLURM_CONF names; companions of dead drivers are cancelled."""
         slurm = Slurm()
         slurm.check()
         await reap(slurm)
-        return SlurmNodes(slurm, options, name, ledger)
+        return SlurmNodes(slurm, options, job)
 
     async def grant(self) -> Held:
         """Submit a companion, and wait until it is granted."""

@@ -25,11 +25,11 @@ def doomed() -> bool:
 
 
 if doomed() and MOMENT == "connect":
-    qtide.malleable.join.joined = die
+    qtide.malleable.join.joined = die  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
-    qtide.malleable.crew.Crew._replicate = die
+    qtide.malleable.crew.Crew._replicate = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":
-    qtide.malleable.crew.Crew._moved = die
+    qtide.malleable.crew.Crew._moved = die  # type: ignore[method-assign,assignment]
 IS_DOOMED = doomed()
 
 with Job(most=3, folder=FOLDER) as job:
