@@ -15,7 +15,6 @@ from qtide.errors import UsageError
 from qtide.malleable import join
 from qtide.malleable.crew import Crew, Left, State
 from qtide.malleable.distributed import Distributed
-from qtide.malleable.growth import Growth
 from qtide.malleable.layout import Rows
 from qtide.malleable.saved import Saved
 from qtide.malleable.station import JOIN, MemberStation
@@ -23,6 +22,7 @@ from qtide.mpi.communicator import Communicator
 from qtide.mpi.lost import NodesLost
 
 if TYPE_CHECKING:
+    from qtide.malleable.growth import Growth
     from qtide.malleable.record import Record
 
 Policy = Callable[["Job"], int | None]
@@ -81,6 +81,8 @@ class Job:
         self._arriving = ""
         self._changed = -float("inf")
         self._saved: Saved | None = None
+        self.lead = 1.0
+        """Seconds that the last growth took, from the request until its nodes computed."""
 
     def __enter__(self) -> Job:
         told = os.environ.pop(JOIN, None)
@@ -309,14 +311,15 @@ class Job:
     def _after_growth(self, decision: dict[str, Any], done: bool) -> None:
         if self._record is None or self._growth is None:
             return
-        join.closed(decision["grow"])
         ready = [each for each in self._growth.newcomers if each.identity in decision["new"]]
         if not done:
             self.cancel()
             return
+        join.closed(decision["grow"])
         for each in ready:
             each.taken = True
         self._record.joined(ready, self._crew.parts)
+        self.lead = sum(self._crew.parts.values())
 
 
 def _site() -> str:

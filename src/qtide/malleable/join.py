@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from qtide.mpi.library import library
@@ -21,7 +22,11 @@ def opened(count: int) -> list[str]:
 
 
 def closed(ports: Sequence[str]) -> None:
-    """Close ports."""
+    """Close ports at which everybody was met.
+
+    Others stay open: a call that timed out is still posted in MPICH, and would take the next one
+    who comes to a port with the same number.
+    """
     for port in ports:
         library().MPI.Close_port(port)
 
@@ -31,7 +36,7 @@ def met(ports: Sequence[str], watch: Watch) -> list[Any]:
 
     Gives a communicator of the two for each.
     """
-    return [call(lambda port=port: _met(port), watch) for port in ports]
+    return [call(partial(_met, port), watch) for port in ports]
 
 
 def taken_in(comm: Any, pairs: Sequence[Any], watch: Watch) -> Any:
