@@ -11,7 +11,7 @@ from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
-from qtide.errors import NodeUnusable
+from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
 from qtide.options import Option
 from qtide.world.virtual import VirtualWorld
@@ -138,6 +138,9 @@ class SimulatedCluster(FifoCluster):
 
 
 def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | None]:
+    if work.task.mpi:
+        text = f"the MPI task {work.task.name} cannot run in virtual time; use local or slurm"
+        return None, PhaseError(text), None
     with metered() as pretended, logged(work.job.log, node, *work.place):
         try:
             result, failure = work.task.function(*work.task.args, **work.kwargs), None

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from qtide.malleable import join
 from qtide.malleable.distributed import Distributed
-from qtide.malleable.hub import Hub
 from qtide.malleable.move import Array
-from qtide.malleable.station import MemberStation, Station
+from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
+from qtide.mpi.hub import Hub
 from qtide.mpi.library import library
 from qtide.mpi.lost import NodesLost
+from qtide.mpi.station import MemberStation, Station
 
 Blocks = dict[str, Array]
 
@@ -182,7 +182,7 @@ class Crew:
         return {name: each.moved(comm, old, new) for name, each in self.arrays.items()}
 
     def _commit(self, raw: Any, blocks: Blocks, members: list[int]) -> None:
-        if isinstance(self.station, MemberStation) and self.station.identity not in members:
+        if self.station.identity not in members:
             self.station.leave()
             raise Left(0)
         before = self.comm.raw

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qtide.errors import UsageError
-from qtide.malleable import join
 from qtide.malleable.crew import Crew, Left, State
 from qtide.malleable.distributed import Distributed
 from qtide.malleable.layout import Rows
 from qtide.malleable.saved import Saved
-from qtide.malleable.station import JOIN, MemberStation
+from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.lost import NodesLost
+from qtide.mpi.station import JOIN, MemberStation
 
 if TYPE_CHECKING:
     from qtide.malleable.growth import Growth

@@ -15,9 +15,9 @@ from itertools import count
 
 from qtide.ledger.ledger import Ledger
 from qtide.malleable.growth import Growth, Newcomer
-from qtide.malleable.hub import Hub
 from qtide.malleable.nodes import Held, Nodes, Process, ended
-from qtide.malleable.station import JOIN
+from qtide.mpi.hub import Hub
+from qtide.mpi.station import JOIN
 
 POLITE = 3.0
 """Seconds that a process may take to end by itself."""

@@ -14,9 +14,9 @@ from qtide.errors import UsageError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger, Span
 from qtide.malleable.growth import Newcomer
-from qtide.malleable.hub import Hub
 from qtide.malleable.keeper import Keeper
 from qtide.malleable.nodes import LocalNodes, Nodes
+from qtide.mpi.hub import Hub, own_address
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.spec import Spec
 from qtide.system.files import lock
@@ -104,6 +104,4 @@ class Record:
     def _host(self) -> str:
         if self._kind == "local":
             return "127.0.0.1"
-        from qtide.malleable.slurm_nodes import own_address
-
         return own_address()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -77,10 +76,3 @@ class _SlurmNode(Held):
 
     async def end(self) -> None:
         await self._companion.end()
-
-
-def own_address() -> str:
-    """The address of this host as other nodes know it."""
-    with suppress(OSError):
-        return socket.gethostbyname(socket.gethostname())
-    return "127.0.0.1"

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 import qtide.malleable.crew
-import qtide.malleable.join
+import qtide.mpi.join
 from qtide.malleable import Job, NodesLost
 
 MOMENT, FOLDER = sys.argv[1:3]
@@ -25,7 +25,7 @@ def doomed() -> bool:
 
 
 if doomed() and MOMENT == "connect":
-    qtide.malleable.join.joined = die  # type: ignore[assignment]
+    qtide.mpi.join.joined = die  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
     qtide.malleable.crew.Crew._replicate = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 from qtide.errors import QtideError
-from qtide.malleable.lines import Line, end_at_once
+from qtide.mpi.lines import Line, end_at_once
 from qtide.mpi.lost import NodesLost
 
 JOIN = "QTIDE_JOIN"
@@ -32,6 +32,8 @@ class Station(ABC):
         self.lost: set[int] = set()
         self._verdicts: dict[int, bool] = {}
         self._news = threading.Condition()
+        self.failure: str | None = None
+        """What a member has raised that all are to raise."""
 
     def watch(self, members: Collection[int], turn: int | None = None) -> None:
         """Raise NodesLost if one of the members is gone, or if the change was given up."""
@@ -43,6 +45,14 @@ class Station(ABC):
     @abstractmethod
     def report(self, turn: int, *, well: bool) -> None:
         """Tell how this member's part of a change went."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Part from the others in order: that is no loss."""
+
+    @abstractmethod
+    def fail(self, text: str) -> None:
+        """Tell all others what this member has raised."""
 
     @abstractmethod
     def verdict(self, turn: int) -> bool:
@@ -88,6 +98,10 @@ class MemberStation(Station):
         self._leaving = True
         self._line.say({"bye": True})
 
+    def fail(self, text: str) -> None:
+        """The root tells it to the others."""
+        self._line.say({"failed": text})
+
     def _until(self, true: Any) -> None:
         if not self._news.wait_for(true, ORDER_LIMIT):
             raise QtideError(f"the root of the job said nothing for {ORDER_LIMIT:g} s")
@@ -103,6 +117,8 @@ class MemberStation(Station):
     def _hear(self, word: dict[str, Any]) -> None:
         if "lost" in word:
             self.lost.add(word["lost"])
+        elif "failed" in word:
+            self.failure = word["failed"]
         elif "well" in word:
             self._hear_verdict(word["turn"], word["well"])
         else:

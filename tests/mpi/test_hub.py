@@ -2,8 +2,8 @@
 
 import socket
 
-from qtide.malleable.hub import Hub
-from qtide.malleable.lines import Line
+from qtide.mpi.hub import Hub
+from qtide.mpi.lines import Line
 from tests.slurm.stage import until
 
 

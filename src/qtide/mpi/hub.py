@@ -8,10 +8,11 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
-from qtide.malleable.lines import Line
-from qtide.malleable.station import Station
+from qtide.mpi.lines import Line
+from qtide.mpi.station import Station
 
 TURN_LIMIT = 120.0
 """Seconds within which all members have to have done their part of a change."""
@@ -90,6 +91,16 @@ class Hub(Station):
         self.tell([each for each in members if each], {"turn": turn, "well": well})
         return well
 
+    def leave(self) -> None:
+        """All have left."""
+        self.close()
+
+    def fail(self, text: str) -> None:
+        """The first failure counts."""
+        if self.failure is None:
+            self.failure = text
+            self.tell(list(self._lines), {"failed": text})
+
     def close(self, limit: float | None = None) -> None:
         """Wait a moment for good-byes, then cut all lines."""
         with self._news:
@@ -128,6 +139,8 @@ class Hub(Station):
         for word in words:
             if "turn" in word:
                 self._note(word["turn"], member, bool(word["well"]))
+            elif "failed" in word:
+                self.fail(word["failed"])
             elif "bye" in word:
                 with self._news:
                     self._left.add(member)
@@ -146,3 +159,10 @@ class Hub(Station):
         self._lines[member] = line
         arrived()
         return member
+
+
+def own_address() -> str:
+    """The address of this host as other nodes know it."""
+    with suppress(OSError):
+        return socket.gethostbyname(socket.gethostname())
+    return "127.0.0.1"
