@@ -5,6 +5,7 @@ python examples/mpi/conjugate_gradient.py 1        # the same on one node
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ SIZES = [int(word) for word in sys.argv[1:]] or [1, 3, 2, 1]
 EVERY = 20  # iterations
 
 
-def laplace(job: Job, field: Distributed) -> np.ndarray:
+def laplace(job: Job, field: Distributed) -> Any:
     """Four times each point minus its neighbours; those of other ranks are fetched."""
     local = field.local
     above, below = np.zeros(GRID), np.zeros(GRID)
@@ -31,7 +32,7 @@ def laplace(job: Job, field: Distributed) -> np.ndarray:
     return 4 * local - tall[:-2] - tall[2:] - wide[:, :-2] - wide[:, 2:]
 
 
-def dot(job: Job, one: np.ndarray, other: np.ndarray) -> float:
+def dot(job: Job, one: Any, other: Any) -> float:
     """Over all ranks."""
     total = np.zeros(1)
     job.comm.Allreduce(np.array([np.vdot(one, other)]), total)

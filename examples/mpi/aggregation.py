@@ -1,11 +1,12 @@
 """The clustering aggregation as an MPI program: expand, classical, minimise, quantum.
 
-python examples/mpi/clustering.py --points 4000 --seconds 5
-python examples/mpi/clustering.py --qpu http://127.0.0.1:8037/annealer    # at a vQPU service
+python examples/mpi/aggregation.py --points 4000 --seconds 5
+python examples/mpi/aggregation.py --qpu http://127.0.0.1:8037/annealer    # at a vQPU service
 """
 
 import argparse
 import time
+from typing import Any
 
 from dwave.samplers import SimulatedAnnealingSampler
 
@@ -19,14 +20,14 @@ from qtide.malleable import Job
 METHODS = ("linkage", "dbscan", "kmeans")
 
 
-def clustered(name, data, setting):  # noqa: ANN001, ANN201 - the listing shows what matters
+def clustered(name: str, data: Any, setting: Any) -> Any:
     """One method's clustering."""
     if name == "linkage":
         return tasks.by_linkage(data, setting, 0, "single", None)[0]
     return getattr(tasks, f"by_{name}")(data, setting, 0)
 
 
-def sampled(problem, options):  # noqa: ANN001, ANN201 - as above
+def sampled(problem: Any, options: argparse.Namespace) -> Any:
     """The answer of the QPU: of a service, or one that is emulated here."""
     if options.qpu:
         url, _, device = options.qpu.rpartition("/")
