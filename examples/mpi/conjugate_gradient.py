@@ -11,7 +11,7 @@ import numpy as np
 
 from qtide.malleable import Distributed, Job
 
-GRID = 200
+GRID = 100
 SIZES = [int(word) for word in sys.argv[1:]] or [1, 3, 2, 1]
 EVERY = 20  # iterations
 

@@ -25,7 +25,8 @@ class Stage:
     def start(self, program: str, *words: str) -> subprocess.Popen[str]:
         """Start a program; its last argument is the test's folder."""
         return subprocess.Popen(
-            [sys.executable, PROGRAMS / program, *words, self.folder],
+            [sys.executable, PROGRAMS / program, *words, *self._last(program)],
+            cwd=self.folder,
             env=self.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -33,6 +34,10 @@ class Stage:
             text=True,
             start_new_session=True,
         )
+
+    def _last(self, program: str) -> list[Path]:
+        """Examples take no folder: theirs is where they are started."""
+        return [] if Path(program).is_absolute() else [self.folder]
 
     def run(self, program: str, *words: str, limit: float = 60.0) -> str:
         """What a program prints; it has to succeed, and leave no process behind."""

@@ -1,11 +1,15 @@
 """Growing and shrinking, with data that is checked after every change."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.malleable.stage import Stage
 from tests.slurm.stage import Stage as SlurmStage
 from tests.slurm.stage import until
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "mpi"
 
 
 def test_data_is_complete_after_every_change(local: Stage) -> None:
@@ -49,6 +53,29 @@ def test_if_the_root_is_killed_its_companions_end(on_slurm: Stage, stage: SlurmS
         process.wait(10)
     assert until(lambda: not on_slurm.processes(), 10), on_slurm.processes()
     assert until(lambda: not stage.running(), 10)
+
+
+def test_a_policy_is_followed_while_the_program_computes_on(local: Stage) -> None:
+    told = "kept for the cool-down: True\ncomputed on meanwhile: True\n"
+    assert local.run("checks.py") == told
+
+
+def test_the_answer_does_not_depend_on_the_changes(local: Stage) -> None:
+    program = str(EXAMPLES / "conjugate_gradient.py")
+    answers = [local.run(program, *sizes) for sizes in (["1"], ["1", "3", "2"])]
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("2")
+
+
+def test_without_the_extra_one_sentence_says_what_to_install() -> None:
+    code = "import sys; sys.modules['mpi4py'] = None; import qtide.mpi.library as l; l.library()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith(
+        "MPI programs need mpi4py and MPICH; install them: pip install 'qtide[mpi]'"
+    )
 
 
 def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
