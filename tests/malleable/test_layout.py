@@ -28,6 +28,7 @@ def test_a_move_brings_every_row_to_its_new_owner(layout: Layout, old: int, new:
         out = share(layout, rank, old, new, ranks)
         rows = layout.owned(rank, old)
         ordered = rows if out.order is None else rows[out.order]
+        assert out.counts.max() <= min(layout.count(0, old), layout.count(0, new))
         parts = np.split(ordered, np.cumsum(out.counts)[:-1])
         boxes |= {(rank, to): part.tolist() for to, part in enumerate(parts)}
     for rank in range(ranks):

@@ -32,7 +32,9 @@ def moved(comm: Communicator, layout: Layout, local: Array, old: int, new: int) 
     out, into = share(layout, rank, old, new, comm.size), share(layout, rank, new, old, comm.size)
     send = local if out.order is None else local[out.order]
     received = np.empty((layout.count(rank, new), *local.shape[1:]), dtype=local.dtype)
-    _exchange(comm, (send, out.counts), (received, into.counts))
+    # nobody has more rows than the first rank, so no two exchange more than this
+    most = min(layout.count(0, old), layout.count(0, new))
+    _exchange(comm, most, (send, out.counts), (received, into.counts))
     if into.order is None:
         return received
     result = np.empty_like(received)
@@ -50,13 +52,12 @@ def share(layout: Layout, rank: int, here: int, there: int, ranks: int) -> Share
     return Share(np.bincount(owners, minlength=ranks), np.argsort(owners, kind="stable"))
 
 
-def _exchange(comm: Communicator, send: tuple[Array, Rows], received: tuple[Array, Rows]) -> None:
+def _exchange(
+    comm: Communicator, most: int, send: tuple[Array, Rows], received: tuple[Array, Rows]
+) -> None:
     width = send[0].dtype.itemsize * int(np.prod(send[0].shape[1:], dtype=np.int64))
     piece = max(1, PIECE // max(1, width))
-    most = np.array([send[1].max()], dtype=np.int64)
-    largest = np.zeros_like(most)
-    comm.Allreduce(most, largest, library().MPI.MAX)
-    for done in range(0, int(largest[0]), piece):
+    for done in range(0, most, piece):
         parts = [_part(*each, done, piece, width) for each in (send, received)]
         comm.complete(comm.raw.Ialltoallv(*parts), eager=True)
 
