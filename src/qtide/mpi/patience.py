@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 from qtide.errors import QtideError
@@ -23,6 +24,8 @@ SPIN = 0.002
 """Seconds in which an answer is looked for without a pause,"""
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
 """and the pauses from then on."""
+EAGER = 64
+"""How often large data is tested before other processes of this machine have their turn."""
 LOOK = 0.002
 """Seconds between two looks at whether a blocking call is still worth waiting for."""
 GRACE = 10.0
@@ -36,11 +39,13 @@ class Stuck(QtideError):  # noqa: N818 - what happened
 def complete(request: Any, watch: Watch, *, eager: bool = False) -> None:
     """Wait for a non-blocking operation; if eager, without pauses, for large data."""
     began, nap = time.monotonic(), NAP_FIRST
-    while not request.Test():
+    for tests in count():  # MPICH only makes progress while it is tested
+        if request.Test():
+            return
         watch()
-        if eager:
-            continue  # MPICH only makes progress while it is tested
-        if time.monotonic() - began < SPIN:
+        if eager and tests % EAGER:
+            continue
+        if eager or time.monotonic() - began < SPIN:
             os.sched_yield()
         else:
             time.sleep(nap)
