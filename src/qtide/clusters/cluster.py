@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from qtide.errors import NodeUnusable, PhaseError, TimedOut
 from qtide.jobs.job import Job
 from qtide.jobs.preparation import NOTHING, Imported
+from qtide.mpi.gang import Rank
 from qtide.world.world import Alarm, Future, World
 
 
@@ -43,6 +44,10 @@ class Task(Protocol):
         """On how many nodes at the same time (SPMD)."""
 
     @property
+    def mpi(self) -> bool:
+        """Whether its ranks get a communicator."""
+
+    @property
     def limit(self) -> float | None:
         """For how many seconds it may run; None if there is no limit."""
 
@@ -59,6 +64,17 @@ class Work:
     task: Task
     key: str
     rank: int = 0
+    gang: str = ""
+    """What the ranks of this attempt at an MPI task have in common."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called on the node; the ranks of an MPI task meet first."""
+        task = self.task
+        if not task.mpi:
+            return task.function
+        place = self.job.values.folder.absolute() / "mpi" / self.gang
+        return Rank(task.function, self.rank, task.nodes, str(place))
 
     @property
     def place(self) -> tuple[str, str]:
@@ -68,8 +84,9 @@ class Work:
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keywords of the call; ranks of an SPMD task learn who they are."""
-        own = {"rank": self.rank, "size": self.task.nodes} if self.task.nodes > 1 else {}
-        return dict(self.task.kwargs) | own
+        if self.task.nodes == 1 or self.task.mpi:
+            return dict(self.task.kwargs)
+        return dict(self.task.kwargs) | {"rank": self.rank, "size": self.task.nodes}
 
 
 class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words

@@ -97,7 +97,7 @@ class Link:
     def send(self, ticket: int, work: Work) -> None:
         """Hand over a task."""
         values, task = work.job.values, work.task
-        packed = values.pack((task.function, task.args, work.kwargs), by_value=True)
+        packed = values.pack((work.function, task.args, work.kwargs), by_value=True)
         header: Header = {
             "ticket": ticket,
             "values": str(values.folder.absolute()),

@@ -13,7 +13,7 @@ from qtide.clusters.fifo import FifoAllocation, FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
-from qtide.errors import NodeUnusable
+from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger
 from qtide.models.site import SUFFIX, Delays, Loss, SiteModel, read_site
@@ -159,6 +159,9 @@ class SimulatedCluster(FifoCluster):
 
 
 def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | None]:
+    if work.task.mpi:
+        text = f"the MPI task {work.task.name} cannot run in virtual time; use local or slurm"
+        return None, PhaseError(text), None
     with metered() as pretended, logged(work.job.log, node, *work.place):
         try:
             result, failure = work.task.function(*work.task.args, **work.kwargs), None

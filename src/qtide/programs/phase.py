@@ -28,21 +28,24 @@ class Task(Asked):
     nodes: int = 1
     limit: float | None = None
     """Seconds for which it may run, on each of its nodes."""
+    mpi: bool = False
+    """Whether its calls get an MPI communicator over its nodes."""
 
     @property
     def name(self) -> str:
         """The function's name."""
         return str(getattr(self.function, "__qualname__", self.function))
 
-    def on(self, nodes: int) -> Task:
+    def on(self, nodes: int, *, mpi: bool = False) -> Task:
         """The same function on `nodes` nodes at the same time.
 
-        Each call gets the keywords `rank` and `size`; the result is the list of results by rank.
+        Each call gets the keywords `rank` and `size` or, as an MPI program, `comm`, which has the
+        operations of mpi4py's communicators; the result is the list of results by rank.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=nodes, mpi=mpi)
 
     def within(self, seconds: float) -> Task:
         """The same task, ended with TimedOut if it runs for longer than so many seconds."""

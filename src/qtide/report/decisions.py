@@ -14,6 +14,9 @@ COSTS = (
     "the rest."
 )
 
+PARTS = ("grant", "start", "connect", "move")
+"""Of a change of an MPI program's size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -35,12 +38,23 @@ def _alike(note: Note) -> tuple[float, str, float | None]:
 
 def _sentence(what: str, same: Sequence[Note]) -> str:
     figures = same[0].figures
+    if what in ("grew", "shrank", "lost nodes"):
+        return _change(what, figures)
     if what == "asked ahead":
         ahead, gap = _seconds(figures["ahead"]), _seconds(figures["gap"])
         return f"asked for {_count(figures['nodes'])} {ahead} ahead, needed in {gap}"
     names = ", ".join(each.lane.removeprefix("node/") for each in same)
     costs = f"to keep one costs {brief(figures['idling'])}{_price(figures)}, {_others(figures)}"
     return f"{what} {names}, with a gap of {_seconds(figures['gap'])} ahead: {costs}"
+
+
+def _change(what: str, figures: Mapping[str, float]) -> str:
+    """What an MPI program did, and what each part of it took."""
+    if what == "lost nodes":
+        return f"lost {_count(figures['lost'])}, and went on with {_count(figures['nodes'])}"
+    parts = [f"{name} {_seconds(figures[name])}" for name in PARTS if name in figures]
+    sizes = f"from {_count(figures['before'])} to {_count(figures['after'])}"
+    return f"{what} {sizes}: {', '.join(parts)}"
 
 
 def _others(figures: Mapping[str, float]) -> str:

@@ -69,6 +69,10 @@ class Options:
             "supervisor": self._supervisor(job),
             "preparation": preparation_terms(preparation),
         }
+        return self.step(job, node, [self.python, "-c", AGENT, json.dumps(terms)], het=het)
+
+    def step(self, job: int, node: str, command: list[str], *, het: bool = False) -> list[str]:
+        """The command that runs another one on a node of a companion, with all its resources."""
         return [
             "srun",
             f"--jobid={job}",
@@ -79,7 +83,7 @@ class Options:
             "--mpi=none",
             "--cpu-bind=none",
             "--unbuffered",
-            *(self.python, "-c", AGENT, json.dumps(terms)),
+            *command,
         ]
 
     def _supervisor(self, job: int) -> dict[str, Any]:

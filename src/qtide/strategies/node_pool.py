@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from secrets import token_hex
 from typing import Any
 
 from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
@@ -202,7 +203,8 @@ class NodePool:
         """Run a task once; the nodes that it used are the caller's to offer again."""
         used.extend(await self._take(task.nodes))
         self.forecast.tasks.begin(place)
-        works = [Work(self.job, task, key, rank) for rank in range(task.nodes)]
+        gang = token_hex(8) if task.mpi else ""
+        works = [Work(self.job, task, key, rank, gang) for rank in range(task.nodes)]
         try:
             results = await self._perform(used, works)
         except TimedOut:

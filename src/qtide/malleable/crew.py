@@ -1,0 +1,200 @@
+"""The crew: the members of a job, their communicator, their data, and how all of it changes.
+
+Every change is a turn: all who take part do their share without giving up what they have, report,
+and hear from the root whether the change is done. If not, everyone stays with what there was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from qtide.malleable.distributed import Distributed
+from qtide.malleable.move import Array
+from qtide.mpi import join
+from qtide.mpi.communicator import Communicator
+from qtide.mpi.hub import Hub
+from qtide.mpi.library import library
+from qtide.mpi.lost import NodesLost
+from qtide.mpi.station import MemberStation, Station
+
+Blocks = dict[str, Array]
+
+
+class State(SimpleNamespace):
+    """What every rank has, with the same values; newcomers get those of the root."""
+
+
+class Left(SystemExit):
+    """This process has left the job: it ends, with all its `finally` clauses, successfully."""
+
+
+class Crew:
+    """Members are known by numbers that are never used again; the root is 0."""
+
+    def __init__(self, station: Station) -> None:
+        self.station = station
+        self.members: list[int] = [0]
+        self.state = State()
+        self.arrays: dict[str, Distributed] = {}
+        self.turn = 0
+        self.parts: dict[str, float] = {}
+        """Seconds of the last change's parts."""
+        self._adopt(library().MPI.COMM_SELF.Dup(), [0])
+
+    @property
+    def hub(self) -> Hub | None:
+        """The root's station; None on other members."""
+        return self.station if isinstance(self.station, Hub) else None
+
+    def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
+        """Take newcomers in; False if one of them was lost meanwhile."""
+        members = [*self.members, *newcomers]
+        self.turn += 1
+        if self.hub is not None:
+            word = {"join": ports, "turn": self.turn, "members": members, "new": newcomers}
+            self.hub.tell(newcomers, word)
+        return self._take_turn(members, lambda: self._take_in(ports, members), site)
+
+    def _take_in(self, ports: Sequence[str], members: list[int]) -> Any:
+        """The root meets all newcomers first; the others wait, in a way that can be given up."""
+        watch = self._watch(members)
+        pairs = join.met(ports, watch) if self.hub is not None else [None] * len(ports)
+        Communicator(self.comm.raw, watch).barrier()
+        return join.taken_in(self.comm.raw, pairs, watch)
+
+    def arrive(self) -> str:
+        """Join as a newcomer; gives the place in the program at which the others are."""
+        assert isinstance(self.station, MemberStation)
+        word = self.station.order()
+        self.turn, members, new = word["turn"], word["members"], word["new"]
+        self.members = members[: -len(new)]
+        place = new.index(self.station.identity)
+        watch = self._watch(members)
+        if not self._take_turn(members, lambda: join.joined(word["join"], place, watch), ""):
+            raise Left(0)
+        return self._site
+
+    def shrink(self, size: int) -> bool:
+        """Let the last members leave; False if one was lost meanwhile."""
+        self.turn += 1
+        members, old = self.members, self.size
+        stay, leave = members[:size], members[size:]
+        if self.hub is not None:
+            for each in leave:
+                self.hub.let_go(each)
+
+        def share() -> tuple[Any, Blocks]:
+            began = time.monotonic()
+            blocks = self._moved(self.comm, old, size)
+            self.parts = {"move": time.monotonic() - began}
+            staying = self.station.identity in stay
+            watch = self._watch(members)
+            return join.parted(
+                self.comm.raw, range(size), self.turn, watch
+            ) if staying else None, blocks
+
+        done, result = self._agreed(members, share)
+        if not done or result is None:
+            return False
+        self._commit(result[0], result[1], stay)
+        return True
+
+    def regroup(self) -> None:
+        """A communicator of those who are left."""
+        while not self._regrouped():
+            continue  # another one was lost meanwhile; the root is never lost, so this ends
+
+    def _regrouped(self) -> bool:
+        self.turn, members = self._survivors()
+        ranks = [self.members.index(each) for each in members]
+        raw, watch = self.comm.raw, self._watch(members)
+        done, comm = self._agreed(members, lambda: join.parted(raw, ranks, self.turn, watch))
+        if done:
+            self._adopt(comm, members)
+        return done
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self.members)
+
+    def _survivors(self) -> tuple[int, list[int]]:
+        if self.hub is None:
+            assert isinstance(self.station, MemberStation)
+            word = self.station.order()
+            return word["regroup"], word["members"]
+        members = [each for each in self.members if each not in self.hub.lost]
+        turn = self.turn + 1
+        self.hub.tell(members, {"regroup": turn, "members": members})
+        return turn, members
+
+    def _take_turn(self, members: list[int], connect: Callable[[], Any], site: str) -> bool:
+        old = self.size
+
+        def share() -> tuple[Any, Blocks]:
+            began = time.monotonic()
+            raw = connect()
+            comm = Communicator(raw, self._watch(members))
+            self._site = self._replicate(comm, old, site)
+            connected = time.monotonic()
+            blocks = self._moved(comm, old, len(members))
+            self.parts = {"connect": connected - began, "move": time.monotonic() - connected}
+            return raw, blocks
+
+        done, result = self._agreed(members, share)
+        if done and result is not None:
+            self._commit(result[0], result[1], members)
+        return done
+
+    def _agreed(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
+        """Do our share of a turn, and hear what became of it."""
+        result = None
+        try:
+            result = share()
+            self.station.report(self.turn, well=True)
+        except NodesLost:
+            self.station.report(self.turn, well=False)
+        except BaseException:
+            self.station.report(self.turn, well=False)
+            if self.hub is not None:
+                self.hub.decide(self.turn, members)
+            raise
+        if self.hub is not None:
+            return self.hub.decide(self.turn, members), result
+        return self.station.verdict(self.turn), result
+
+    def _replicate(self, comm: Communicator, old: int, site: str) -> str:
+        """Give newcomers the state, and what arrays there are."""
+        shapes = {
+            name: (each.shape, each.dtype.str, each.layout.block)
+            for name, each in self.arrays.items()
+        }
+        state, shapes, site = comm.bcast((self.state, shapes, site))
+        if comm.rank >= old:
+            self.state = state
+            self.arrays = {name: Distributed(*terms) for name, terms in shapes.items()}
+        return str(site)
+
+    def _moved(self, comm: Communicator, old: int, new: int) -> Blocks:
+        return {name: each.moved(comm, old, new) for name, each in self.arrays.items()}
+
+    def _commit(self, raw: Any, blocks: Blocks, members: list[int]) -> None:
+        if self.station.identity not in members:
+            self.station.leave()
+            raise Left(0)
+        before = self.comm.raw
+        self._adopt(raw, members)
+        for name, block in blocks.items():
+            self.arrays[name].place(self.comm.rank, self.size, block)
+        before.Free()
+
+    def _adopt(self, raw: Any, members: list[int]) -> None:
+        self.members = members
+        self.comm = Communicator(raw, self._watch(members, turn=False))
+
+    def _watch(self, members: list[int], *, turn: bool = True) -> Callable[[], None]:
+        number = self.turn if turn else None
+        return lambda: self.station.watch(members, number)

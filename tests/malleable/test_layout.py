@@ -1,0 +1,40 @@
+"""Which rank has which rows: all of them, each once, on every number of ranks."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qtide.malleable.layout import Layout
+from qtide.malleable.move import share
+
+LAYOUTS = st.builds(Layout, st.integers(1, 200), st.none() | st.integers(1, 20))
+SIZES = st.integers(1, 9)
+
+
+@given(LAYOUTS, SIZES)
+def test_every_row_has_one_owner(layout: Layout, size: int) -> None:
+    owned = [layout.owned(rank, size) for rank in range(size)]
+    assert sorted(np.concatenate(owned).tolist()) == list(range(layout.rows))
+    for rank, rows in enumerate(owned):
+        assert (layout.owners(rows, size) == rank).all()
+        assert len(rows) == layout.count(rank, size)
+
+
+@given(LAYOUTS, SIZES, SIZES)
+def test_a_move_brings_every_row_to_its_new_owner(layout: Layout, old: int, new: int) -> None:
+    ranks = max(old, new)
+    boxes: dict[tuple[int, int], list[int]] = {}
+    for rank in range(ranks):
+        out = share(layout, rank, old, new, ranks)
+        rows = layout.owned(rank, old)
+        ordered = rows if out.order is None else rows[out.order]
+        assert out.counts.max() <= min(layout.count(0, old), layout.count(0, new))
+        parts = np.split(ordered, np.cumsum(out.counts)[:-1])
+        boxes |= {(rank, to): part.tolist() for to, part in enumerate(parts)}
+    for rank in range(ranks):
+        into = share(layout, rank, new, old, ranks)
+        received = [row for other in range(ranks) for row in boxes[other, rank]]
+        assert [len(boxes[other, rank]) for other in range(ranks)] == into.counts.tolist()
+        placed = np.empty(len(received), dtype=int)
+        placed[slice(None) if into.order is None else into.order] = received
+        assert placed.tolist() == layout.owned(rank, new).tolist()
