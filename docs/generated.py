@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 import qtide
 from qtide.cli.commands import COMMANDS, load
 from qtide.cli.main import application
-from qtide.cli.settings import Settings
 from qtide.client.client import Client, RemoteTask
 from qtide.client.handle import QpuHandle
 from qtide.payloads.shots import Shots
 from qtide.programs.phase import Task
+from qtide.runs.settings import Settings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

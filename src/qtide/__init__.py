@@ -10,30 +10,42 @@ if TYPE_CHECKING:
     from qtide.clusters.pretend import pretend
     from qtide.errors import PhaseError, TimedOut
     from qtide.programs.phase import classical, quantum, task, together
-    from qtide.programs.program import program
     from qtide.programs.target import Target
+    from qtide.runs.compared import Comparison, compare
+    from qtide.runs.listing import resume, runs
+    from qtide.runs.run import Run
+    from qtide.runs.runnable import program
 
 __all__ = [
+    "Comparison",
     "PhaseError",
+    "Run",
     "Target",
     "TimedOut",
     "classical",
+    "compare",
     "pretend",
     "program",
     "qpu",
     "quantum",
+    "resume",
+    "runs",
     "task",
     "together",
 ]
 
 
 _HOMES = {
+    "Comparison": "qtide.runs.compared",
     "PhaseError": "qtide.errors",
+    "Run": "qtide.runs.run",
     "Target": "qtide.programs.target",
     "TimedOut": "qtide.errors",
+    "compare": "qtide.runs.compared",
     "pretend": "qtide.clusters.pretend",
-    "program": "qtide.programs.program",
+    "program": "qtide.runs.runnable",
     "qpu": "qtide.client.handle",
+    "resume": "qtide.runs.listing",
 }
 
 
@@ -41,4 +53,6 @@ def __getattr__(name: str) -> Any:
     """Import the public names when they are first used: agents start without them."""
     if name not in __all__:
         raise AttributeError(f"module 'qtide' has no attribute {name!r}")
+    if name == "runs":  # a package that can be called
+        return import_module("qtide.runs")
     return getattr(import_module(_HOMES.get(name, "qtide.programs.phase")), name)
