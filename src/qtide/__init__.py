@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from qtide.runs.listing import resume, runs
     from qtide.runs.run import Run
     from qtide.runs.runnable import program
+    from qtide.sessions.session import Session, session
 
 __all__ = [
     "Comparison",
     "PhaseError",
     "Run",
+    "Session",
     "Target",
     "TimedOut",
     "classical",
@@ -30,6 +32,7 @@ __all__ = [
     "quantum",
     "resume",
     "runs",
+    "session",
     "task",
     "together",
 ]
@@ -39,6 +42,7 @@ _HOMES = {
     "Comparison": "qtide.runs.compared",
     "PhaseError": "qtide.errors",
     "Run": "qtide.runs.run",
+    "Session": "qtide.sessions.session",
     "Target": "qtide.programs.target",
     "TimedOut": "qtide.errors",
     "compare": "qtide.runs.compared",
@@ -46,6 +50,7 @@ _HOMES = {
     "program": "qtide.runs.runnable",
     "qpu": "qtide.client.handle",
     "resume": "qtide.runs.listing",
+    "session": "qtide.sessions.session",
 }
 
 

@@ -43,10 +43,9 @@ with session(strategy="elastic") as s:
 def test_a_users_program_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    told, complaints, _ = api.run(
-        ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
-        + ["--no-error-summary", str(file)]
-    )
+    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--no-error-summary"]
+    cache = ["--cache-dir", str(ROOT / ".mypy_cache")]  # of the check before the tests
+    told, complaints, _ = api.run([*settings, *cache, str(file)])
     assert not complaints
     wrong = {n for n, line in enumerate(MINE.splitlines(), 1) if line.endswith("# wrong")}
     assert {int(n) for n in re.findall(r"mine\.py:(\d+): error", told)} == wrong
