@@ -8,7 +8,7 @@ from qtide.version import __version__ as __version__  # for `qtide.__version__`
 if TYPE_CHECKING:
     from qtide.client.handle import qpu
     from qtide.clusters.pretend import pretend
-    from qtide.errors import PhaseError, TimedOut
+    from qtide.errors import PhaseError, QtideError, TimedOut, UsageError
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.target import Target
     from qtide.runs.compared import Comparison, compare
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "PhaseError",
+    "QtideError",
     "Run",
     "Session",
     "Target",
     "TimedOut",
+    "UsageError",
     "classical",
     "compare",
     "pretend",
@@ -41,10 +43,12 @@ __all__ = [
 _HOMES = {
     "Comparison": "qtide.runs.compared",
     "PhaseError": "qtide.errors",
+    "QtideError": "qtide.errors",
     "Run": "qtide.runs.run",
     "Session": "qtide.sessions.session",
     "Target": "qtide.programs.target",
     "TimedOut": "qtide.errors",
+    "UsageError": "qtide.errors",
     "compare": "qtide.runs.compared",
     "pretend": "qtide.clusters.pretend",
     "program": "qtide.runs.runnable",

@@ -122,7 +122,7 @@ class Hold:
         started.add_done_callback(self._ended_work)
 
     def _ended_work(self, work: worlds.Future[None]) -> None:
-        self._works.pop(work, None)
+        self._refuse(self._works.pop(work, ()))
         if not work.cancelled():
             work.exception()  # its calls know it
 

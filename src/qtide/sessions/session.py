@@ -69,6 +69,11 @@ class Session(Executor):
         return Run(self._run)
 
     @property
+    def nodes(self) -> int:
+        """The most nodes that it may hold."""
+        return self._run.spec.nodes or self._hold.ready.result().cluster.size
+
+    @property
     def qpu(self) -> SessionQpu:
         """The QPU: to be used directly, as a Qiskit backend, or as a dimod sampler."""
         return SessionQpu(self)
