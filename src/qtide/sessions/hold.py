@@ -108,9 +108,19 @@ class Hold:
             self.ready.set_result(site)
             await self._closed
         finally:
-            await self._world.cancel(list(self._works))
+            await self._end_works()
             await performer.close()
             remember(self._run, self._job.preparation, performer.forecast)
+
+    async def _end_works(self) -> None:
+        """End what the script no longer waits for; what has its results only gives back."""
+        waited = [
+            work
+            for work, calls in self._works.items()
+            if not all(call.future.done() for call in calls)
+        ]
+        await self._world.cancel(waited)
+        await self._world.settled(list(self._works))
 
     def _start(self, work: Coroutine[Any, Any, None], *calls: Call) -> None:
         if self._closed is None or self._closed.done():
