@@ -94,7 +94,7 @@ def port(folder: Path) -> dict[str, qtide.Run[Any]]:
         environment = os.environ | {name: value.strip("'\"") for name, value in words}
         for strategy in ("static", "static", "elastic"):
             _script(strategy, folder, environment)
-            (found[strategy],) = qtide.runs(folder / strategy)[-1:]
+            found[strategy] = qtide.runs(folder / "runs")[-1]
     finally:
         subprocess.run([*box, "down", *place], check=True)
     return found
@@ -104,7 +104,7 @@ def _script(strategy: str, folder: Path, environment: dict[str, str]) -> None:
     own = folder / f"run-{strategy}"
     own.mkdir(exist_ok=True)
     (own / "qtide.toml").write_text(f'cluster = "slurm"\nstrategy = "{strategy}"\n')
-    options = {"QTIDE_RUNS": str(folder / strategy)}
+    options = {"QTIDE_RUNS": str(folder / "runs")}  # one folder: both know what the first learnt
     command = [sys.executable, str(PORT)]
     subprocess.run(command, env=environment | options, cwd=own, check=True)
 

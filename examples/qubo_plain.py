@@ -6,7 +6,7 @@ import dimod
 import numpy as np
 from dwave.samplers import SimulatedAnnealingSampler
 
-SIZE, WEIGHTS = 16, (0.5, 1.0, 2.0, 4.0)
+SIZE, WEIGHTS = 8, (0.5, 1.0, 2.0, 4.0)
 
 
 def model(weight: float) -> dimod.BinaryQuadraticModel:

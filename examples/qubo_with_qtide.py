@@ -5,7 +5,7 @@ import numpy as np
 
 import qtide
 
-SIZE, WEIGHTS = 16, (0.5, 1.0, 2.0, 4.0)
+SIZE, WEIGHTS = 8, (0.5, 1.0, 2.0, 4.0)
 
 
 def model(weight: float) -> dimod.BinaryQuadraticModel:

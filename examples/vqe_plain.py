@@ -7,7 +7,7 @@ from math import pi
 from qiskit import QuantumCircuit, transpile
 from qiskit_aer import AerSimulator
 
-SPINS, FIELD, ROUNDS, SHOTS = 4, 1.0, 4, 200
+SPINS, FIELD, ROUNDS, SHOTS = 4, 1.0, 4, 1000
 
 
 def prepared(angles: list[float]) -> list[QuantumCircuit]:

@@ -7,7 +7,7 @@ from qiskit import QuantumCircuit, transpile
 
 import qtide
 
-SPINS, FIELD, ROUNDS, SHOTS = 4, 1.0, 4, 200
+SPINS, FIELD, ROUNDS, SHOTS = 4, 1.0, 4, 1000
 
 
 def prepared(angles: list[float]) -> list[QuantumCircuit]:
