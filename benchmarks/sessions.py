@@ -62,11 +62,11 @@ def by_dask(_: Path) -> float:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
-        Client(cluster) as client,  # type: ignore[no-untyped-call]
+        LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
     ):
-        client.gather(client.map(abs, range(WORKERS)))  # type: ignore[no-untyped-call]
-        return _seconds(lambda: client.gather(client.map(millisecond, range(CALLS))))  # type: ignore[no-untyped-call]
+        client.gather(client.map(abs, range(WORKERS)))
+        return _seconds(lambda: client.gather(client.map(millisecond, range(CALLS))))
 
 
 PEERS = {"s.map": by_session, "process pool": by_pool, "loky": by_loky, "Dask": by_dask}

@@ -29,7 +29,7 @@ from tests.strategies.arena import GRAVEYARD, Faults, faults, folder
 
 NODES = 3
 seconds = st.floats(0, 20)
-steps = st.one_of(
+steps: st.SearchStrategy[tuple[str, list[float]]] = st.one_of(
     st.tuples(st.just("map"), st.lists(seconds, max_size=5)),
     st.tuples(st.just("submit"), st.lists(seconds, min_size=1, max_size=4)),
     st.tuples(st.just("beside"), st.lists(seconds, min_size=1, max_size=2)),
