@@ -21,11 +21,17 @@ from typer.testing import CliRunner
 import qtide
 from qtide.cli.commands import COMMANDS, load
 from qtide.cli.main import application
-from qtide.cli.settings import Settings
 from qtide.client.client import Client, RemoteTask
 from qtide.client.handle import QpuHandle
 from qtide.payloads.shots import Shots
 from qtide.programs.phase import Task
+from qtide.runs.action import Action
+from qtide.runs.compared import Comparison
+from qtide.runs.run import Run
+from qtide.runs.runnable import Runnable, Using
+from qtide.runs.settings import Settings
+from qtide.sessions.qpu import SessionQpu
+from qtide.sessions.session import Session
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -42,7 +48,10 @@ PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
 SCRIPT = "assets/search-from-files.js"
 THEMES = "https://unpkg.com/iframe-worker/shim"
 """What makes the search work from the file system: our script, and that of the theme."""
-CLASSES = (Task, QpuHandle, Client, RemoteTask, Shots)
+CLASSES = (
+    *(Runnable, Using, Action, Run, Comparison, Session, SessionQpu),
+    *(Task, QpuHandle, Client, RemoteTask, Shots),
+)
 """What users hold in their hands besides the public names."""
 
 
@@ -106,9 +115,13 @@ def python() -> str:
     parts.append("## Classes")
     for each in CLASSES:
         parts += _described(f"{each.__module__}.{each.__name__}", each, "###")
-        for name, method in inspect.getmembers(each, inspect.isfunction):
-            if not name.startswith("_"):
-                parts += _described(f"{each.__name__}.{name}", method, "####")
+        for name, member in inspect.getmembers(each):
+            if name.startswith("_"):
+                continue
+            if inspect.isfunction(member):
+                parts += _described(f"{each.__name__}.{name}", member, "####")
+            elif isinstance(member, property):
+                parts += [f"#### `{each.__name__}.{name}`", _plain(inspect.getdoc(member) or "")]
     return "\n\n".join(parts)
 
 

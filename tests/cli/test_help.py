@@ -9,8 +9,8 @@ import pytest
 
 from qtide.cli.commands import COMMANDS, load
 from qtide.cli.known import leaves
-from qtide.cli.settings import Settings
 from qtide.clusters.kind import CLUSTERS
+from qtide.runs.settings import Settings
 from qtide.strategies.strategy import STRATEGIES
 from tests.cli.inside import called, printed
 

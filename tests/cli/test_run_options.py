@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qtide.cli.owners import owner
-from qtide.cli.run_options import plugin_value
+from qtide.runs.owners import owner
+from qtide.runs.plugin_options import plugin_value
 from tests.cli.inside import printed, refused
 
 PROGRAM = """

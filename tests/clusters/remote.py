@@ -94,7 +94,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def who(rank: int, size: int) -> tuple[int, int]:
+def who(rank: int = 0, size: int = 1) -> tuple[int, int]:
     return rank, size
 
 

@@ -49,7 +49,7 @@ class Lab:
             await asyncio.sleep(0.01)
         return work
 
-    async def run(self, work: Task, node: int = 0) -> Any:
+    async def run(self, work: Task[Any], node: int = 0) -> Any:
         return await self.allocation.nodes[node].run(Work(self.job, work, "1"))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 def main() -> None:
     """Answer until stdin ends."""
+    sys.path.insert(0, "")  # as an interactive Python does
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     names: dict[str, Any] = {"__name__": "__main__"}
     for line in sys.stdin:

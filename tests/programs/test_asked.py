@@ -60,7 +60,7 @@ def test_a_statement_without_await_warns_with_its_line(
     )
 
 
-def maker() -> list[Task]:
+def maker() -> list[Task[int]]:
     return [task(double, number) for number in range(4)]
 
 
@@ -72,7 +72,7 @@ async def chooses() -> Any:
     spare = task(double, 5)
     results = await classical(*tasks)
     if results == ["never"]:
-        results = await spare
+        results = [await spare]
     again = task(double, 7)
     return [results, await again, await again, await together(task(double, 1), quantum(3))]
 
@@ -85,7 +85,7 @@ def test_what_was_only_prepared_warns_about_nothing(tmp_path: Path) -> None:
 
 def test_a_task_in_place_of_its_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"is task\(double, …\) itself: write `await"):
-        task(double, task(double, 1))
+        task(double, task(double, 1))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"payload of quantum\(\) is task\(double"):
         quantum(task(double, 1))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from qtide.cli.show import describe
+from qtide.runs.description import describe
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.cli.show import describe
+from qtide.runs.description import describe
 from qtide.runs.folder import RunFolder
 from tests.cli.inside import called, printed, refused
 

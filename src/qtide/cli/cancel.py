@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qtide.cli import completion, options
 from qtide.cli.console import as_json, out
 from qtide.cli.service import Url, client
-from qtide.errors import QtideError, UsageError
+from qtide.errors import UsageError
 from qtide.runs.folder import RunFolder
-from qtide.runs.presence import where
+from qtide.runs.run import Run
 
 if TYPE_CHECKING:
     from qtide.client.client import RemoteTask
 
-LIMIT = 60.0
-"""Seconds within which a driver has to give everything back."""
 TASK = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
 """What the id of a task, or a prefix of it, looks like."""
 
@@ -94,16 +91,7 @@ def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
 
 
 def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:
-    if folder.state != "running":
-        raise UsageError(f"{folder.name} is not running; it is {folder.state}")
-    folder.presence.request_cancel()
-    limit = time.monotonic() + LIMIT
-    while folder.state == "running":
-        if time.monotonic() > limit:
-            driver = folder.presence.driver
-            place = f" ({where(driver)})" if driver else ""
-            raise QtideError(f"the driver of {folder.name}{place} did not end in {LIMIT:g} s")
-        time.sleep(0.1)
+    Run[Any](folder).cancel()
     if json_wanted:
         as_json({"run": folder.name, "state": folder.state})
     else:

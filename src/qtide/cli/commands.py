@@ -13,8 +13,8 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from qtide.cli.help import Context, PlainCommand, PlainGroup
-from qtide.cli.settings import Settings
 from qtide.errors import UsageError
+from qtide.runs.settings import Settings
 
 RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
 

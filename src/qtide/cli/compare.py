@@ -13,14 +13,10 @@ from qtide.cli.console import as_json, err, out
 from qtide.cli.output import scale_of, show_table
 from qtide.cli.program import takes_spec
 from qtide.cli.progress import Progress
-from qtide.cli.run import check
-from qtide.errors import UsageError
-from qtide.runs.comparison import Case, notes, report
-from qtide.runs.comparison import compare as run_all
-from qtide.runs.folder import stamp
-from qtide.runs.precedent import durations, with_precedent
-from qtide.runs.site import is_virtual
+from qtide.runs.comparison import Case, line, notes, report
+from qtide.runs.precedent import durations
 from qtide.runs.spec import Spec
+from qtide.runs.wanted import Wanted
 from qtide.strategies.strategy import strategy_names
 
 
@@ -53,41 +49,23 @@ def compare(
 
     Example: qtide compare synthetic --cluster simulated --jobs 1 --jobs 2
     """
-    title = check(spec)
-    folder = runs / (name or f"compare-{title}-{stamp()}")
-    if folder.exists():
-        raise UsageError(f"{folder} exists already; choose another --name")
-    spec, warm = with_precedent(spec, runs), warm_up and not is_virtual(spec)
-    cases = _run(folder, spec, strategy or strategy_names(), jobs or [1], warm_up=warm)
-    _show(folder, cases, json_wanted=json)
+    wanted = Wanted(spec, tuple(strategy or strategy_names()), tuple(jobs or [1]), warm_up=warm_up)
+    folder = wanted.folder(runs, name)
+    _show(folder, _run(folder, wanted), json_wanted=json)
 
 
-def _run(
-    folder: Path, spec: Spec, strategies: list[str], jobs: list[int], *, warm_up: bool
-) -> list[Case]:
-    for number in jobs:
-        if number < 1:
-            raise UsageError(f"--jobs has to be at least 1, not {number}")
-    progress = Progress(err, lines=False, scale=scale_of(spec))
-    total = len(strategies) * len(jobs)
-    done = count(1)
+def _run(folder: Path, wanted: Wanted) -> list[Case]:
+    progress = Progress(err, lines=False, scale=scale_of(wanted.spec))
+    total, done = len(wanted), count(1)
 
     def ended(case: Case) -> None:
         number = next(done)
         progress.note(f"{number} of {total}: {line(case)}")
         progress.entitle(f"{number + 1} of {total}")
 
-    progress.entitle("warming up" if warm_up else f"1 of {total}")
+    progress.entitle("warming up" if wanted.warms_up else f"1 of {total}")
     with progress.shown():
-        return run_all(folder, spec, strategies, jobs, progress.tell, ended, warm_up=warm_up)
-
-
-def line(case: Case) -> str:
-    """A case that has ended, in a line."""
-    metrics = case.panel().metrics
-    figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
-    jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
-    return f"{case.strategy}, {jobs}: {figures}"
+        return wanted.run(folder, progress.tell, ended)
 
 
 def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:

@@ -40,7 +40,7 @@ def clusters() -> list[str]:
 
 def driver_places() -> list[str]:
     """The values of --driver."""
-    from qtide.cli.submit import BACKGROUND, drivers
+    from qtide.runs.start import BACKGROUND, drivers
 
     return [BACKGROUND, *drivers()]
 

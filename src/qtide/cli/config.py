@@ -12,11 +12,11 @@ from qtide.cli import options
 from qtide.cli.commands import COMMANDS, load
 from qtide.cli.console import as_json, out
 from qtide.cli.known import check, leaves
-from qtide.cli.owners import others
 from qtide.cli.program import ProgramCommand
 from qtide.cli.service import show_rows
-from qtide.cli.settings import NAME, File, Settings, option_name, options_of
 from qtide.errors import UsageError
+from qtide.runs.owners import others
+from qtide.runs.settings import NAME, File, Settings, option_name, options_of
 from qtide.system.paths import config_folder
 
 UNCONFIGURED = ("json", "install_completion", "show_completion")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from qtide.cli import options
-from qtide.cli.compare import line
 from qtide.cli.console import as_json, err, out
 from qtide.cli.output import show_table
 from qtide.cli.progress import Progress
-from qtide.runs.comparison import Case
+from qtide.runs.comparison import Case, line
 from qtide.runs.folder import stamp
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from qtide.cli.commands import COMMANDS, load
-from qtide.cli.settings import Settings, option_name, options_of, unknown
+from qtide.runs.settings import Settings, option_name, options_of, unknown
 
 
 def check(settings: Settings, name: str, command: Any) -> None:
@@ -71,6 +71,6 @@ def _every_name() -> set[str]:
 
 @cache
 def _every_plugin_name() -> set[str]:
-    from qtide.cli.owners import others
+    from qtide.runs.owners import others
 
     return {each.name for owned in others([]) for each in owned.options}

@@ -21,9 +21,9 @@ def application() -> typer.Typer:
     return made()
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Run the command line."""
-    words = sys.argv[1:]
+    words = sys.argv[1:] if words is None else words
     if words == ["--version"]:
         sys.stdout.write(f"qtide {__version__}\n")
         return

@@ -14,28 +14,19 @@ from typer.main import get_command
 from qtide.cli.auto import AUTO
 from qtide.cli.console import stdout_for_json
 from qtide.cli.help import Context, PlainCommand
-from qtide.cli.owners import REGISTRIES, Owner, others, owner
-from qtide.cli.run_options import (
-    Owned,
-    core_parameters,
-    distinct,
-    plugin_parameter,
-    plugin_value,
-    program_parameter,
-)
-from qtide.cli.settings import Settings, option_name
+from qtide.cli.run_options import core_parameters, plugin_parameter, program_parameter
 from qtide.errors import UsageError
 from qtide.programs.arguments import rows
 from qtide.programs.load import load, located
 from qtide.programs.program import Program
+from qtide.runs.options import CORE, SHARED
+from qtide.runs.owners import REGISTRIES, Owner, others, owner
+from qtide.runs.plugin_options import Owned, distinct, foreign, plugin_value
+from qtide.runs.settings import Settings, option_name
 from qtide.runs.spec import Spec
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Unknown options and arguments are passed to the program."""
-CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
-"""The options of every run, by their names in `Spec`."""
-SHARED = ("seed",)
-"""Options that are also passed to a program's parameter of the same name."""
 
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,9 +46,9 @@ def program_command(
             raise
         chosen = []
     own = _own(words)
-    foreign = list(others(chosen)) if _unknown(own, command, chosen) else []
+    unchosen = list(others(chosen)) if _unknown(own, command, chosen) else []
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    full = _with_options(command, chosen, foreign, parted=own != words)
+    full = _with_options(command, chosen, unchosen, parted=own != words)
     epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
     app.command(name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
     return get_command(app)
@@ -153,13 +144,13 @@ def _example(chosen: list[Owner]) -> str:
 
 
 def _with_options(
-    command: Callable[..., None], chosen: list[Owner], foreign: list[Owner], *, parted: bool
+    command: Callable[..., None], chosen: list[Owner], unchosen: list[Owner], *, parted: bool
 ) -> Callable[..., None]:
     """The command with a program and all options in place of its parameter `spec`."""
     own = inspect.signature(command, eval_str=True).parameters
     core = {name: each for name, each in core_parameters().items() if name not in own}
     mine = distinct(chosen, {*core, *own})
-    theirs = distinct(foreign, {*core, *own, *mine})
+    theirs = distinct(unchosen, {*core, *own, *mine})
 
     @wraps(command)
     def with_options(context: typer.Context, program: str, **given: Any) -> None:
@@ -212,8 +203,4 @@ def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) 
     """Refuse an option of a plug-in that was not chosen: it would have no effect."""
     for name, (whose, _) in theirs.items():
         if _typed(context, name):
-            here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
-            raise UsageError(
-                f"--{name.replace('_', '-')} is an option of {whose.words}, not of {here}; "
-                f"leave it out, or use {whose.words}"
-            )
+            raise foreign(name, whose, chosen)

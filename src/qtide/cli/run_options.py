@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from qtide.cli import completion
-from qtide.cli.owners import REGISTRIES, Owner
 from qtide.devices.kinds import DEVICES
 from qtide.devices.profile import profiles
-from qtide.errors import UsageError
 from qtide.options import Declared
-from qtide.programs.arguments import value_of
 from qtide.programs.load import APPS
+from qtide.runs.owners import REGISTRIES, Owner
+from qtide.runs.plugin_options import several
 from qtide.runs.spec import Spec
 
 PANEL = "rich_help_panel"
-Owned = dict[str, tuple[Owner, Declared]]
-"""Options by their names, each with the plug-in it belongs to."""
 
 
 def core_parameters() -> dict[str, inspect.Parameter]:
@@ -46,7 +42,7 @@ def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspe
     kind: Any = str | None
     if declared.type is bool:
         kind = bool | None
-    elif _several(declared):
+    elif several(declared):
         kind = list[str] | None
     usual = _words(declared.default)
     return _keyword(
@@ -59,28 +55,6 @@ def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspe
         **({} if declared.type is bool else {"parser": str}),
         **{PANEL: owner.heading},
     )
-
-
-def plugin_value(declared: Declared, given: Any) -> Any:
-    """The value of a plug-in's option, from the command line or a file."""
-    if given is None or given in ([], ()):
-        return declared.default
-    if isinstance(given, bool):
-        return given
-    if _several(declared):
-        each_kind = next(iter(get_args(declared.type)), str)
-        return [_read(declared, each_kind, word) for word in given]
-    return _read(declared, declared.type, given)
-
-
-def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
-    """The options of plug-ins; of two with the same name, the first is used."""
-    found: Owned = {}
-    for owner in owners:
-        for each in owner.options:
-            if each.name not in taken:
-                found.setdefault(each.name, (owner, each))
-    return found
 
 
 def _core_terms() -> dict[str, dict[str, Any]]:
@@ -115,20 +89,6 @@ def _keyword(name: str, kind: Any, default: Any, **terms: Any) -> inspect.Parame
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option
     )
-
-
-def _read(declared: Declared, kind: Any, word: str) -> Any:
-    if declared.option.parse is None:
-        return value_of(declared.name, kind, [word])
-    try:
-        return declared.option.parse(word)
-    except ValueError as error:
-        option = declared.name.replace("_", "-")
-        raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
-
-
-def _several(declared: Declared) -> bool:
-    return (get_origin(declared.type) or declared.type) in (list, tuple)
 
 
 def _words(default: Any) -> str:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
-from qtide.clusters.kind import CLUSTERS
-from qtide.errors import QtideError
-from qtide.jobs.job import Job
-from qtide.ledger.ledger import Interval, Ledger
-from qtide.ledger.metrics import Metrics, measure
-from qtide.report.decisions import COSTS, decisions
-from qtide.runs.aftermath import settle
+from qtide.report.decisions import COSTS
+from qtide.runs.description import describe
 from qtide.runs.folder import RunFolder
 from qtide.runs.presence import where
 
@@ -69,82 +62,12 @@ def _words(name: str, value: Any) -> str:
     return str(value)
 
 
-def describe(run: RunFolder) -> dict[str, Any]:
-    """Everything that its folder says."""
-    settle(run)
-    spans, state = run.intervals(), run.state
-    metrics = measure(spans)
-    going_on = [span for span in spans if span.open_ended and state == "running"]
-    found = {
-        "run": run.name,
-        "folder": str(run.path),
-        "state": state,
-        "driver": run.presence.driver,
-        "damage": run.presence.damage,
-        "phases": run.finished_phases,
-        "now": [span.label for span in going_on if span.what == "phase"],
-        "waits for": [span.label for span in going_on if span.what == "wait"],
-        "end": run.end,
-        "metrics": metrics.as_dict(),
-        "lower bounds": [] if state == "running" else _unknown(spans),
-        "decisions": _decisions(run, min((span.start for span in spans), default=0.0)),
-        "spec": asdict(run.spec),
-    }
-    return found | _interruption(run, state) | _accounts(run, metrics, _given_back(spans))
-
-
-def _unknown(spans: Iterable[Interval]) -> list[str]:
-    """What a driver that was killed did for at least as long as is known."""
-    return sorted({span.what for span in spans if span.open_ended})
-
-
-def _given_back(spans: Iterable[Interval]) -> set[int]:
-    """The jobs of the cluster that the run has given back: their numbers are the labels."""
-    held = [span for span in spans if span.what == "held" and span.label.isdecimal()]
-    return {int(span.label) for span in held if not span.open_ended}
-
-
-def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
-    """What its strategy did with idle nodes, and why."""
-    return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
-
-
 def _decision_lines(found: list[dict[str, Any]]) -> list[str]:
     if not found:
         return []
     earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
     lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
     return [f"what was decided about idle nodes, and why{earlier}:", *lines, COSTS]
-
-
-def _interruption(run: RunFolder, state: str) -> dict[str, str]:
-    """What became of a driver that ended without a message, as far as is known here."""
-    driver = run.presence.driver
-    if state != "interrupted" or driver is None:
-        return {}
-    return {
-        "interruption": f"its driver ({where(driver)}) is gone: interrupted, killed, or lost with "
-        f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
-        f"qtide resume {run.name}"
-    }
-
-
-def _slurm_state(job: str | None) -> str:
-    """Slurm's state of a driver that is a Slurm job; empty if Slurm does not answer."""
-    state = CLUSTERS.load("slurm").driver_state(job) if job else None
-    return f" (Slurm's state of its job: {state})" if state else ""
-
-
-def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
-    """What a cluster charges for a run, and what the run held; or why it is unknown."""
-    kind = run.spec.cluster.partition(":")[0]
-    job = Job(run.name, Ledger(run.name, time.time), run.values)
-    try:
-        scale, since = run.spec.time_scale, run.created
-        found = CLUSTERS.load(kind).accounts(job, metrics, scale, since, ended)
-    except QtideError as error:
-        return {kind: {"error": str(error)}}
-    return {kind: found} if found else {}
 
 
 def _jobs(number: int) -> str:

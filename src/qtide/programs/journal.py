@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,18 +54,21 @@ class Journal:
 
     def append(self, record: Record) -> None:
         """Write a record durably: when this returns, it survives a crash of the machine."""
-        entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
-        self._write(entry | ({"failed": True} if record.failed else {}))
-        self._records[record.key] = record
+        self.extend([record])
+
+    def extend(self, records: Sequence[Record]) -> None:
+        """Write records durably, all at once."""
+        self._write(*map(_entry_of, records))
+        self._records |= {record.key: record for record in records}
 
     def close(self) -> None:
         """Release the lock."""
         os.close(self._file)
 
-    def _write(self, entry: dict[str, Any]) -> None:
+    def _write(self, *entries: dict[str, Any]) -> None:
         end = os.fstat(self._file).st_size
         try:
-            _write_all(self._file, _line(entry))
+            _write_all(self._file, b"".join(map(_line, entries)))
             os.fdatasync(self._file)
         except OSError as error:
             os.ftruncate(self._file, end)
@@ -118,6 +122,11 @@ class Journal:
                 whole += len(line) + 1
         os.ftruncate(self._file, whole)
         return entries
+
+
+def _entry_of(record: Record) -> dict[str, Any]:
+    entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
+    return entry | ({"failed": True} if record.failed else {})
 
 
 def _line(entry: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from qtide.programs.program import Program
 
 APPS: Plugins[Program] = Plugins("qtide.apps", "application")
 """Programs that can be run by just a name."""
+_loading: list[str] = []
 
 
 def load(reference: str) -> Program:
@@ -58,7 +59,13 @@ def _from_file(path: Path) -> ModuleType:
     return _from_module(path.stem)
 
 
+def loading() -> str | None:
+    """The program that is being imported at the moment, by its module; None if none is."""
+    return _loading[-1] if _loading else None
+
+
 def _from_module(name: str) -> ModuleType:
+    _loading.append(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -67,6 +74,8 @@ def _from_module(name: str) -> ModuleType:
         raise UsageError(
             f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
         ) from None
+    finally:
+        _loading.pop()
 
 
 def _pick(module: ModuleType, name: str, reference: str) -> Program:

@@ -10,19 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from qtide.programs.asked import Asked
 
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
+
 
 @dataclass(frozen=True, eq=False)
-class Task(Asked):
+class Task(Asked, Generic[T_co]):
     """One call of a function on a node, or one call on each of `nodes` nodes at once (SPMD).
 
     Awaited by itself, it is a phase of its own and gives its result.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., T_co]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     nodes: int = 1
@@ -36,36 +39,45 @@ class Task(Asked):
         """The function's name."""
         return str(getattr(self.function, "__qualname__", self.function))
 
-    def on(self, nodes: int, *, mpi: bool = False) -> Task:
+    def on(self, nodes: int, *, mpi: bool = False) -> Task[list[T_co]]:
         """The same function on `nodes` nodes at the same time.
 
         Each call gets the keywords `rank` and `size` or, as an MPI program, `comm`, which has the
         operations of mpi4py's communicators; the result is the list of results by rank.
+        With defaults, `rank: int = 0, size: int = 1`, a type checker knows that too.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
-        return replace(self, nodes=nodes, mpi=mpi)
+        of_ranks = replace(self, nodes=nodes, mpi=mpi)
+        return of_ranks  # type: ignore[return-value]  # what it gives is a list
 
-    def within(self, seconds: float) -> Task:
+    def within(self, seconds: float) -> Task[T_co]:
         """The same task, ended with TimedOut if it runs for longer than so many seconds."""
         self.use()
         return replace(self, limit=_limit(seconds))
 
+    def succeeded(self, result: Any) -> None:
+        """It has its result, while others of its phase may go on; for whoever listens to that."""
+
+    def failed(self, error: Exception) -> None:
+        """It has none, for good."""
+
     def __str__(self) -> str:
         return f"task({self.name}, …)"
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, T_co]:
         self.use()
         results = yield Classical((self,))
-        return results[0]
+        result: T_co = results[0]
+        return result
 
 
 @dataclass(frozen=True, eq=False)
 class Classical(Asked):
     """Tasks that run at the same time; awaited, it gives the list of their results."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task[Any], ...]
     kind = "classical"
 
     @property
@@ -101,6 +113,8 @@ class Quantum(Asked):
     shots: int | None = None
     limit: float | None = None
     """Seconds within which the QPU has to answer."""
+    seed: int | None = None
+    """Of its answer; by default, that of the phase's place in the run."""
     kind = "quantum"
 
     @property
@@ -131,7 +145,7 @@ Phase = Classical | Quantum
 class Together(Asked):
     """Phases, or coroutines that await phases, run concurrently; gives the list of results."""
 
-    parts: tuple[Task | Phase | Coroutine[Any, Any, Any], ...]
+    parts: tuple[Task[Any] | Phase | Coroutine[Any, Any, Any], ...]
 
     def __str__(self) -> str:
         return "together(…)"
@@ -142,7 +156,7 @@ class Together(Asked):
         return results
 
 
-def task(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+def task(function: Callable[P, T_co], /, *args: P.args, **kwargs: P.kwargs) -> Task[T_co]:
     """A call of `function` to be run on a node."""
     if not callable(function):
         raise TypeError(f"task() takes a function and its arguments, not {function!r}")
@@ -153,7 +167,7 @@ def task(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
     return Task(function, args, kwargs)
 
 
-def classical(*tasks: Task) -> Classical:
+def classical(*tasks: Task[Any]) -> Classical:
     """A phase of tasks that run at the same time, each on a node."""
     for each in tasks:
         if not isinstance(each, Task):
@@ -172,7 +186,7 @@ def quantum(payload: Any, *, shots: int | None = None) -> Quantum:
     return Quantum(payload, shots)
 
 
-def together(*parts: Task | Phase | Coroutine[Any, Any, Any]) -> Together:
+def together(*parts: Task[Any] | Phase | Coroutine[Any, Any, Any]) -> Together:
     """Run phases, or coroutines of phases, concurrently."""
     for part in parts:
         if not isinstance(part, Task | Classical | Quantum | Coroutine):

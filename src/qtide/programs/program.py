@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
-from typing import Any, overload
+from typing import Any
 
 from qtide.errors import UsageError
 
@@ -71,20 +71,3 @@ class Program:
                 f"the arguments do not fit the program: {error}; it is {self.name}{self.signature}"
             ) from None
         return self.function(*bound.args, **bound.kwargs)
-
-
-@overload
-def program(function: Callable[..., Coroutine[Any, Any, Any]], /) -> Program: ...
-@overload
-def program(*, nodes: int) -> Callable[[Callable[..., Coroutine[Any, Any, Any]]], Program]: ...
-def program(
-    function: Callable[..., Coroutine[Any, Any, Any]] | None = None, /, *, nodes: int | None = None
-) -> Program | Callable[[Callable[..., Coroutine[Any, Any, Any]]], Program]:
-    """Mark an async function as a hybrid program; `nodes` is the most it can use."""
-
-    def mark(marked: Callable[..., Coroutine[Any, Any, Any]]) -> Program:
-        if not inspect.iscoroutinefunction(marked):
-            raise TypeError(f"a program is an async function; {marked!r} is not: write `async def`")
-        return Program(marked, nodes)
-
-    return mark if function is None else mark(function)

@@ -72,7 +72,7 @@ def write_report(
         for path in (folder / f"{group.name}.png", folder / f"{group.name}.svg"):
             timeline.save(figure, path)
             pictures.append(path)
-        picture = svg.inline(figure, f"g{group.jobs}", _description(group))
+        picture = svg.inline(figure, f"g{group.jobs}", description(group))
         sections.append(_section(group, picture, is_headline=not findings and group is shown[-1]))
     page = folder / "report.html"
     lead = findings or [sentence(shown[-1]) if shown else "Nothing to report: no job has run."]
@@ -112,17 +112,18 @@ def _change(values: dict[str, float], base: float) -> str:
 def _page(
     title: str, lead: Sequence[str], groups: list[Group], sections: list[str], notes: Sequence[str]
 ) -> str:
-    return Template(_resource("report.html")).substitute(
+    return Template(resource("report.html")).substitute(
         title=escape(title),
-        css=_resource("report.css"),
+        css=resource("report.css"),
         summary="\n".join(f'<p class="lead">{escape(each)}</p>' for each in lead),
-        table=_table([Row(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
+        table=table_of([Row(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
         sections="\n".join(sections),
         notes=_notes(notes),
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """A file of this package."""
     return files("qtide.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -168,13 +169,14 @@ def _decisions(panel: Panel) -> str:
 </details>"""
 
 
-def _description(group: Group) -> str:
+def description(group: Group) -> str:
     """The picture in words, for screen readers."""
     totals = (f"{p.strategy} takes {brief(p.metrics.total)} seconds" for p in group.panels)
     return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
 
 
-def _table(rows: Sequence[Row]) -> str:
+def table_of(rows: Sequence[Row]) -> str:
+    """The figures as an element of a page."""
     if not rows:
         return ""
     relative = any(row.strategy == BASE for row in rows)

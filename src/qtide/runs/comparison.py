@@ -13,6 +13,7 @@ from qtide.errors import QtideError
 from qtide.ledger.metrics import measure
 from qtide.report.panel import Panel
 from qtide.runs import precedent
+from qtide.runs.call import Call, created
 from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import WARM_UP, RunFolder
 from qtide.runs.lessons import hand_on
@@ -57,18 +58,20 @@ def compare(
     ended: Callable[[Case], None] = lambda _: None,
     *,
     warm_up: bool = False,
+    call: Call | None = None,
 ) -> list[Case]:
     """Run every case, one after the other; all must give the same result.
 
     A warm-up runs the program once beforehand, and each of its functions on every node, so that no
     case includes the time for the first use of a library, and all begin with the same knowledge.
+    A call is one of Python; otherwise the description says what is called.
     """
     cases = [
-        _create(folder, replace(spec, strategy=strategy), number)
+        _create(folder, replace(spec, strategy=strategy), number, call)
         for number in jobs
         for strategy in strategies
     ]
-    return play_cases(folder, cases, tell, ended, warm_up=spec if warm_up else None)
+    return play_cases(folder, cases, tell, ended, warm_up=spec if warm_up else None, call=call)
 
 
 def play_cases(
@@ -78,9 +81,10 @@ def play_cases(
     ended: Callable[[Case], None] = lambda _: None,
     *,
     warm_up: Spec | None = None,
+    call: Call | None = None,
 ) -> list[Case]:
     """Run cases that were created, after a warm-up of that kind; all must give the same result."""
-    first = _create_warm_up(folder, warm_up) if warm_up else None
+    first = _create_warm_up(folder, warm_up, call) if warm_up else None
 
     def check(outcomes: list[Outcome]) -> None:
         _refuse_failure(outcomes)
@@ -121,6 +125,14 @@ def report(folder: Path, cases: Sequence[Case]) -> Report:
     title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
     made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
     return write_report(folder, title, made, notes(cases))
+
+
+def line(case: Case) -> str:
+    """A case that has ended, in a line."""
+    metrics = case.panel().metrics
+    figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
+    jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
+    return f"{case.strategy}, {jobs}: {figures}"
 
 
 def notes(cases: Sequence[Case]) -> list[str]:
@@ -171,14 +183,14 @@ def _unrest(cases: Sequence[Case]) -> list[str]:
     ]
 
 
-def _create_warm_up(folder: Path, spec: Spec) -> RunFolder:
-    return RunFolder.create(folder / WARM_UP, "run", replace(spec, strategy="static"))
+def _create_warm_up(folder: Path, spec: Spec, call: Call | None) -> RunFolder:
+    return created(folder / WARM_UP, "run", replace(spec, strategy="static"), call)
 
 
-def _create(folder: Path, spec: Spec, jobs: int) -> Case:
+def _create(folder: Path, spec: Spec, jobs: int, call: Call | None) -> Case:
     spec = replace(spec, vqpus=max(spec.vqpus, jobs))
     root = folder / f"{jobs}-jobs" / spec.strategy
-    runs = (RunFolder.create(root, f"job-{n}", spec) for n in range(1, jobs + 1))
+    runs = (created(root, f"job-{n}", spec, call) for n in range(1, jobs + 1))
     return Case(spec.strategy, jobs, tuple(runs))
 
 

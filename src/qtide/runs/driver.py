@@ -14,12 +14,11 @@ from qtide.jobs.log import Log
 from qtide.jobs.traceback import own_lines
 from qtide.leases.qpu import Qpu
 from qtide.ledger.ledger import Ledger
-from qtide.programs.arguments import parse
 from qtide.programs.journal import Journal
-from qtide.programs.load import load
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.programs.target import journaled
+from qtide.runs.call import Call
 from qtide.runs.folder import RunFolder
 from qtide.runs.lessons import recall, remember
 from qtide.runs.spec import Spec
@@ -48,10 +47,11 @@ async def drive(
 
     Its strategy is the one that it names, unless a `kind` is given.
     """
-    program = load(run.spec.program)
+    call = run.call or Call.read(run.path, run.values, run.spec)
+    program = call.program
     with (
         closing(Journal(run.journal, program.name)) as journal,
-        closing(await prepare(program, run, journal, site.qpu)) as playing,
+        closing(await prepare(call, run, journal, site.qpu)) as playing,
         closing(Ledger(run.name, site.world.now, run.ledger)) as ledger,
     ):
         lessons = recall(run)
@@ -65,6 +65,7 @@ async def drive(
             replay = Replay(site.world, performer, journal, job, _telling(tell, run, site))
             work = _execute(performer, replay, playing, ledger, run.spec.strategy)
             value = await run.presence.during(site.world, work, ledger.beat)
+            run.keep_value(value)
             run.finish({"value": plain(value)})
             return Outcome(run, value)
         except Exception as error:
@@ -75,12 +76,11 @@ async def drive(
             remember(run, job.preparation, performer.forecast)
 
 
-async def prepare(program: Program, run: RunFolder, journal: Journal, qpu: Qpu) -> Playing:
+async def prepare(call: Call, run: RunFolder, journal: Journal, qpu: Qpu) -> Playing:
     """Call the program with the run's own arguments, its seed, its folder and its target."""
-    spec = run.spec
-    args, kwargs = parse(program, spec.words)
-    target = await journaled(journal, qpu.describe) if program.wants_target else None
-    return program.prepare(args, kwargs, seed=spec.seed, folder=run.path, target=target)
+    wanted = call.program.wants_target
+    target = await journaled(journal, qpu.describe) if wanted else None
+    return call.prepare(seed=run.spec.seed, folder=run.path, target=target)
 
 
 def _telling(tell: Tell, run: RunFolder, site: Site) -> Callable[[Step], None]:

@@ -8,15 +8,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from qtide.errors import UsageError
-from qtide.jobs.values import Values
+from qtide.jobs.values import Packed, Unstorable, Values
 from qtide.ledger.ledger import Interval, read, read_events
 from qtide.ledger.notes import Note, notes
 from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 from qtide.system.files import Damaged, Locked, lock, read_json, write_json
+
+if TYPE_CHECKING:
+    from qtide.runs.call import Call
 
 WARM_UP = "warm-up"
 """The folder of the run before a comparison."""
@@ -33,6 +36,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
+        self.call: Call | None = None
+        """What it calls, if it was created in this process; otherwise its files say it."""
 
     @staticmethod
     def create(root: Path, name: str, spec: Spec) -> RunFolder:
@@ -174,6 +179,23 @@ class RunFolder:
     def finish(self, end: dict[str, Any]) -> None:
         """Write how the run ended, atomically."""
         write_json(self.path / "end.json", end)
+
+    def keep_value(self, value: Any) -> None:
+        """Keep what the program returned, as it is, beside what JSON can represent of it."""
+        with suppress(Unstorable):
+            write_json(self._value, self.values.pack(value).as_json())
+
+    @property
+    def value(self) -> Any:
+        """What the program returned; if that could not be kept, what JSON has of it."""
+        try:
+            return self.values.unpack(Packed.from_json(read_json(self._value)))
+        except FileNotFoundError:
+            return (self.end or {}).get("value")
+
+    @property
+    def _value(self) -> Path:
+        return self.path / "value.json"
 
     def unfinish(self) -> None:
         """Delete how an earlier driver ended."""

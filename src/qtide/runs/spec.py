@@ -26,6 +26,9 @@ class Spec:
     options: dict[str, Any] = field(default_factory=dict)
     """The options of the cluster's and the strategy's plug-ins, by name."""
 
+    session: bool = False
+    """Whether its program is a script that has a session."""
+
     def setting(self) -> Setting:
         """What its cluster needs to know."""
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)

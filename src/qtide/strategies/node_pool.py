@@ -184,22 +184,30 @@ class NodePool:
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
-    async def _task(self, task: Task, key: str, place: tuple[str, int]) -> Any:
+    async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
         used: list[Node] = []
         try:
             for left in reversed(range(TRIES)):
                 try:
-                    return await self._attempt(task, f"{key}/{place[1]}", place, used)
+                    result = await self._attempt(task, f"{key}/{place[1]}", place, used)
                 except NodeLost as error:
                     self._offer_again(used)
                     if not left:
                         error.add_note(f"the task {task.name} lost {TRIES} nodes; it is given up")
                         raise
+                else:
+                    task.succeeded(result)
+                    return result
+        except Exception as error:
+            task.failed(error)
+            raise
         finally:
             self._end(task, place)
             self._offer_again(used)
 
-    async def _attempt(self, task: Task, key: str, place: tuple[str, int], used: list[Node]) -> Any:
+    async def _attempt(
+        self, task: Task[Any], key: str, place: tuple[str, int], used: list[Node]
+    ) -> Any:
         """Run a task once; the nodes that it used are the caller's to offer again."""
         used.extend(await self._take(task.nodes))
         self.forecast.tasks.begin(place)
@@ -213,7 +221,7 @@ class NodePool:
         self._learn(place, max(node.importing for node in used))
         return results if task.nodes > 1 else results[0]
 
-    def _end(self, task: Task, place: tuple[str, int]) -> None:
+    def _end(self, task: Task[Any], place: tuple[str, int]) -> None:
         self.forecast.tasks.end(place)
         self.load -= task.nodes
         self.singles -= task.nodes == 1

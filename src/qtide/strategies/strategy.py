@@ -122,7 +122,7 @@ class Strategy(ABC):
 
     async def _solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
         """The seed is the phase's: always the same."""
-        seed = seed_of(self.job, key)
+        seed = seed_of(self.job, key) if phase.seed is None else phase.seed
         for _ in range(TRIES - 1):
             try:
                 return await lease.run(phase.payload, phase.shots, seed)

@@ -40,7 +40,7 @@ class WarmUp(Static):
         return results
 
 
-def _rehearsal(task: Task, nodes: int) -> Task:
+def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
     """The ranks of an SPMD task may wait for each other, so such a function is only loaded."""
     if task.nodes > 1:
         return Task(load, (task.function,), nodes=nodes)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from qtide.world.aside import Aside
 from qtide.world.world import Alarm, Future, World
 
 T = TypeVar("T")
@@ -57,7 +59,15 @@ class RealWorld(World):
         return asyncio.to_thread(function, *args)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main`; SIGINT and SIGTERM cancel it, so that it cleans up."""
+        """Run `main`; SIGINT and SIGTERM cancel it, so that it cleans up.
+
+        Where an event loop is running already, as in a notebook, it runs in a thread.
+        """
+        if _in_a_loop():
+            with Aside(main) as aside:
+                return aside.result()
+        if threading.current_thread() is not threading.main_thread():  # which has the signals
+            return asyncio.run(main)
         return asyncio.run(self._until_signalled(main))
 
     async def _until_signalled(self, main: Coroutine[Any, Any, T]) -> T:
@@ -70,3 +80,11 @@ class RealWorld(World):
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""The joblib backend: anybody's joblib loops, scikit-learn's too, on elastic nodes.
+
+Importing this module registers it: `joblib.parallel_config("qtide", cluster="slurm")`. Each
+`Parallel` call is a session of its own, so nothing is held between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import joblib
+from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
+
+from qtide.sessions.session import Session, session
+
+NAME = "qtide"
+
+
+class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # it has no types
+    """Batches of calls become the calls of a session; its options are those of `qtide.session`."""
+
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = False
+    default_n_jobs = -1
+
+    def __init__(self, nesting_level: int | None = None, **options: Any) -> None:
+        super().__init__(nesting_level=nesting_level)
+        self._options = options
+        self._session: Session | None = None
+        self._nodes: int | None = None
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """As many as the cluster has nodes, or as are asked for."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        if self._nodes is None:
+            with session(**self._options) as opened:
+                self._nodes = opened.nodes
+        return max(1, self._nodes + 1 + (-1 if n_jobs is None else n_jobs))
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+        """Open the session of a `Parallel` call."""
+        self.parallel = parallel
+        if self._session is None:
+            self._session = session(**self._options).__enter__()
+            self._nodes = self._session.nodes
+        return self.effective_n_jobs(n_jobs)
+
+    def submit(self, func: Any, callback: Callable[[Any], None] | None = None) -> Future[Any]:
+        """Call a batch on a node."""
+        assert self._session is not None
+        func.__qualname__ = getattr(func.items[0][0], "__qualname__", "batch")
+        future: Future[Any] = self._session.submit(func)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """The results of a batch; raises what one of its calls raised."""
+        return out.result()
+
+    def terminate(self) -> None:
+        """End the session of a `Parallel` call."""
+        opened, self._session = self._session, None
+        if opened is not None:
+            opened.shutdown(cancel_futures=True)
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Give everything back at once; what runs is not waited for."""
+        opened, self._session = self._session, None
+        if opened is not None:
+            opened.shutdown(wait=False, cancel_futures=True)
+        if ensure_ready:
+            self.configure(parallel=self.parallel)
+
+
+joblib.register_parallel_backend(NAME, QtideBackend)

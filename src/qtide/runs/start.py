@@ -1,0 +1,88 @@
+"""The start of a run: it is checked, gets its folder, and may get a driver of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from qtide.clusters.kind import CLUSTERS, ClusterKind
+from qtide.errors import QtideError, UsageError
+from qtide.programs.arguments import parse
+from qtide.programs.load import load
+from qtide.runs.call import Call, created
+from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.precedent import with_precedent
+from qtide.runs.site import check_site
+from qtide.runs.spec import Spec
+
+BACKGROUND = "background"
+LIMIT = 60.0
+"""Seconds within which a background driver has to start."""
+
+
+def check(spec: Spec, call: Call | None = None) -> str:
+    """Check everything before anything is written; return the program's name."""
+    check_site(spec)
+    if call is None:
+        program = load(spec.program)
+        call = Call(program, *parse(program, spec.words))
+    call.prepare(seed=spec.seed, folder=Path(), target=None).close()
+    return call.program.name
+
+
+def create(spec: Spec, runs: Path, name: str = "", call: Call | None = None) -> RunFolder:
+    """The folder of a new run, which was checked."""
+    title = check(spec, call)
+    return created(runs, name or f"{title}-{stamp()}", with_precedent(spec, runs), call)
+
+
+def check_driver(driver: str) -> None:
+    """Refuse a place where no driver can be."""
+    if driver != BACKGROUND and driver not in (known := drivers()):
+        raise UsageError(f"--driver is {' or '.join((BACKGROUND, *known))}, not {driver!r}")
+
+
+def drivers() -> list[str]:
+    """The kinds of clusters that can run a driver as a job."""
+    return [name for name in CLUSTERS.names() if _launches(CLUSTERS.load(name))]
+
+
+def launch(run: RunFolder, driver: str = BACKGROUND, extra: list[str] | None = None) -> str:
+    """Start a driver for a run, as a process or as a job of a cluster; where it is, in words."""
+    if driver == BACKGROUND:
+        return _in_background(run)
+    job = CLUSTERS.load(driver).launch_driver
+    return job(_command(run), run.path / "driver.log", run.name, extra or [])
+
+
+def _launches(kind: type[ClusterKind]) -> bool:
+    return any("launch_driver" in vars(each) for each in kind.mro() if each is not ClusterKind)
+
+
+def _command(run: RunFolder) -> list[str]:
+    place = run.path.absolute()
+    program = [sys.executable, "-m", "qtide.cli.main", "resume"]
+    return [*program, place.name, "--runs", str(place.parent)]
+
+
+def _in_background(run: RunFolder) -> str:
+    """Start a driver in its own session: it outlives this terminal."""
+    with (run.path / "driver.log").open("wb") as log:
+        process = subprocess.Popen(
+            _command(run),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    limit = time.monotonic() + LIMIT
+    while run.presence.driver is None:
+        if process.poll() or time.monotonic() > limit:
+            said = (run.path / "driver.log").read_text().strip()
+            raise QtideError(
+                f"the driver of {run.name} did not start: {said or 'it gave no reason'}"
+            )
+        time.sleep(0.05)
+    return f"process {process.pid}"

@@ -1,0 +1,1 @@
+"""Sessions: synchronous scripts whose calls run on nodes and QPUs under a strategy."""

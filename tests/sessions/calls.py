@@ -1,0 +1,50 @@
+"""Functions that sessions of the tests call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import qtide
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def refuse(number: int) -> int:
+    raise ValueError(f"no {number}")
+
+
+def marked(folder: str, number: int) -> int:
+    with (Path(folder) / "marks").open("a") as marks:
+        marks.write(f"{number} ")
+    return number
+
+
+def lock(_: Any = None) -> Any:
+    return threading.Lock()
+
+
+def kill_node(flag: str) -> str:
+    """The first call takes its node with it."""
+    try:
+        Path(flag).touch(exist_ok=False)
+    except FileExistsError:
+        return "done"
+    os._exit(1)
+
+
+def nested() -> None:
+    with qtide.session(cluster="simulated") as inner:
+        inner.submit(square, 1)
+
+
+def wait_for(file: str) -> bool:
+    limit = time.monotonic() + 60
+    while not Path(file).exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+    return Path(file).exists()
