@@ -8,17 +8,17 @@ from typing import Any
 from qtide import program, task
 
 
-def total(scale: int, comm: Any) -> int:
+def total(scale: int, comm: Any = None) -> int:
     return int(comm.allreduce(scale * (comm.Get_rank() + 1)))
 
 
-def fails(comm: Any) -> None:
+def fails(comm: Any = None) -> None:
     if comm.Get_rank() == 1:
         raise ValueError("rank 1 does not like this")
     comm.Barrier()
 
 
-def lost_once(mark: str, comm: Any) -> int:
+def lost_once(mark: str, comm: Any = None) -> int:
     if comm.Get_rank() == 1 and not Path(mark).exists():
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)

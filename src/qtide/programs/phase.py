@@ -49,8 +49,7 @@ class Task(Asked, Generic[T_co]):
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
-        of_ranks = replace(self, nodes=nodes, mpi=mpi)
-        return of_ranks  # type: ignore[return-value]  # what it gives is a list
+        return replace(self, nodes=nodes, mpi=mpi)  # type: ignore[return-value]  # it gives a list
 
     def within(self, seconds: float) -> Task[T_co]:
         """The same task, ended with TimedOut if it runs for longer than so many seconds."""

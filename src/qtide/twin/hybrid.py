@@ -60,7 +60,7 @@ def work(seconds: float) -> None:
     pretend(seconds)
 
 
-def shared(seconds: float, rank: int, size: int) -> None:
+def shared(seconds: float, rank: int = 0, size: int = 1) -> None:
     """One rank of a task on several nodes."""
     pretend(seconds)
 
