@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,14 @@ def wardens(driver: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{driver}/task").iterdir():
         for word in (task / "children").read_text().split():
-            pid = int(word)
-            if "warden" in Path(f"/proc/{pid}/cmdline").read_text() and _sleeps(pid):
-                found.append(pid)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                if _is_warden(int(word)):
+                    found.append(int(word))
     return found
+
+
+def _is_warden(pid: int) -> bool:
+    return "warden" in Path(f"/proc/{pid}/cmdline").read_text() and _sleeps(pid)
 
 
 def _sleeps(pid: int) -> bool:
