@@ -81,7 +81,8 @@ class BatchCluster(SimulatedCluster):
 
     async def queue_up(self, request: Request) -> FifoAllocation:
         """Wait in the batch system's queue."""
-        request = replace(request)  # it may settle for fewer nodes
+        if request.least is not None:
+            request = replace(request)  # it may settle for fewer nodes
         pending = Pending(request, self.world.future())
         held = self._held.get(request.co_allocate) if request.co_allocate else None
         slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,7 @@ class FifoAllocation(Allocation):
 
     async def ready(self) -> None:
         """All nodes at the same time."""
-        cluster = self._cluster
-        await cluster.world.all_of([cluster.ready(node, self._job) for node in self.nodes])
+        await self._cluster.all_ready(self.nodes, self._job)
 
     def include(self, other: FifoAllocation) -> None:
         """Take the nodes of another grant of the same job over."""
@@ -53,12 +52,8 @@ class FifoAllocation(Allocation):
         if self._release is None:
             if self._co_allocated is not None:
                 self._co_allocated.release()
-            self._release = self._cluster.world.start(self._retire())
+            self._release = self._cluster.world.start(self._cluster.retire(self._spans))
         return self._cluster.world.settled([self._release])
-
-    async def _retire(self) -> None:
-        cluster = self._cluster
-        await cluster.world.all_of([cluster.retire(*each) for each in self._spans.items()])
 
 
 class FifoCluster(Cluster):
@@ -123,7 +118,15 @@ class FifoCluster(Cluster):
     async def stopped(self, node: Node) -> bool:
         """Return when the node has nothing of ours left; False if it is lost for good."""
 
-    async def retire(self, node: Node, held: Span) -> None:
+    async def all_ready(self, nodes: Sequence[Node], job: Job) -> None:
+        """Return when all nodes of a grant can take a task of the job."""
+        await self.world.all_of([self.ready(node, job) for node in nodes])
+
+    async def retire(self, held: Mapping[Node, Span]) -> None:
+        """Take nodes back, each as soon as it has stopped."""
+        await self.world.all_of([self.retire_one(*each) for each in held.items()])
+
+    async def retire_one(self, node: Node, held: Span) -> None:
         """Take a node back into the free ones."""
         node.lose("was given back")
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
 from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
-from qtide.ledger.ledger import Ledger
+from qtide.ledger.ledger import Ledger, Span
 from qtide.models.site import SUFFIX, Delays, Loss, SiteModel, read_site
 from qtide.options import Option
 from qtide.world.virtual import VirtualWorld
@@ -68,24 +69,40 @@ class SimulatedCluster(FifoCluster):
         self._faults = [world.start(self._strike(loss)) for loss in losses]
 
     async def ready(self, node: Node, job: Job) -> None:
-        """After the start's delay; the agents of some starts never answer."""
-        self._starts += 1
-        number = self._starts
-        await self.world.sleep(self._delays.start + self._cold(node, job))
-        if self._unusable(number):
-            raise NodeUnusable(f"the agent of node {node.name} did not start")
+        """As several are."""
+        await self.all_ready([node], job)
+
+    async def all_ready(self, nodes: Sequence[Node], job: Job) -> None:
+        """After the longest start's delay; the agents of some starts never answer."""
+        first = self._starts + 1
+        self._starts += len(nodes)
+        delay = self._delays.start + max((self._cold(node, job) for node in nodes), default=0.0)
+        await self.world.sleep(delay)  # others may ask at the same moment, even if this is 0
+        for number, node in enumerate(nodes, first):
+            if self._unusable(number):
+                raise NodeUnusable(f"the agent of node {node.name} did not start")
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Call the task; the answer comes after the time that it pretended to work."""
-        self.world.start(self._work(node, ticket, work))
+        result, error, pretended = _call(work, node.name)
+        answered = partial(self._answered, node, ticket, result, error)
+        self.world.alarm(self.seconds(work, pretended), answered)
 
     def interrupt(self, node: Node) -> None:
         """What the task would answer comes too late."""
 
     async def stopped(self, node: Node) -> bool:
-        """After the release's delay; a dead node does not come back this way."""
-        await self.world.sleep(self._delays.release)
+        """At once; a dead node does not come back this way."""
         return node.name not in self._dead
+
+    async def retire(self, held: Mapping[Node, Span]) -> None:
+        """All nodes at the same moment, after the release's delay."""
+        for node in held:
+            node.lose("was given back")
+        if self._delays.release:
+            await self.world.sleep(self._delays.release)
+        for each in held.items():
+            await self.retire_one(*each)
 
     def take_back(self, name: str) -> None:
         """After the turnaround, in which nobody holds the node."""
@@ -137,9 +154,7 @@ class SimulatedCluster(FifoCluster):
         """End the faults that are still to come."""
         await self.world.cancel(self._faults)
 
-    async def _work(self, node: Node, ticket: int, work: Work) -> None:
-        result, error, pretended = _call(work, node.name)
-        await self.world.sleep(self.seconds(work, pretended))
+    def _answered(self, node: Node, ticket: int, result: Any, error: Exception | None) -> None:
         loss = self._dead.get(node.name)
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
@@ -158,7 +173,7 @@ class SimulatedCluster(FifoCluster):
             self.gain(loss.node)
 
 
-def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | None]:
+def _call(work: Work, node: str) -> tuple[Any, Exception | None, float | None]:
     if work.task.mpi:
         text = f"the MPI task {work.task.name} cannot run in virtual time; use local or slurm"
         return None, PhaseError(text), None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from qtide.forecasts.recent import Recent
@@ -21,6 +20,20 @@ class Wait:
     """How long it should stand there in all, if the cluster's scheduler says so."""
 
 
+class Standing:
+    """A block in which a request stands in the queue (a generator would take twice as long)."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._waits = waits
+
+    def __enter__(self) -> Wait:
+        self._wait = self._waits.begin()
+        return self._wait
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._waits.end(self._wait, granted=kind is None)
+
+
 class Waits:
     """Learns from requests that are granted, and looks at those that still wait."""
 
@@ -29,16 +42,21 @@ class Waits:
         self._standing: dict[Wait, None] = {}  # the oldest first
         self._recent = Recent(RECENT)
 
-    @contextmanager
-    def standing(self) -> Iterator[Wait]:
+    def standing(self) -> Standing:
         """A request stands in the queue; if it leaves without an error, it was granted."""
+        return Standing(self)
+
+    def begin(self) -> Wait:
+        """A request begins to stand in the queue."""
         wait = Wait(self._now())
         self._standing[wait] = None
-        try:
-            yield wait
-        finally:
-            del self._standing[wait]
-        self._recent.add(self._now() - wait.since)
+        return wait
+
+    def end(self, wait: Wait, *, granted: bool) -> None:
+        """It stands there no longer."""
+        del self._standing[wait]
+        if granted:
+            self._recent.add(self._now() - wait.since)
 
     def expected(self, *, announced: bool = False) -> float:
         """As long as those that wait now have waited, or as the last ones did.

@@ -123,11 +123,10 @@ class EmulatedQpu(Qpu):
 
     def outlook(self, task: EmulatedTask) -> Outlook:
         """When the payloads before this one, and this one itself, should be done."""
-        now = self.world.now()
+        now, start = self.world.now(), task.began
         position = self._queue.index(task)
-        start = now + self._slips.corrected(task.payload.job, self._ahead(position))
-        if task.began is not None:
-            start = task.began
+        if start is None:
+            start = now + self._slips.corrected(task.payload.job, self._ahead(position))
         return Outlook(position, start, max(now, start + task.seconds))
 
     def forget(self, job: Job) -> None:

@@ -80,22 +80,14 @@ class Ledger:
 
     def span(self, what: What, lane: str, label: str = "") -> Span:
         """Open a span now."""
-        identity = next(self._identities)
-        event: Event = {
-            "t": self.clock(),
-            "id": identity,
-            "job": self.job,
-            "what": what,
-            "lane": lane,
-        }
-        self.write(event | {"label": label} if label else event)
-        return Span(self, identity, event["t"])
+        identity, start = next(self._identities), self.clock()
+        self.write(self._opening(identity, what, lane, start, label))
+        return Span(self, identity, start)
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
         """Add a span that is over, with times that were measured elsewhere."""
         identity = next(self._identities)
-        event = {"t": start, "id": identity, "job": self.job, "what": what, "lane": lane}
-        self.write(event | {"label": label} if label else event)
+        self.write(self._opening(identity, what, lane, start, label))
         self.write({"t": max(start, end), "end": identity})
 
     def note(self, what: str, lane: str, **figures: float) -> None:
@@ -123,6 +115,12 @@ class Ledger:
                 self._file.write(json.dumps(event) + "\n")
             except OSError as error:
                 self.error = error
+
+    def _opening(self, identity: int, what: What, lane: str, start: float, label: str) -> Event:
+        event: Event = {"t": start, "id": identity, "job": self.job, "what": what, "lane": lane}
+        if label:
+            event["label"] = label
+        return event
 
     def intervals(self) -> list[Interval]:
         """All spans of a ledger in memory."""

@@ -63,6 +63,7 @@ def advance(  # noqa: C901 - one loop, compiled
         moment = end_times[0] if counts[ENDS] else np.inf
         if counts[ROW] < counts[ROWS] and rows[counts[ROW], 0] < moment:
             moment = rows[counts[ROW], 0]
+        clock[1] = moment
         if moment > until or moment == np.inf:
             return DONE
         after = counts[ROW]

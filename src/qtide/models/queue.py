@@ -38,7 +38,11 @@ class BatchQueue:
         self._chunks: Iterator[Trace] = iter(trace)
         self._started = started
         self._numbered = 0
-        self._clock = np.zeros(1)
+        self._clock = np.zeros(2)  # the present moment, and the next at which something happens
+        self._next = -inf
+        """When that is, as far as anybody has looked; before then, there is no need to look,"""
+        self._stirred = True
+        """unless a hybrid job has changed something."""
         self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
         self._counts[kernel.FREE] = nodes
         self._counts[kernel.EASY] = backfill
@@ -74,7 +78,7 @@ class BatchQueue:
         Without one, nothing is left to happen before then.
         """
         granted: dict[int, float] = {}
-        while not granted:
+        while not granted and (self._stirred or until >= self._next):
             why = self._step(until)
             if self._counts[kernel.STARTED]:
                 granted = self._read_starts()
@@ -83,6 +87,7 @@ class BatchQueue:
             elif why == kernel.MORE:
                 self._feed()
             elif why == kernel.DONE:
+                self._stirred, self._next = False, float(self._clock[1])
                 break
         return granted
 
@@ -90,7 +95,7 @@ class BatchQueue:
         """Queue a hybrid job's request; its slot. One that is held lets others pass."""
         if not self._counts[kernel.SPARE]:
             self._grow(len(self._spare))
-        self._clock[0] = now
+        self._stir(now)
         slot = kernel.enter(self._counts, self._spare, self._queue)
         self._slot_times[slot] = (inf, limit, inf, now)
         state = kernel.HELD if held else kernel.WAITING
@@ -99,15 +104,14 @@ class BatchQueue:
 
     def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
         """A request is held no longer, or is content with fewer nodes."""
-        self._clock[0] = now
+        self._stir(now)
         if nodes is not None:
             self._slot_counts[slot, kernel.NODES] = nodes
         self._slot_counts[slot, kernel.STATE] = kernel.WAITING
-        self._counts[kernel.CHANGED] = 1
 
     def hold(self, slot: int, now: float) -> None:
         """Take back what was granted right now: the request is first again, and held."""
-        self._clock[0] = now
+        self._stir(now)
         kernel.leave(slot, self._counts, self._slot_times, self._expected)
         self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
         self._slot_counts[slot, kernel.STATE] = kernel.HELD
@@ -115,11 +119,10 @@ class BatchQueue:
         self._queue[1 : queued + 1] = self._queue[:queued].copy()
         self._queue[0] = slot
         self._counts[kernel.QUEUED] += 1
-        self._counts[kernel.CHANGED] = 1
 
     def withdraw(self, slot: int, now: float) -> None:
         """A request leaves the queue."""
-        self._clock[0] = now
+        self._stir(now)
         queued = self.queued
         rest = self._queue[:queued][self._queue[:queued] != slot]
         self._queue[: len(rest)] = rest
@@ -128,20 +131,24 @@ class BatchQueue:
 
     def give_back(self, slot: int, nodes: int, now: float) -> None:
         """Some of the nodes of a hybrid job are free again."""
-        self._clock[0] = now
+        self._stir(now)
         self._slot_counts[slot, kernel.NODES] -= nodes
         self._counts[kernel.FREE] += nodes
-        self._counts[kernel.CHANGED] = 1
         if self._slot_counts[slot, kernel.NODES] == 0:
             kernel.leave(slot, self._counts, self._slot_times, self._expected)
             self._vacate(slot)
 
     def resize(self, nodes: int, now: float) -> None:
         """Add free nodes, or take free ones away."""
-        self._clock[0] = now
+        self._stir(now)
         self.nodes += nodes
         self._counts[kernel.FREE] += nodes
+
+    def _stir(self, now: float) -> None:
+        """Something has changed: there is a pass at the end of this moment."""
+        self._clock[0] = now
         self._counts[kernel.CHANGED] = 1
+        self._stirred = True
 
     def _step(self, until: float) -> int:
         return kernel.advance(
@@ -161,12 +168,16 @@ class BatchQueue:
 
     def _read_starts(self) -> dict[int, float]:
         """Hand on which jobs started; returns the hybrid ones."""
-        started = self._out[: self._counts[kernel.STARTED]]
+        started = self._out[: self._counts[kernel.STARTED]].copy()
+        granted = int(self._counts[kernel.GRANTED])
         self._counts[kernel.STARTED] = self._counts[kernel.GRANTED] = 0
-        background = started[:, 0] >= 0
-        if background.any():
-            self._started(started[background])
-        return {int(-1 - row[0]): float(row[1]) for row in started[~background]}
+        if not granted:
+            self._started(started)
+            return {}
+        hybrid = started[:, 0] < 0
+        if granted < len(started):
+            self._started(started[~hybrid])
+        return {int(-1 - slot): moment for slot, moment, *_ in started[hybrid].tolist()}
 
     def _feed(self) -> None:
         """The rows that are left, and the next ones of the trace."""
@@ -186,7 +197,6 @@ class BatchQueue:
     def _vacate(self, slot: int) -> None:
         self._spare[self._counts[kernel.SPARE]] = slot
         self._counts[kernel.SPARE] += 1
-        self._counts[kernel.CHANGED] = 1
 
     def _grow(self, by: int) -> None:
         """More slots."""

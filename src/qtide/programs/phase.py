@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -79,9 +80,11 @@ class Classical(Asked):
     tasks: tuple[Task[Any], ...]
     kind = "classical"
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The names of the tasks, each once."""
+        if len(self.tasks) == 1:
+            return self.tasks[0].name
         counted = Counter(task.name for task in self.tasks)
         return " + ".join(name if n == 1 else f"{n} × {name}" for name, n in counted.items())
 

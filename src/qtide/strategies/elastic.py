@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 from qtide.forecasts.phases import Need, Shape
+from qtide.leases.qpu import Lease
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
 from qtide.strategies.strategy import Assignment, Strategy, shape
@@ -59,7 +60,7 @@ class Elastic(Strategy):
             async with self.leased() as lease:
                 end = self.site.world.now() + usual
                 # once the payload is handed in, the lease knows its place in the queue
-                self._look_ahead(phase, lambda: lease.outlook.end if lease.outlook else end)
+                self._look_ahead(phase, lambda: _end(lease, end))
                 return await self.solve(lease, phase, key)
 
     @contextmanager
@@ -91,6 +92,12 @@ class Elastic(Strategy):
         """After what was never followed: another phase like the last one, and a payload before."""
         after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
         return Need(after, self.forecast.phases.latest())
+
+
+def _end(lease: Lease, otherwise: float) -> float:
+    """When the payload of a lease should be done."""
+    outlook = lease.outlook
+    return outlook.end if outlook else otherwise
 
 
 def places(shape: Shape) -> list[tuple[str, int]]:

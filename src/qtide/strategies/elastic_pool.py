@@ -134,8 +134,8 @@ class ElasticPool(NodePool):
 
     def think_again(self) -> None:
         """Another job stands still: a node that is kept may be worth more to it."""
-        for node in [each for each in self._kept if each in self.idle]:
-            if not self._quiet:
+        if self._kept and not self._quiet:
+            for node in [each for each in self._kept if each in self.idle]:
                 self.on_idle(node)
 
     async def replace(self) -> None:
@@ -152,8 +152,8 @@ class ElasticPool(NodePool):
             self._kept[node] = self.start(self._reconsider(node, verdict.gap + late))
         else:
             self.release_if_idle(node)
-            if self._next:  # it may have come too early, and is needed again later
-                self._plan(self._next)
+            if self._next and (self._prefetch is None or self._prefetch.done()):
+                self._plan(self._next)  # it may have come too early, and is needed again later
 
     def _plan(self, upcoming: Upcoming) -> None:
         """See to it that nodes are asked for in time."""

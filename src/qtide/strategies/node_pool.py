@@ -80,14 +80,13 @@ class NodePool:
     @property
     def stands_still(self) -> bool:
         """Whether there are tasks to do and no node."""
-        return self.size == 0 and self.wanted
+        return not self._home and bool(self._waiting)
 
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """The results of a phase's tasks."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
-        label = phase.label  # once: it looks at every task
-        self.forecast.tasks.expect((label, n) for n in range(len(phase.tasks)))
+        self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
         self.load += phase.nodes
         self.singles += sum(task.nodes == 1 for task in phase.tasks)
         return self._run(phase, key)
@@ -179,6 +178,8 @@ class NodePool:
     async def _run(self, phase: Classical, key: str) -> list[Any]:
         """Start the tasks, those first that took longest before: the phase ends sooner so."""
         label = phase.label
+        if len(phase.tasks) == 1:  # which needs no task of the world
+            return [await self._task(phase.tasks[0], key, (label, 0))]
         last = self.forecast.tasks.last
         order = sorted(range(len(phase.tasks)), key=lambda n: -last((label, n)))
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}

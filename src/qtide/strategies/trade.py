@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from qtide.forecasts.forecast import Forecast
 
@@ -66,10 +66,13 @@ class Trade:
         return 1 + costs.index(min(costs))
 
     def ahead(self) -> float:
-        """How long before nodes are needed it is best to ask for them."""
-        leads = self._forecast.leads()
-        distinct = dict.fromkeys(leads)
-        return min(distinct, key=lambda each: self._asked_ahead(each, leads), default=0.0)
+        """How long before nodes are needed it is best to ask for them.
+
+        Of all leads seen, a share of `favour` should be no longer: to ask still earlier then costs
+        as much in nodes that idle as it saves of the job's time.
+        """
+        leads = sorted(self._forecast.leads())
+        return leads[max(0, ceil(self._time * len(leads)) - 1)]
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
         """Of a phase on so many nodes, those that are not held coming after a while."""

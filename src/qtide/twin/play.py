@@ -13,7 +13,7 @@ from qtide.clusters.simulated import cluster_of
 from qtide.devices.bursts import Bursts
 from qtide.devices.profile import UNTIMED
 from qtide.jobs.job import Job
-from qtide.jobs.values import Values
+from qtide.jobs.values import Packed, Values
 from qtide.leases.modelled import ModelledQpu
 from qtide.ledger.ledger import Interval, Ledger
 from qtide.models.queue import Started
@@ -28,8 +28,17 @@ from qtide.strategies.strategy import Assignment, Strategy, strategy
 from qtide.twin.hybrid import HybridJob, program
 from qtide.world.virtual import VirtualWorld
 
-NOWHERE = Path("/nonexistent")
-"""Where large values would go: the results of the twin's tasks are small."""
+
+class Unkept(Values):
+    """Packs nothing, since no journal keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nonexistent"))
+
+    def pack(self, value: Any, *, by_value: bool = False) -> Packed:
+        """Nothing."""
+        return Packed()
+
 
 Ended = Callable[[HybridJob, list[Interval]], object]
 """Called with each job that has ended, and what its ledger says."""
@@ -114,7 +123,7 @@ class Stage:
         number = self._using.index(min(self._using))
         self._using[number] += 1
         ledger = Ledger(name, self.world.now)
-        driven = Job(name, ledger, Values(NOWHERE), job.seed)
+        driven = Job(name, ledger, Unkept(), job.seed)
         try:
             await self._drive(job, driven, number)
         finally:

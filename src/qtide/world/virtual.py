@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from asyncio import CancelledError, InvalidStateError
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from heapq import heappop, heappush
 from math import inf
 from types import coroutine
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
-from qtide.world.world import World
+from qtide.world.world import Future, World
 
 T = TypeVar("T")
 
@@ -25,24 +25,20 @@ class Stuck(RuntimeError):  # noqa: N818 - a state of the world, reported as suc
 
 
 class VirtualFuture(Generic[T]):
-    """A result to come in virtual time.
+    """A result to come in virtual time."""
 
-    Class attributes are the defaults of what is not set yet: a model creates millions of these.
-    """
-
-    _done = False
-    _error: BaseException | None = None
-    _result: T
-    waiters: list[Resumption] | None = None
-    """The tasks that wait for it: the kernel itself adds them, since a call would cost too much."""
-    _callbacks: list[Callable[[Any], object]] | None = None
+    __slots__ = ("_callbacks", "_error", "_ready", "_result", "waiters")
 
     def __init__(self, ready: list[Resumption]) -> None:
+        self.waiters: list[Resumption] | None = []
         self._ready = ready
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Any], object]] | None = None
+        self._result: T
 
     def done(self) -> bool:
         """Whether there is a result, an exception, or it was cancelled."""
-        return self._done
+        return self.waiters is None
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
@@ -50,7 +46,7 @@ class VirtualFuture(Generic[T]):
 
     def result(self) -> T:
         """The result; raises the exception if there is one."""
-        if not self._done:
+        if self.waiters is not None:
             raise InvalidStateError("the result is not set yet")
         if self._error is not None:
             raise self._error
@@ -62,12 +58,12 @@ class VirtualFuture(Generic[T]):
 
     def set_result(self, result: T, /) -> None:
         """Give the result."""
-        if self._done:
+        waiters = self.waiters
+        if waiters is None:
             raise InvalidStateError("the result is already set")
-        self._done = True
+        self.waiters = None
         self._result = result
-        if self.waiters is not None:
-            self._ready += self.waiters
+        self._ready.extend(waiters)
         if self._callbacks is not None:
             self._call_back()
 
@@ -78,7 +74,7 @@ class VirtualFuture(Generic[T]):
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Call `callback(self)` once done."""
-        if self._done:
+        if self.waiters is None:
             callback(self)
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -87,13 +83,13 @@ class VirtualFuture(Generic[T]):
 
     def cancel(self) -> bool:
         """End it with CancelledError."""
-        if self._done:
+        if self.waiters is None:
             return False
         self.set_exception(CancelledError())
         return True
 
     def __await__(self) -> Generator[Any, None, T]:
-        if not self._done:
+        if self.waiters is not None:
             yield self
         if self._error is not None:
             raise self._error
@@ -118,20 +114,21 @@ class Resumption:
 class VirtualTask(VirtualFuture[T]):
     """A coroutine on its way through virtual time."""
 
+    __slots__ = ("_cancelling", "_resumption", "_work")
+
     def __init__(self, ready: list[Resumption], work: Coroutine[Any, Any, T]) -> None:
         super().__init__(ready)
+        self._cancelling = False
         self._work = work
         self._resumption = Resumption(work.send, self)
         ready.append(self._resumption)
-
-    _cancelling = False
 
     def cancel(self) -> bool:
         """Throw CancelledError into the coroutine, at the present moment.
 
         A task that cancels itself gets it at its next wait; without one, it ends as cancelled.
         """
-        if self._done:
+        if self.waiters is None:
             return False
         self._cancelling = True
         self._resumption.run = _void
@@ -147,11 +144,33 @@ class VirtualTask(VirtualFuture[T]):
             self.set_result(result)
 
     def _throw(self, _: None) -> Any:
-        if self._done:  # it had cancelled itself, then ended
+        if self.waiters is None:  # it had cancelled itself, then ended
             return None
         self._cancelling = False
         self._resumption.run = self._work.send
         return self._work.throw(CancelledError())
+
+
+class VirtualAlarm:
+    """Calls a function when its time has come; what that raises ends the run of the world."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    @property
+    def task(self) -> NoReturn:
+        """It has none that could fail: the error at hand goes on."""
+        raise  # noqa: PLE0704 - only asked for while an error is handled
+
+    def run(self, _: None) -> None:
+        """Call the function."""
+        self._action()
+
+    def cancel(self) -> None:
+        """Leave a void event behind."""
+        self._action = _nothing
 
 
 class Beside(Protocol):
@@ -175,7 +194,7 @@ class VirtualWorld(World):
         self.events = 0
         self._now = 0.0
         self._moments: list[float] = []
-        self._later: dict[float, list[Resumption]] = {}
+        self._later: dict[float, list[Resumption | VirtualAlarm]] = {}
         self._ready: list[Resumption] = []
         self._shuffle = None if seed is None else random.Random(seed).shuffle
         self._beside: Beside | None = None
@@ -184,9 +203,8 @@ class VirtualWorld(World):
         """Seconds since the beginning of this world."""
         return self._now
 
-    @staticmethod
     @coroutine
-    def sleep(seconds: float) -> Generator[float, None, None]:
+    def sleep(self, seconds: float) -> Generator[float, None, None]:
         """Let virtual `seconds` pass (a bare generator: this is the hottest call of a model)."""
         yield seconds
 
@@ -198,14 +216,22 @@ class VirtualWorld(World):
         """Run `work` from the present moment on."""
         return VirtualTask(self._ready, work)
 
-    def alarm(self, seconds: float, action: Callable[[], object]) -> VirtualTask[None]:
-        """A task that sleeps until then."""
+    def alarm(self, seconds: float, action: Callable[[], object]) -> VirtualAlarm:
+        """An event of its own: no task is started for it."""
+        alarm, moment = VirtualAlarm(action), self._now + max(0.0, seconds)
+        if moment in self._later:
+            self._later[moment].append(alarm)
+        else:
+            self._later[moment] = [alarm]
+            heappush(self._moments, moment)
+        return alarm
 
-        async def ring() -> None:
-            await self.sleep(seconds)
-            action()
-
-        return self.start(ring())
+    @coroutine
+    def settled(self, futures: Iterable[Future[Any]]) -> Generator[Any, None, None]:
+        """Wait for one after the other: waking a task costs less than a gate that counts."""
+        for each in futures:
+            if not each.done():
+                yield each
 
     async def offload(self, function: Callable[..., T], *args: Any) -> T:
         """Call it at once: computing takes no virtual time."""
@@ -229,11 +255,12 @@ class VirtualWorld(World):
         """Go from moment to moment; run what is due in order, then the tasks this made ready."""
         moments, later, ready, now = self._moments, self._later, self._ready, self._now
         shuffle, beside, events = self._shuffle, self._beside, 0
-        while not main._done:
+        due: list[Resumption | VirtualAlarm]
+        while main.waiters is not None:
             if ready:
-                due = ready.copy()
+                due = [*ready]
                 ready.clear()
-            elif beside and self._delivered(beside, min([until, *moments[:1]])):
+            elif beside and self._delivered(beside, until):
                 now = self._now
                 continue
             elif moments and moments[0] <= until:
@@ -246,13 +273,14 @@ class VirtualWorld(World):
             events += len(due)
             for each in due:
                 try:
-                    awaited = each.run(None)
+                    awaited: Any = each.run(None)
                 except StopIteration as stop:
                     each.task.end(stop.value)
                 except BaseException as error:
                     each.task.set_exception(error)
                 else:
-                    if awaited.__class__ is float or awaited.__class__ is int:
+                    kind = type(awaited)
+                    if kind is float or kind is int:
                         moment = now + awaited if awaited > 0 else now
                         if moment in later:
                             later[moment].append(each)
@@ -260,20 +288,22 @@ class VirtualWorld(World):
                             later[moment] = [each]
                             heappush(moments, moment)
                     elif awaited is not None:
-                        if awaited.waiters is None:
-                            awaited.waiters = [each]
-                        else:
-                            awaited.waiters.append(each)
+                        awaited.waiters.append(each)
         self.events += events
 
-    def _delivered(self, beside: Beside, limit: float) -> bool:
-        """Go to the moment, up to the limit, at which there is something for the tasks."""
-        moment = beside.until(limit)
+    def _delivered(self, beside: Beside, until: float) -> bool:
+        """Go to the moment, before the next event, at which there is something for the tasks."""
+        moments = self._moments
+        moment = beside.until(moments[0] if moments and moments[0] < until else until)
         if moment is None:
             return False
         self._now = moment
         beside.deliver()
         return True
+
+
+def _nothing() -> None:
+    """Replaces what a cancelled alarm would have called."""
 
 
 def _void(_: None) -> None:

@@ -96,6 +96,9 @@ class World(ABC):
 
         Since it waits for all, and fails by position, the outcome does not depend on timing.
         """
+        works = list(works)
+        if len(works) == 1:  # which needs no task of its own
+            return [await works[0]]
         return await self.results([self.start(work) for work in works])
 
     async def results(self, tasks: Sequence[Future[T]]) -> list[T]:
