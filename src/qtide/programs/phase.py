@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -80,9 +81,14 @@ class Classical(Asked):
     kind = "classical"
 
     @property
+    def names(self) -> list[str]:
+        """The functions that are called, call by call."""
+        return [task.name for task in self.tasks]
+
+    @cached_property
     def label(self) -> str:
-        """The names of the tasks, each once."""
-        counted = Counter(task.name for task in self.tasks)
+        """The names of the functions, each once."""
+        counted = Counter(self.names)
         return " + ".join(name if n == 1 else f"{n} × {name}" for name, n in counted.items())
 
     @property
