@@ -30,6 +30,13 @@ def test_a_node_is_kept_if_getting_it_again_costs_more() -> None:
     assert not trade(0.5, [0.0], start=5.0).over_a_gap(1, [10.0], gap=6.0).keep
 
 
+def test_an_overdue_node_is_kept_until_idling_has_cost_as_much_as_its_return() -> None:
+    assert trade(0.5, [2.0], start=3.0).patience() == 5.0
+    assert trade(0.0, [2.0], start=3.0).patience() == 3.0
+    assert trade(0.5, [2.0], start=3.0).patience(price=3.0) == 2.0
+    assert trade(1.0, [2.0], start=3.0).patience() == 5.0
+
+
 def test_waits_that_vary_are_a_reason_to_keep() -> None:
     sure, unsure = trade(0.5, [30.0, 30.0]), trade(0.5, [0.0, 60.0])
     assert not sure.over_a_gap(

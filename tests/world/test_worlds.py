@@ -11,6 +11,7 @@ from qtide.world.lock import Lock
 from qtide.world.real import RealWorld
 from qtide.world.signal import Signal
 from qtide.world.virtual import VirtualWorld
+from qtide.world.world import Future
 
 Worlds = pytest.mark.parametrize("make", [lambda: RealWorld(0.01), VirtualWorld])
 Make = Callable[[], World]
@@ -197,13 +198,15 @@ def test_a_signal_is_waited_for_up_to_a_limit(make: Make) -> None:
 def test_a_lock_lets_one_in_at_a_time_in_order_and_survives_a_cancellation(make: Make) -> None:
     async def main(world: World) -> list[int]:
         lock, order, inside = Lock(world), list[int](), list[int]()
+        cancelled: Future[None] = world.future()
 
         async def work(number: int) -> None:
             async with lock:
                 inside.append(number)
                 assert inside == [number]
                 order.append(number)
-                await world.sleep(1)
+                await cancelled
+                await world.sleep(0.1)
                 inside.clear()
 
         tasks = []
@@ -211,6 +214,7 @@ def test_a_lock_lets_one_in_at_a_time_in_order_and_survives_a_cancellation(make:
             tasks.append(world.start(work(number)))
             await world.sleep(0.1)
         await world.cancel([tasks[1]])
+        cancelled.set_result(None)
         await world.settled(tasks)
         return order
 

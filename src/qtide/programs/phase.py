@@ -80,12 +80,18 @@ class Classical(Asked):
     tasks: tuple[Task[Any], ...]
     kind = "classical"
 
+    @property
+    def names(self) -> list[str]:
+        """The functions that are called, call by call."""
+        return [task.name for task in self.tasks]
+
     @cached_property
     def label(self) -> str:
-        """The names of the tasks, each once."""
-        if len(self.tasks) == 1:
-            return self.tasks[0].name
-        counted = Counter(task.name for task in self.tasks)
+        """The names of the functions, each once."""
+        names = self.names
+        if len(names) == 1:
+            return names[0]
+        counted = Counter(names)
         return " + ".join(name if n == 1 else f"{n} × {name}" for name, n in counted.items())
 
     @property

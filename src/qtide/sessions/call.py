@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qtide.programs.phase import Task
+from qtide.programs.phase import Classical, Task
 from qtide.sessions.digest import function_name
 from qtide.sessions.pending import Pending
 from qtide.sessions.remote import Called, Said, one, several
@@ -66,6 +66,18 @@ class Batch(Task[Any]):
     def failed(self, error: Exception) -> None:
         """None of the calls has a result."""
         self.ended([(call, None, error) for call in self.calls], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Batches(Classical):
+    """A phase known by its calls: how many batches they are put in may differ every time."""
+
+    tasks: tuple[Batch, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The functions that are called, call by call."""
+        return [call.name for each in self.tasks for call in each.calls]
 
 
 def batch(calls: Sequence[Call], ended: Callable[[list[Outcome], float], None]) -> Batch:

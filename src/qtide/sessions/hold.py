@@ -12,12 +12,12 @@ from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.log import Log
 from qtide.ledger.ledger import Ledger
-from qtide.programs.phase import Classical, Phase, Quantum
+from qtide.programs.phase import Phase, Quantum
 from qtide.programs.replay import Step
 from qtide.runs.driver import Tell
 from qtide.runs.folder import RunFolder
 from qtide.runs.lessons import recall, remember
-from qtide.sessions.call import Call, Outcome, batch
+from qtide.sessions.call import Batches, Call, Outcome, batch
 from qtide.sessions.chunks import Chunks
 from qtide.sessions.records import Records
 from qtide.strategies.site import Site
@@ -166,7 +166,7 @@ class Hold:
 
     async def _phase(self, chunks: Sequence[Sequence[Call]]) -> None:
         calls = [call for chunk in chunks for call in chunk]
-        phase = Classical(tuple(batch(chunk, self._ended) for chunk in chunks))
+        phase = Batches(tuple(batch(chunk, self._ended) for chunk in chunks))
         try:
             await self._perform(phase, calls[0].key)
         except Exception as error:  # each call that had a node knows its own

@@ -19,6 +19,8 @@ UNKNOWN_USE = 10.0
 """Seconds that a node is supposed to be used for, while nothing is known."""
 AGAIN = 1.0
 """Seconds before which it is not worked out again when to ask for nodes."""
+MOMENT = 1e-6
+"""Seconds that are no gap: by so little, floating-point numbers may fail to move the clock."""
 SHARE = number_from(0)
 SILENCE = 1.0
 """Seconds within which a program says what it wants next; until then nothing is decided."""
@@ -148,7 +150,7 @@ class ElasticPool(NodePool):
         wait, start = self.forecast.lead(1) - self.forecast.start(), self.forecast.start()
         self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
         if verdict.keep:
-            late = self._idle_share * self._use()
+            late = max(self._idle_share * self._use(), self._trade.patience(price))
             self._kept[node] = self.start(self._reconsider(node, verdict.gap + late))
         else:
             self.release_if_idle(node)
@@ -174,11 +176,12 @@ class ElasticPool(NodePool):
 
     def _gap(self) -> float:
         """How long it is until the next classical phase should begin."""
-        return max(0.0, self._next.begins() - self.world.now()) if self._next else 0.0
+        gap = self._next.begins() - self.world.now() if self._next else 0.0
+        return gap if gap > MOMENT else 0.0
 
     async def _fetch_in_time(self, upcoming: Upcoming) -> None:
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
-        while (pause := upcoming.begins() - self._trade.ahead() - self.world.now()) > 0:
+        while (pause := upcoming.begins() - self._trade.ahead() - self.world.now()) > MOMENT:
             await self.world.sleep(max(pause / 2, min(pause, AGAIN)))
         ahead = self._trade.ahead()
         wanted = self._trade.nodes_for(upcoming.durations(), self.size, ahead=True)

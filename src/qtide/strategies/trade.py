@@ -52,6 +52,16 @@ class Trade:
         idling = (self._node + self._time * price) * gap
         return Verdict(gap, idling, self._return(gap), self._merit(number, tasks))
 
+    def patience(self, price: float = 0.0) -> float:
+        """How long to keep a node that is overdue: until idling has cost as much as its return.
+
+        The end of a quantum phase is known to the second, not to the millisecond.
+        """
+        lead = self._forecast.lead(1)
+        again = self._time * lead + self._node * self._forecast.turnaround()
+        rate = self._node + self._time * price
+        return lead if again >= lead * rate else again / rate
+
     def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
         """How many nodes pay for themselves; for tasks that never ran, one each.
 
