@@ -83,8 +83,8 @@ class Hub(Station):
 
     def decide(self, turn: int, members: Collection[int], limit: float = TURN_LIMIT) -> bool:
         """Wait for the reports of all who take part, then tell them what becomes of the change."""
+        self._heard(lambda: self._settled(turn, set(members)), limit)
         with self._news:
-            self._news.wait_for(lambda: self._settled(turn, set(members)), limit)
             reports = self._reports.pop(turn, {})
             well = all(reports.get(member) for member in members) and not self.lost & set(members)
         self._hear_verdict(turn, well)
@@ -103,10 +103,7 @@ class Hub(Station):
 
     def close(self, limit: float | None = None) -> None:
         """Wait a moment for good-byes, then cut all lines."""
-        with self._news:
-            self._news.wait_for(
-                lambda: self._left >= set(self._lines), BYE_LIMIT if limit is None else limit
-            )
+        self._heard(lambda: self._left >= set(self._lines), BYE_LIMIT if limit is None else limit)
         self._server.close()
         for member in list(self._lines):
             self.dismiss(member)
