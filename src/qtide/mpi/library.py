@@ -13,6 +13,15 @@ from typing import Any
 from qtide.errors import UsageError
 from qtide.mpi.pmi import Manager
 
+os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it complains of what a lost node left
+try:
+    import mpi4py
+
+    # importing its module MPI would begin MPI, too early and as a world that cannot be joined
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+except ImportError:
+    mpi4py = None  # type: ignore[assignment]
+
 INSTALL = "pip install 'qtide[mpi]'"
 END_LIMIT = 10.0
 """Seconds within which MPI has to end; otherwise the process ends without it."""
@@ -22,21 +31,15 @@ class Library:
     """mpi4py's module `MPI`, and the library below it."""
 
     def __init__(self) -> None:
-        try:
-            import mpi4py
-        except ImportError:
-            raise UsageError(
-                f"MPI programs need mpi4py and MPICH; install them: {INSTALL}"
-            ) from None
-        mpi4py.rc.initialize = mpi4py.rc.finalize = False
-        managed = "PMI_FD" in os.environ or "PMI_PORT" in os.environ
-        self._manager = None if managed else Manager()
-        os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it complains of what a lost node left
+        if mpi4py is None:
+            raise UsageError(f"MPI programs need mpi4py and MPICH; install them: {INSTALL}")
+        self._manager = Manager()
         self.stuck = False
         """Whether a call of ours may never return: then MPI cannot be ended in order."""
         self.MPI = self._loaded()
-        if not self.MPI.Is_initialized():
-            self._begin()
+        if self.MPI.Is_initialized():
+            raise UsageError("import qtide.malleable before mpi4py.MPI, which has begun MPI")
+        self._begin()
         self._own = self.MPI.COMM_SELF.Dup()
         self._never = self._own.Irecv(bytearray(1), 0)
 
@@ -81,8 +84,7 @@ class Library:
             self._own.Free()
             self._c.MPI_Finalize()
             faulthandler.cancel_dump_traceback_later()
-        if self._manager is not None:
-            self._manager.dismiss()
+        self._manager.dismiss()
 
 
 def _path() -> str:

@@ -92,6 +92,12 @@ class MemberStation(Station):
         self._line.say({"hello": identity, "generation": generation, "key": key})
         threading.Thread(target=self._listen, daemon=True, name="line").start()
 
+    @staticmethod
+    def told(text: str) -> MemberStation:
+        """By what the hub says of one whom it expects."""
+        host, port, identity, generation, key = text.split()
+        return MemberStation((host, int(port)), int(identity), int(generation), key)
+
     def report(self, turn: int, *, well: bool) -> None:
         """Over the line."""
         self._line.say({"turn": turn, "well": well})
@@ -141,11 +147,11 @@ class MemberStation(Station):
 
 
 def _connected(address: tuple[str, int]) -> socket.socket:
-    """A root that is not there any more needs no newcomers: that is no failure."""
+    """A root that is not there any more needs no newcomers: then this process has to end."""
     try:
         connection = socket.create_connection(address, timeout=CALL_LIMIT)
     except OSError:
-        raise SystemExit(0) from None
+        end_at_once(0)
     connection.settimeout(None)
     return connection
 
