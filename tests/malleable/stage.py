@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.slurm.stage import until
@@ -22,10 +23,12 @@ class Stage:
         if conf:
             self.variables["SLURM_CONF"] = str(conf)
 
-    def start(self, program: str, *words: str) -> subprocess.Popen[str]:
+    def start(
+        self, program: str, *words: str, launcher: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         """Start a program; its last argument is the test's folder."""
         return subprocess.Popen(
-            [sys.executable, PROGRAMS / program, *words, *self._last(program)],
+            [*launcher, sys.executable, PROGRAMS / program, *words, *self._last(program)],
             cwd=self.folder,
             env=self.variables,
             stdin=subprocess.PIPE,
@@ -39,9 +42,11 @@ class Stage:
         """Examples take no folder: theirs is where they are started."""
         return [] if Path(program).is_absolute() else [self.folder]
 
-    def run(self, program: str, *words: str, limit: float = 60.0) -> str:
+    def run(
+        self, program: str, *words: str, limit: float = 60.0, launcher: Sequence[str] = ()
+    ) -> str:
         """What a program prints; it has to succeed, and leave no process behind."""
-        process = self.start(program, *words)
+        process = self.start(program, *words, launcher=launcher)
         try:
             out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:

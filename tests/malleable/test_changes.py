@@ -16,6 +16,25 @@ def test_data_is_complete_after_every_change(local: Stage) -> None:
     assert local.run("cycle.py", "2") == "done 10\n"
 
 
+def test_a_program_that_mpiexec_started_begins_with_all_its_ranks(local: Stage) -> None:
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    assert local.run("founders.py", "3", "1", "2", launcher=(mpiexec, "-n", "3")) == "sizes 3 1 2\n"
+
+
+def test_the_same_by_srun(on_slurm: Stage, stage: SlurmStage) -> None:
+    launcher = ("srun", "--mpi=pmi2", "--ntasks=2", "--nodes=2")
+    assert on_slurm.run("founders.py", "2", "1", "2", launcher=launcher) == "sizes 2 1 2\n"
+    assert until(lambda: stage.idle() == 3)
+
+
+def test_a_newcomer_that_does_not_come_to_the_others_is_told_where_they_wait(local: Stage) -> None:
+    process = local.start("astray.py")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "but the others wait for it at astray.py:11; let that call be the first" in err
+    assert until(lambda: not local.processes(), 10), local.processes()
+
+
 def test_nodes_just_released_are_grown_onto_fifty_times(on_slurm: Stage, stage: SlurmStage) -> None:
     assert on_slurm.run("cycle.py", "10", limit=180) == "done 50\n"
     assert until(lambda: stage.idle() == 3)

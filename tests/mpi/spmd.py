@@ -5,11 +5,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from mpi4py import MPI
+
 from qtide import program, task
 
 
 def total(scale: int, comm: Any = None) -> int:
-    return int(comm.allreduce(scale * (comm.Get_rank() + 1)))
+    return int(comm.allreduce(scale * (comm.Get_rank() + 1), op=MPI.SUM))
 
 
 def fails(comm: Any = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from qtide.errors import NodeUnusable, PhaseError, TimedOut
 from qtide.jobs.job import Job
 from qtide.jobs.preparation import NOTHING, Imported
-from qtide.mpi.gang import Rank
+from qtide.mpi.rank import Rank
 from qtide.world.world import Alarm, Future, World
 
 

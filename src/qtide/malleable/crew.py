@@ -15,12 +15,15 @@ from qtide.malleable.distributed import Distributed
 from qtide.malleable.move import Array
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.hub import Hub
+from qtide.mpi.hub import TURN_LIMIT, Hub
 from qtide.mpi.library import library
 from qtide.mpi.lost import NodesLost
 from qtide.mpi.station import MemberStation, Station
 
 Blocks = dict[str, Array]
+
+SLOWEST = 10e6
+"""Bytes per second: data that moves more slowly than this counts as stuck."""
 
 
 class State(SimpleNamespace):
@@ -92,15 +95,13 @@ class Crew:
             self.parts = {"move": time.monotonic() - began}
             staying = self.station.identity in stay
             watch = self._watch(members)
-            return join.parted(
-                self.comm.raw, range(size), self.turn, watch
-            ) if staying else None, blocks
+            raw = join.parted(self.comm.raw, range(size), self.turn, watch) if staying else None
+            return raw, blocks
 
         done, result = self._agreed(members, share)
-        if not done or result is None:
-            return False
-        self._commit(result[0], result[1], stay)
-        return True
+        if done and result is not None:
+            self._commit(result[0], result[1], stay)
+        return done
 
     def regroup(self) -> None:
         """A communicator of those who are left."""
@@ -196,5 +197,17 @@ class Crew:
         self.comm = Communicator(raw, self._watch(members, turn=False))
 
     def _watch(self, members: list[int], *, turn: bool = True) -> Callable[[], None]:
-        number = self.turn if turn else None
-        return lambda: self.station.watch(members, number)
+        if not turn:
+            return lambda: self.station.watch(members)
+        number, last = self.turn, time.monotonic() + self._limit()
+
+        def watch() -> None:
+            self.station.watch(members, number)
+            if self.hub is not None and time.monotonic() > last:
+                raise NodesLost("the change of the job's size did not end within its limit")
+
+        return watch
+
+    def _limit(self) -> float:
+        """Seconds that a change may take."""
+        return TURN_LIMIT + sum(each.nbytes for each in self.arrays.values()) / SLOWEST

@@ -25,6 +25,11 @@ class Distributed:
         self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+
+    @property
     def rows(self) -> Rows:
         """The numbers of the rows of this rank, in the order of `local`."""
         return self.layout.owned(self.rank, self.size)

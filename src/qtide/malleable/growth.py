@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from qtide.mpi.library import progress
+
 LOOK = 0.005
 """Seconds between two looks at whether newcomers have arrived."""
 
@@ -66,4 +68,6 @@ class Growth:
         last = time.monotonic() + seconds
         while self.pending and (left := last - time.monotonic()) > 0:
             watch()
-            self.news.wait(min(left, LOOK))
+            progress()
+            if self.news.wait(min(left, LOOK)):
+                self.news.clear()

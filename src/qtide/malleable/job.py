@@ -12,12 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qtide.errors import UsageError
+from qtide.malleable import founders
 from qtide.malleable.crew import Crew, Left, State
 from qtide.malleable.distributed import Distributed
 from qtide.malleable.layout import Rows
 from qtide.malleable.saved import Saved
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
+from qtide.mpi.launcher import Launcher
 from qtide.mpi.lost import NodesLost
 from qtide.mpi.station import JOIN, MemberStation
 
@@ -86,17 +88,30 @@ class Job:
 
     def __enter__(self) -> Job:
         told = os.environ.pop(JOIN, None)
+        launcher = None if told else Launcher.of_this_process()
+        if launcher is not None and launcher.rank > 0:
+            told = founders.told(launcher)
         if told is None:
-            from qtide.malleable.record import Record  # newcomers start without what it needs
-
-            self._record = Record(self._runs, self._name, self._cluster)
-            self._crew = Crew(self._record.hub)
+            self._found(launcher)
         else:
-            host, port, identity, generation, key = told.split()
-            station = MemberStation((host, int(port)), int(identity), int(generation), key)
-            self._crew = Crew(station)
+            self._crew = Crew(MemberStation.told(told))
             self._arriving = self._crew.arrive()
         return self
+
+    def _found(self, launcher: Launcher | None) -> None:
+        """Begin as the root, with all processes that were started together with this one."""
+        from qtide.malleable.record import Record  # newcomers start without what it needs
+
+        self._record = Record(self._runs, self._name, self._cluster)
+        self._crew = Crew(self._record.hub)
+        if launcher is not None and launcher.size > 1:
+            names = founders.gathered(self._record.hub, launcher)
+            self._record.founded(names)
+            others = list(range(1, launcher.size))
+            ports = join.opened(len(others))
+            if not self._crew.grow(ports, others, ""):
+                raise NodesLost("a process of the job was lost while it began; start it again")
+            join.closed(ports)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
@@ -115,6 +130,11 @@ class Job:
     @property
     def comm(self) -> Communicator:
         """The present communicator."""
+        if self._arriving:
+            raise UsageError(
+                f"a newcomer used the communicator at {_site()}, but the others wait for it at "
+                f"{self._arriving}; let that call be the first, at the head of the loop"
+            )
         return self._crew.comm
 
     @property
@@ -226,11 +246,11 @@ class Job:
     def recover(self) -> None:
         """After NodesLost: go on with those that are left, from what was saved last."""
         self.cancel()
-        lost = self.size
+        before = set(self._crew.members)
         self._crew.regroup()
         self._changed = time.monotonic()
         if self._record is not None:
-            self._record.note("lost nodes", lost=lost - self.size, nodes=self.size)
+            self._record.lost(before.difference(self._crew.members))
         saved = self._saved = self.comm.bcast(self._saved)
         if saved is None:
             raise NodesLost("nodes of the job are gone, and nothing was saved; call save() before")
@@ -247,8 +267,8 @@ class Job:
         place, self._arriving = self._arriving, ""
         if place != _site():
             raise UsageError(
-                f"a newcomer came to {_site()}, but the others wait at {place}; before that call, "
-                "newcomers may not call expand, shrink, minimise or check"
+                f"a newcomer came to {_site()}, but the others wait for it at {place}; let that "
+                "call be the first, at the head of the loop"
             )
         return True
 

@@ -30,11 +30,13 @@ OPEN_LIMIT = 60.0
 class Keeper:
     """Has one task per newcomer, from its request until its node is given back."""
 
-    def __init__(self, hub: Hub, ledger: Ledger, nodes: Callable[[], Awaitable[Nodes]]) -> None:
+    def __init__(
+        self, hub: Hub, ledger: Ledger, nodes: Callable[[], Awaitable[Nodes]], first: int
+    ) -> None:
         self._hub = hub
         self._ledger = ledger
         self._loop = asyncio.new_event_loop()
-        self._identities, self._generations = count(1), count(1)
+        self._identities, self._generations = count(first), count(1)
         self._lives: dict[int, asyncio.Task[None]] = {}
         self._known: dict[int, Newcomer] = {}
         threading.Thread(target=self._loop.run_forever, daemon=True, name="keeper").start()

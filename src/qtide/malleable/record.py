@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class Record:
         here = f"node/{socket.gethostname()}"
         self._own = [self.ledger.span("held", here), self.ledger.span("busy", here)]
         self._busy: dict[int, Span] = {}
+        self._founders: dict[int, Span] = {}
 
     @cached_property
     def saves(self) -> Path:
@@ -51,7 +52,13 @@ class Record:
     @cached_property
     def keeper(self) -> Keeper:
         """Started with the first growth."""
-        return Keeper(self.hub, self.ledger, self._nodes)
+        return Keeper(self.hub, self.ledger, self._nodes, len(self._founders) + 1)
+
+    def founded(self, names: Sequence[str]) -> None:
+        """These nodes were there from the beginning, and are not ours to give back."""
+        for identity, name in enumerate(names, 1):
+            self._founders[identity] = self.ledger.span("held", f"node/{name}")
+            self._busy[identity] = self.ledger.span("busy", f"node/{name}")
 
     def joined(self, newcomers: Collection[Newcomer], parts: dict[str, float]) -> None:
         """Newcomers are members now."""
@@ -66,7 +73,15 @@ class Record:
         """Members have left."""
         for each in members:
             self._busy.pop(each).close()
-            self.keeper.release(each)
+            if each in self._founders:
+                self._founders[each].close()
+            else:
+                self.keeper.release(each)
+
+    def lost(self, members: Collection[int]) -> None:
+        """Members are gone."""
+        self.left(members)
+        self.ledger.note("lost nodes", "nodes", lost=len(members), nodes=1 + len(self._busy))
 
     def changed(self, before: int, after: int, parts: Mapping[str, float]) -> None:
         """Write a change down, with the seconds of its parts."""
@@ -74,16 +89,12 @@ class Record:
             what = "grew" if after > before else "shrank"
             self.ledger.note(what, "nodes", before=before, after=after, **parts)
 
-    def note(self, what: str, **figures: float) -> None:
-        """Write down what happened."""
-        self.ledger.note(what, "nodes", **figures)
-
     def close(self, error: BaseException | None) -> None:
         """Give everything back."""
         self.hub.close(None if error is None else 0.0)
         if "keeper" in vars(self):
             self.keeper.close()
-        for span in (*self._busy.values(), *self._own, self._run):
+        for span in (*self._busy.values(), *self._founders.values(), *self._own, self._run):
             span.close()
         self.ledger.close()
         self._folder.finish({"value": None} if error is None else {"error": repr(error)})

@@ -8,53 +8,39 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qtide.errors import PhaseError, QtideError
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.hub import Hub, own_address
+from qtide.mpi.hub import MEET_LIMIT, NOT_MET, Hub, own_address
 from qtide.mpi.library import library
 from qtide.mpi.lines import end_at_once
+from qtide.mpi.rank import Rank
 from qtide.mpi.station import MemberStation, Station
 
-MEET_LIMIT = 60.0
-"""Seconds within which all ranks have to have met."""
 LOOK = 0.005
 """Seconds between two looks."""
 
 
-@dataclass(frozen=True)
-class Rank:
-    """A function as one rank of a gang: calling it meets the others, and gives it `comm`."""
-
-    function: Callable[..., Any]
-    rank: int
-    size: int
-    place: str
-    """A file, new for every attempt, in which the first rank says where it is."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns on this rank."""
-        station, raw = _lead(self) if self.rank == 0 else _follow(self)
-        # mpi4py's own communicator may hold Python's lock while it waits
-        comm = Communicator(raw, lambda: _raise_failure(station))
-        try:
-            result = self.function(*args, **kwargs, comm=comm)
-            comm.barrier()
-            raw.Free()
-        except Exception as error:
-            station.fail(_packed(error))
-            raise
-        finally:
-            station.leave()
-        return result
+def called(who: Rank, *args: Any, **kwargs: Any) -> Any:
+    """What the function of a rank returns, with a communicator of all ranks."""
+    station, raw = _lead(who) if who.rank == 0 else _follow(who)
+    # mpi4py's own communicator may hold Python's lock while it waits
+    comm = Communicator(raw, lambda: _raise_failure(station))
+    try:
+        result = who.function(*args, **kwargs, comm=comm)
+        comm.barrier()
+        raw.Free()
+    except Exception as error:
+        station.fail(_packed(error))
+        raise
+    finally:
+        station.leave()
+    return result
 
 
 class _Leader(Hub):
@@ -65,13 +51,8 @@ class _Leader(Hub):
 
 
 def _lead(who: Rank) -> tuple[Station, Any]:
-    hub, arrived = _Leader(own_address()), threading.Semaphore(0)
-    others = range(1, who.size)
-    told = [hub.expect(other, 0, arrived.release) for other in others]
-    _publish(Path(who.place), "\n".join(told))
-    for _ in others:
-        if not arrived.acquire(timeout=MEET_LIMIT):
-            raise QtideError(f"the ranks of an MPI task did not meet within {MEET_LIMIT:g} s")
+    hub, others = _Leader(own_address()), range(1, who.size)
+    hub.gather(others, lambda told: _publish(Path(who.place), "\n".join(told)))
     ports = join.opened(len(others))
     hub.tell(list(others), {"join": ports})
     alone = library().MPI.COMM_SELF
@@ -82,8 +63,7 @@ def _lead(who: Rank) -> tuple[Station, Any]:
 
 
 def _follow(who: Rank) -> tuple[Station, Any]:
-    host, port, identity, generation, key = _read(Path(who.place), who.rank).split()
-    station = MemberStation((host, int(port)), int(identity), int(generation), key)
+    station = MemberStation.told(_read(Path(who.place), who.rank))
     return station, join.joined(station.order()["join"], who.rank - 1, _watch)
 
 
@@ -119,6 +99,6 @@ def _read(file: Path, rank: int) -> str:
     last = time.monotonic() + MEET_LIMIT
     while not file.exists():
         if time.monotonic() > last:
-            raise QtideError(f"the ranks of an MPI task did not meet within {MEET_LIMIT:g} s")
+            raise QtideError(NOT_MET)
         time.sleep(LOOK)
     return file.read_text().splitlines()[rank - 1]

@@ -11,11 +11,15 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from qtide.errors import QtideError
 from qtide.mpi.lines import Line
 from qtide.mpi.station import Station
 
 TURN_LIMIT = 120.0
 """Seconds within which all members have to have done their part of a change."""
+MEET_LIMIT = 60.0
+"""Seconds within which processes that were started together have to have met."""
+NOT_MET = f"the processes of an MPI program did not meet within {MEET_LIMIT:g} s"
 BYE_LIMIT = 10.0
 """Seconds for members to say good-bye."""
 
@@ -42,6 +46,12 @@ class Hub(Station):
         self._expected[member] = (generation, arrived)
         host, port = self.address
         return f"{host} {port} {member} {generation} {self._key}"
+
+    def gather(self, members: Collection[int], publish: Callable[[list[str]], None]) -> None:
+        """Wait until members that were started together with us have come."""
+        publish([self.expect(member, 0, lambda: None) for member in members])
+        if not self._heard(lambda: set(self._lines) >= set(members), MEET_LIMIT):
+            raise QtideError(NOT_MET)
 
     def dismiss(self, member: int) -> None:
         """Neither expect it any more, nor take notice of its end."""
@@ -83,8 +93,8 @@ class Hub(Station):
 
     def decide(self, turn: int, members: Collection[int], limit: float = TURN_LIMIT) -> bool:
         """Wait for the reports of all who take part, then tell them what becomes of the change."""
+        self._heard(lambda: self._settled(turn, set(members)), limit)
         with self._news:
-            self._news.wait_for(lambda: self._settled(turn, set(members)), limit)
             reports = self._reports.pop(turn, {})
             well = all(reports.get(member) for member in members) and not self.lost & set(members)
         self._hear_verdict(turn, well)
@@ -103,10 +113,7 @@ class Hub(Station):
 
     def close(self, limit: float | None = None) -> None:
         """Wait a moment for good-byes, then cut all lines."""
-        with self._news:
-            self._news.wait_for(
-                lambda: self._left >= set(self._lines), BYE_LIMIT if limit is None else limit
-            )
+        self._heard(lambda: self._left >= set(self._lines), BYE_LIMIT if limit is None else limit)
         self._server.close()
         for member in list(self._lines):
             self.dismiss(member)

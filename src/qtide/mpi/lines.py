@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 Word = dict[str, Any]
 
@@ -52,6 +52,6 @@ class Line:
         self._connection.close()
 
 
-def end_at_once(code: int) -> None:
+def end_at_once(code: int) -> NoReturn:
     """End this process, whatever its other threads are doing."""
     os._exit(code)

@@ -28,6 +28,8 @@ EAGER = 64
 """How often large data is tested before other processes of this machine have their turn."""
 LOOK = 0.002
 """Seconds between two looks at whether a blocking call is still worth waiting for."""
+CALL_LIMIT = 60.0
+"""Seconds within which a blocking call has to end if all who take part are there."""
 GRACE = 10.0
 """Seconds within which a blocking call has to end that was given up; its own limit is shorter."""
 
@@ -61,10 +63,7 @@ def call(function: Callable[[], T], watch: Watch) -> T:
     outcome: Future[T] = Future()
     threading.Thread(target=_run, args=(function, outcome), daemon=True, name="mpi").start()
     try:
-        while True:
-            with suppress(TimeoutError):
-                return outcome.result(LOOK)
-            watch()
+        return _outcome(outcome, watch)
     except NodesLost:
         if not wait([outcome], GRACE).done:
             library().stuck = True
@@ -73,6 +72,15 @@ def call(function: Callable[[], T], watch: Watch) -> T:
                 "again, from what was saved"
             ) from None
         raise
+
+
+def _outcome(outcome: Future[T], watch: Watch) -> T:
+    last = time.monotonic() + CALL_LIMIT
+    while time.monotonic() < last:
+        with suppress(TimeoutError):
+            return outcome.result(LOOK)
+        watch()
+    raise NodesLost(f"MPI has not joined the processes of the job within {CALL_LIMIT:g} s")
 
 
 def _run(function: Callable[[], T], outcome: Future[T]) -> None:

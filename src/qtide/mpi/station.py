@@ -10,10 +10,11 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from qtide.errors import QtideError
+from qtide.mpi.library import progress
 from qtide.mpi.lines import Line, end_at_once
 from qtide.mpi.lost import NodesLost
 
@@ -21,6 +22,10 @@ JOIN = "QTIDE_JOIN"
 """The variable that tells a newcomer where the root is, and as what it is expected."""
 ORDER_LIMIT = 600.0
 """Seconds within which the root has to say something that a member waits for."""
+CALL_LIMIT = 10.0
+"""Seconds within which the root has to answer the call of a newcomer."""
+STEP = 0.001
+"""Seconds between two calls of MPI while something else is waited for."""
 
 
 class Station(ABC):
@@ -58,6 +63,17 @@ class Station(ABC):
     def verdict(self, turn: int) -> bool:
         """What the root decided; waits for that."""
 
+    def _heard(self, true: Callable[[], bool], limit: float) -> bool:
+        """Wait for news, and let MPI work meanwhile; False if there are none within the limit."""
+        last = time.monotonic() + limit
+        while True:
+            with self._news:
+                if self._news.wait_for(true, STEP):
+                    return True
+            if time.monotonic() > last:
+                return False
+            progress()
+
     def _hear_verdict(self, turn: int, well: bool) -> None:
         with self._news:
             self._verdicts[turn] = well
@@ -72,10 +88,15 @@ class MemberStation(Station):
         self.identity = identity
         self._orders: list[dict[str, Any]] = []
         self._leaving = False
-        self._line = Line(socket.create_connection(address, timeout=10))
-        self._line._connection.settimeout(None)
+        self._line = Line(_connected(address))
         self._line.say({"hello": identity, "generation": generation, "key": key})
         threading.Thread(target=self._listen, daemon=True, name="line").start()
+
+    @staticmethod
+    def told(text: str) -> MemberStation:
+        """By what the hub says of one whom it expects."""
+        host, port, identity, generation, key = text.split()
+        return MemberStation((host, int(port)), int(identity), int(generation), key)
 
     def report(self, turn: int, *, well: bool) -> None:
         """Over the line."""
@@ -83,15 +104,13 @@ class MemberStation(Station):
 
     def verdict(self, turn: int) -> bool:
         """As the root says."""
-        with self._news:
-            self._until(lambda: turn in self._verdicts)
-            return self._verdicts[turn]
+        self._until(lambda: turn in self._verdicts)
+        return self._verdicts[turn]
 
     def order(self) -> dict[str, Any]:
         """The next thing that the root wants done."""
-        with self._news:
-            self._until(lambda: bool(self._orders))
-            return self._orders.pop(0)
+        self._until(lambda: bool(self._orders))
+        return self._orders.pop(0)
 
     def leave(self) -> None:
         """Say good-bye; from now on, the root may be gone."""
@@ -102,8 +121,8 @@ class MemberStation(Station):
         """The root tells it to the others."""
         self._line.say({"failed": text})
 
-    def _until(self, true: Any) -> None:
-        if not self._news.wait_for(true, ORDER_LIMIT):
+    def _until(self, true: Callable[[], bool]) -> None:
+        if not self._heard(true, ORDER_LIMIT):
             raise QtideError(f"the root of the job said nothing for {ORDER_LIMIT:g} s")
 
     def _listen(self) -> None:
@@ -127,13 +146,18 @@ class MemberStation(Station):
                 self._news.notify_all()
 
 
+def _connected(address: tuple[str, int]) -> socket.socket:
+    """A root that is not there any more needs no newcomers: then this process has to end."""
+    try:
+        connection = socket.create_connection(address, timeout=CALL_LIMIT)
+    except OSError:
+        end_at_once(0)
+    connection.settimeout(None)
+    return connection
+
+
 def _sentence(ranks: list[int]) -> str:
     if not ranks:
         return "the change of the job's size was given up"
     which = ", ".join(map(str, ranks))
     return f"rank {which} of the job is gone; call recover(), and go on from what was saved"
-
-
-def limit_of(seconds: float) -> float:
-    """The moment at which a wait of so many seconds ends."""
-    return time.monotonic() + seconds
