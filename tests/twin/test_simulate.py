@@ -39,7 +39,7 @@ def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
     site = replace(BUSY, background=others, hybrid=Mix(share=0.25))
     workload = Workload.of(site, 0)
     hybrids = list(workload.hybrids())
-    rest = sum(len(chunk) for chunk in workload.others())
+    rest = sum(len(chunk) for others in workload.others() for chunk in others)
     assert len(hybrids) + rest == len(trace) and 100 < len(hybrids) < 200
     assert sum(job.shortest for job in hybrids) < float(trace.run.sum())
 

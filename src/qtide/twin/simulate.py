@@ -61,9 +61,12 @@ def replicate(model: SiteModel, policy: Policy, replication: int) -> Figures:
     """One replication."""
     workload = Workload.of(model, replication)
     tally = Tally(model)
-    stage = Stage(workload.model, policy, tally.ended, tally.started, workload.others())
+    stage = Stage(
+        workload.model, policy, tally.ended, tally.started, workload.others(), tally.interrupted
+    )
     with rare_collections():
         stage.play(workload.hybrids())
+    tally.stage_ended(stage)
     return tally.figures()
 
 
