@@ -98,9 +98,11 @@ class Stage:
             trace = None if others is None else others[number]
             cluster, demand = _cluster(self.world, part, started, trace, interrupted), Demand()
             self._sites.append([Site(self.world, cluster, qpu, demand) for qpu in self.qpus.all])
-        batches = [each[0].cluster for each in self._sites]
+        self.clusters = [each[0].cluster for each in self._sites]
+        """One per partition."""
+        batches = [each for each in self.clusters if isinstance(each, BatchCluster)]
         if len(batches) > 1:
-            self.world.beside(Abreast([c for c in batches if isinstance(c, BatchCluster)]))
+            self.world.beside(Abreast(batches))
 
     def play(self, jobs: Iterable[HybridJob]) -> float:
         """Play all jobs, which come in the order of their submission; when the last one ended."""
@@ -114,7 +116,7 @@ class Stage:
             return self.world.now()
         finally:
             await self.qpus.close()
-            await self.world.all_of([each[0].cluster.close() for each in self._sites])
+            await self.world.all_of([each.close() for each in self.clusters])
 
     async def _all(self, jobs: Iterable[HybridJob]) -> None:
         running: dict[Any, None] = {}
