@@ -124,7 +124,7 @@ class SiteModel:
     power: Power = Power()
     background: Background = field(default_factory=Background)
     hybrid: Mix = Mix()  # noqa: RUF009 - frozen
-    strategies: dict[str, dict[str, str | float | bool]] = field(default_factory=dict)
+    strategies: Mapping[str, Mapping[str, str | float | bool]] = field(default_factory=dict)
     """Options of strategies by their names, as of `qtide run`: malleable's expand_timeout."""
 
     __pydantic_config__ = STRICT
