@@ -1,16 +1,19 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from math import sqrt
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 
 from qtide.models.mix import Mix
 from qtide.models.site import Background, SiteModel
 from qtide.models.swf import write_swf
-from qtide.twin.page import write_page
+from qtide.twin.page import shown, write_page
 from qtide.twin.play import Policy
 from qtide.twin.simulate import Estimate, simulate
+from qtide.twin.tally import Figures
 from qtide.twin.workload import Workload
 from tests.twin.sites import BUSY
 
@@ -39,13 +42,17 @@ def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
     site = replace(BUSY, background=others, hybrid=Mix(share=0.25))
     workload = Workload.of(site, 0)
     hybrids = list(workload.hybrids())
-    rest = sum(len(chunk) for chunk in workload.others())
+    rest = sum(len(chunk) for others in workload.others() for chunk in others)
     assert len(hybrids) + rest == len(trace) and 100 < len(hybrids) < 200
     assert sum(job.shortest for job in hybrids) < float(trace.run.sum())
 
 
 def test_a_confidence_interval_is_students() -> None:
-    assert Estimate.of([1.0, 3.0]).half == pytest.approx(12.71)
+    assert Estimate.of([1.0, 3.0]).half == pytest.approx(12.71, rel=0.001)
+    for number, student in ((6, 2.571), (7, 2.447), (12, 2.201), (31, 2.042)):
+        values = [0.0, 2.0] * (number // 2) + [1.0] * (number % 2)
+        half = student * stdev(values) / sqrt(number)
+        assert Estimate.of(values).half == pytest.approx(half, rel=0.001)
     assert Estimate.of([5.0]) == Estimate(5.0, 0.0)
 
 
@@ -53,4 +60,12 @@ def test_the_page_has_every_case(tmp_path: Path) -> None:
     cases = simulate(SiteModel(nodes=8, hybrid=Mix(jobs=3)), POLICIES, 2)
     write_page(tmp_path / "page.html", "A <site>", cases)
     text = (tmp_path / "page.html").read_text()
-    assert "A &lt;site&gt;" in text and "static, 2 vQPU" in text and "elastic, 2 vQPU" in text
+    assert "A &lt;site&gt;" in text and "static, 2 vQPUs" in text and "elastic, 2 vQPUs" in text
+    for each in fields(Figures):
+        assert f"<th>{each.name.replace('_', ' ')}</th>" in text
+
+
+def test_a_figure_has_as_many_digits_as_are_known() -> None:
+    assert shown(Estimate(17_218.4, 11_658.0)) == "17,218 ± 11,658"
+    assert shown(Estimate(0.5619, 0.0432)) == "0.562 ± 0.043"
+    assert (shown(Estimate(60.0, 0.0)), shown(Estimate(0.0, 0.0))) == ("60.0", "0")

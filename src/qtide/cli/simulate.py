@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from qtide.cli import completion, options
 from qtide.cli.console import as_json, err, out
 from qtide.cli.table import print_rows
 from qtide.errors import UsageError
-from qtide.models.site import SiteModel, read_site
+from qtide.models.site import ServiceModel, SiteModel, read_site
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def simulate(
         list[int] | None,
         typer.Option(min=1, help="Virtual QPUs per QPU; may be repeated.  [default: 4]"),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The policy of the vQPU service.  [default: the site file's, or fair]",
+        ),
+    ] = None,
     replications: Annotated[int, typer.Option(min=1, help="Of each case.")] = 3,
     cores: Cores = 0,
     page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("simulation.html"),
@@ -51,7 +59,7 @@ def simulate(
     from qtide.twin.page import write_page
     from qtide.twin.play import Policy
 
-    model = read_site(site)
+    model = served(read_site(site), policy)
     names = strategy or strategy_names()
     for name in names:
         STRATEGIES.load(name)  # refuses unknown ones before anything is computed
@@ -61,8 +69,16 @@ def simulate(
     if json:
         as_json({"page": str(page), "cases": [described(case) for case in cases]})
         return
-    print_rows([row(case) for case in cases])
+    print_rows([row(case, model) for case in cases])
     out.print(f"report: {page}", markup=False, highlight=False)
+
+
+def served(model: SiteModel, policy: str | None) -> SiteModel:
+    """The site with a vQPU service, whether its file says anything about that or not."""
+    from qtide.twin.served import checked_policy
+
+    service = model.service or ServiceModel()
+    return replace(model, service=replace(service, policy=checked_policy(policy or service.policy)))
 
 
 def described(case: Case) -> dict[str, object]:
@@ -73,24 +89,34 @@ def described(case: Case) -> dict[str, object]:
     return {"strategy": case.policy.strategy, "vqpus": case.policy.vqpus} | estimates
 
 
-def row(case: Case) -> dict[str, object]:
-    """A case as a row of the table."""
+def row(case: Case, model: SiteModel) -> dict[str, object]:
+    """A case as a row of the table; what cannot happen on the site has no column."""
     found = case.estimates()
 
-    def shown(name: str) -> str:
-        return f"{found[name].mean:,.0f} ± {found[name].half:,.0f}"
+    def shown(name: str, digits: int = 0) -> str:
+        mean, half = found[name].mean, found[name].half
+        return f"{mean:,.{digits}f}" + (f" ± {half:,.{digits}f}" if half else "")
 
-    return {
+    columns: dict[str, object] = {
         "strategy": case.policy.strategy,
         "vQPUs": case.policy.vqpus,
         "turnaround s": shown("turnaround"),
         "node-s": shown("node_seconds"),
-        "slowdown": f"{found['slowdown'].mean:.2f}",
+        "slowdown": shown("slowdown", 2),
+        "fair": f"{found['fairness'].mean:.2f}",
         "QPU busy": f"{found['qpu_occupancy'].mean:.1%}",
-        "nodes busy": f"{found['utilisation'].mean:.1%}",
-        "others wait s": shown("others_wait"),
+        "idle, wanted": f"{found['qpu_idle_wanted'].mean:.1%}",
+        "nodes held": f"{found['utilisation'].mean:.1%}",
         "kWh": f"{found['energy_kwh'].mean:.3g}",
     }
+    if any(part.is_batch for part in model.parts()):
+        columns["others wait s"] = shown("others_wait")
+    if model.service is not None and model.service.longest is not None:
+        columns["promised"] = f"{found['promises_made'].mean:.1%}"
+        columns["kept"] = f"{found['promises_kept'].mean:.1%}"
+    if model.failures is not None or found["failed"].mean:
+        columns["failed"] = f"{found['failed'].mean:g}"
+    return columns
 
 
 def _simulated(

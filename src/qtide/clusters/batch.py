@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from qtide.clusters.cluster import CoAllocatable, Request
 from qtide.clusters.fifo import FifoAllocation, Pending
 from qtide.clusters.simulated import SimulatedCluster
-from qtide.models.queue import BatchQueue, Started
+from qtide.models.queue import BatchQueue, Interrupted, Started
 from qtide.models.site import SiteModel
 from qtide.models.swf import read_swf
 from qtide.models.trace import Trace
@@ -32,11 +33,19 @@ class BatchCluster(SimulatedCluster):
         model: SiteModel,
         started: Started = lambda *_: None,
         trace: Iterable[Trace] | None = None,
+        interrupted: Interrupted = lambda *_: None,
     ) -> None:
-        super().__init__(world, model.nodes, model.delays, model.losses, gathers=model.gathers)
+        gathers, failures = model.gathers, model.failures
+        super().__init__(
+            world, model.nodes, model.delays, model.losses, gathers=gathers, failures=failures
+        )
         trace = background(model) if trace is None else trace
         backfill = model.scheduler == "easy"
-        self.batch = BatchQueue(model.nodes, trace, started, backfill=backfill)
+        self.batch = BatchQueue(
+            model.nodes, trace, started, backfill=backfill, interrupted=interrupted
+        )
+        self._chance = Random(0 if failures is None else failures.seed)
+        """Whether a node that fails is free, or one of a background job."""
         self._limit = model.limit
         self._asking: dict[int, Pending] = {}
         self._slots: dict[str, int] = {}
@@ -46,6 +55,16 @@ class BatchCluster(SimulatedCluster):
         self._held: dict[CoAllocatable, deque[int]] = {}
         """Who waits for a QPU as well, by the QPU, in the order in which they came."""
         world.beside(self)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a hybrid job waits for nodes."""
+        return bool(self._asking)
+
+    @property
+    def upcoming(self) -> float:
+        """When something happens next; now, if somebody's patience is over."""
+        return self.world.now() if self._impatient else self.batch.upcoming()
 
     def until(self, moment: float) -> float | None:
         """When the next hybrid job is answered, if that is at `moment` or before."""
@@ -110,16 +129,18 @@ class BatchCluster(SimulatedCluster):
         if slot is None:  # it was lost, and is there again
             self.batch.resize(1, self.world.now())
             self._free.append(name)
-        elif self._delays.turnaround:
-            self.world.alarm(self._delays.turnaround, lambda: self._give_back(slot, name))
         else:
-            self._give_back(slot, name)
+            self.after_turnaround(name, lambda: self._give_back(slot, name))
 
     def lose(self, name: str) -> None:
-        """The node is dead, and so is one of the batch system's."""
+        """The node is dead: a hybrid job's, a free one, or one of a background job."""
+        now, unnamed = self.world.now(), len(self._free)
         super().lose(name)
-        if name not in self._slots and self.batch.free:
-            self.batch.resize(-1, self.world.now())
+        if name in self._slots:
+            return
+        if self._chance.random() * unnamed >= self.batch.free:
+            self.batch.interrupt(self._chance.random(), now)
+        self.batch.resize(-1, now)
 
     def _give_back(self, slot: int, name: str) -> None:
         self._free.append(name)

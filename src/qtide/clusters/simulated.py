@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from qtide.clusters.printed import logged
 from qtide.errors import NodeUnusable, PhaseError
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Ledger, Span
-from qtide.models.site import SUFFIX, Delays, Loss, SiteModel, read_site
+from qtide.models.site import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
 from qtide.options import Option
 from qtide.world.virtual import VirtualWorld
 from qtide.world.world import World
@@ -37,6 +37,9 @@ class SimulatedOptions:
             metavar="RUN",
         ),
     ] = ""
+    site_partition: Annotated[
+        str, Option("The partition of the site file.  [default: its first one]", metavar="NAME")
+    ] = ""
 
 
 class SimulatedCluster(FifoCluster):
@@ -54,6 +57,7 @@ class SimulatedCluster(FifoCluster):
         unusable: Callable[[int], bool] = lambda _: False,
         *,
         gathers: bool = False,
+        failures: Failures | None = None,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
@@ -66,7 +70,11 @@ class SimulatedCluster(FifoCluster):
         self._unusable = unusable
         self._starts = 0
         self._dead: dict[str, Loss] = {}
+        self._turning: set[str] = set()
+        """Nodes that nobody holds and nobody can have yet."""
         self._faults = [world.start(self._strike(loss)) for loss in losses]
+        if failures is not None:
+            self._faults.append(world.start(self._fail(failures.losses(names))))
 
     async def ready(self, node: Node, job: Job) -> None:
         """As several are."""
@@ -107,10 +115,20 @@ class SimulatedCluster(FifoCluster):
     def take_back(self, name: str) -> None:
         """After the turnaround, in which nobody holds the node."""
         back = super().take_back
-        if self._delays.turnaround:
-            self.world.alarm(self._delays.turnaround, lambda: back(name))
-        else:
-            back(name)
+        self.after_turnaround(name, lambda: back(name))
+
+    def after_turnaround(self, name: str, back: Callable[[], object]) -> None:
+        """Call `back` once the node can be granted again."""
+        if not self._delays.turnaround:
+            back()
+            return
+
+        def turned() -> None:
+            self._turning.discard(name)
+            back()
+
+        self._turning.add(name)
+        self.world.alarm(self._delays.turnaround, turned)
 
     def latency_of(self, request: Request) -> float:
         """To grow may take another time than to begin."""
@@ -159,8 +177,24 @@ class SimulatedCluster(FifoCluster):
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
 
+    def _refuse_if_hopeless(self, request: Request) -> None:
+        """A request waits for nodes that will be back."""
+        back = sum(loss.back is not None for loss in self._dead.values())
+        self.size += back
+        try:
+            super()._refuse_if_hopeless(request)
+        finally:
+            self.size -= back
+
+    async def _fail(self, losses: Iterator[Loss]) -> None:
+        for loss in losses:
+            await self.world.sleep(loss.at - self.world.now())
+            self.world.start(self._strike(loss))
+
     async def _strike(self, loss: Loss) -> None:
         await self.world.sleep(loss.at - self.world.now())
+        while loss.node in self._turning:
+            await self.world.sleep(self._delays.turnaround)
         if loss.node in self._dead:
             return
         self._dead[loss.node] = loss
@@ -207,7 +241,8 @@ class Simulated(ClusterKind):
 def site_model(setting: Setting) -> SiteModel:
     """The site that a cluster's argument names: a file, or so many nodes without any delay."""
     if setting.argument.endswith(SUFFIX):
-        return read_site(Path(setting.argument))
+        named = setting.options(SimulatedOptions).site_partition
+        return read_site(Path(setting.argument)).part(named)
     return SiteModel(nodes=numbered("simulated", setting.argument))
 
 
@@ -217,7 +252,13 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         from qtide.clusters.batch import BatchCluster
 
         return BatchCluster(world, model)
-    losses, delays = model.losses, model.delays
-    cluster = SimulatedCluster(world, model.nodes, delays, losses, gathers=model.gathers)
+    cluster = SimulatedCluster(
+        world,
+        model.nodes,
+        model.delays,
+        model.losses,
+        gathers=model.gathers,
+        failures=model.failures,
+    )
     cluster.keeps_agents = model.keeps_agents
     return cluster

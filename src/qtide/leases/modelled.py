@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
-from random import Random
 from typing import Any
 
 from qtide.devices.device import Device
 from qtide.devices.profile import Profile
 from qtide.forecasts.outlook import Outlook
+from qtide.jobs.job import Job
 from qtide.leases.emulated import EmulatedQpu, EmulatedTask
 from qtide.leases.qpu import Payload
 from qtide.models.site import QpuModel
@@ -30,10 +29,7 @@ class ModelledQpu(EmulatedQpu):
 
     async def serve(self, task: EmulatedTask) -> Any:
         """Offload the payload first; then others may be before it."""
-        await self.world.sleep(self.model.offload)
-        if self.model.wait:
-            with task.payload.job.ledger.span("wait", "qpu", "others"):
-                await self.world.sleep(self.model.wait)
+        await offloaded(self.world, self.model, task.payload.job)
         return await super().serve(task)
 
     def outlook(self, task: EmulatedTask) -> Outlook:
@@ -46,13 +42,7 @@ class ModelledQpu(EmulatedQpu):
 
     def duration(self, task: EmulatedTask) -> float:
         """Drawn by the seed of the phase: the same, whatever else happens."""
-        if self.model.spread == "fixed":
-            return task.seconds
-        random = Random(task.payload.seed)
-        if self.model.spread == "exponential":
-            return task.seconds * random.expovariate(1.0)
-        sigma = sqrt(log(1 + self.model.variation**2))
-        return task.seconds * random.lognormvariate(-(sigma**2) / 2, sigma)
+        return task.seconds * self.model.factor(task.payload.seed)
 
     def _place(self, task: EmulatedTask) -> int:
         """Where a payload takes its place in the queue."""
@@ -65,3 +55,11 @@ class ModelledQpu(EmulatedQpu):
         if back > now:
             with payload.job.ledger.span("wait", "qpu", "maintenance"):
                 await self.world.sleep(back - now)
+
+
+async def offloaded(world: World, model: QpuModel, job: Job) -> None:
+    """Wait until a payload has reached the device's queue, and the others' that are before it."""
+    await world.sleep(model.offload)
+    if model.wait:
+        with job.ledger.span("wait", "qpu", "others"):
+            await world.sleep(model.wait)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
 
+from qtide.models.strict import STRICT
+
 if TYPE_CHECKING:  # numpy is heavy, and many who read a site's file generate nothing
     from numpy.random import Generator as Random
 
@@ -46,7 +48,7 @@ class Generator:
     users: Annotated[int, Ge(1)] = 50
     seed: int = 0
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - read by pydantic alone
+    __pydantic_config__ = STRICT
 
     def chunks(self, size: int = CHUNK) -> Iterator[Trace]:
         """The jobs in the order of submission, piece by piece; the same for the same seed."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-Seconds = Annotated[float, Ge(0)]
+from qtide.models.strict import STRICT, Seconds
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,14 @@ class Mix:
     rounds: Annotated[int, Ge(1)] = 4
     nodes: Annotated[int, Ge(1)] = 3
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
+    table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
+    """Instead of tasks: how long one task takes that runs on so many nodes at once."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
     variation: Seconds = 0.0
     """The coefficient of variation of each job's durations."""
+    users: Annotated[int, Ge(1)] = 50
+    """Who submits them; a few users submit most."""
     seed: int = 0
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - read by pydantic alone
+    __pydantic_config__ = STRICT

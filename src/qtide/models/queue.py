@@ -21,6 +21,8 @@ STARTS = 65_536
 Started = Callable[[Array], object]
 """Called with background jobs that started: a row each of their number in the trace, their start,
 submission, run time, nodes and user."""
+Interrupted = Callable[[Array, float], object]
+"""Called with such a row of a job that has to start again, and the seconds that it has not run."""
 
 
 class BatchQueue:
@@ -33,10 +35,12 @@ class BatchQueue:
         started: Started = lambda *_: None,
         *,
         backfill: bool = True,
+        interrupted: Interrupted = lambda *_: None,
     ) -> None:
         self.nodes = nodes
         self._chunks: Iterator[Trace] = iter(trace)
         self._started = started
+        self._interrupted = interrupted
         self._numbered = 0
         self._clock = np.zeros(2)  # the present moment, and the next at which something happens
         self._next = -inf
@@ -111,14 +115,17 @@ class BatchQueue:
 
     def hold(self, slot: int, now: float) -> None:
         """Take back what was granted right now: the request is first again, and held."""
-        self._stir(now)
-        kernel.leave(slot, self._counts, self._slot_times, self._expected)
-        self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
-        self._slot_counts[slot, kernel.STATE] = kernel.HELD
-        queued = self.queued
-        self._queue[1 : queued + 1] = self._queue[:queued].copy()
-        self._queue[0] = slot
-        self._counts[kernel.QUEUED] += 1
+        self._requeue(slot, kernel.HELD, now)
+
+    def interrupt(self, share: float, now: float) -> None:
+        """A node of a background job died: the job is first again. `share` chooses the node."""
+        running = self._expected[: self._counts[kernel.RUNS]]
+        running = running[self._slot_counts[running, kernel.KIND] == kernel.BACKGROUND]
+        nodes = np.cumsum(self._slot_counts[running, kernel.NODES])
+        slot = int(running[np.searchsorted(nodes, share * nodes[-1], side="right")])
+        self._tell_interrupted(slot, now)
+        self._end_no_longer(slot)
+        self._requeue(slot, kernel.WAITING, now)
 
     def withdraw(self, slot: int, now: float) -> None:
         """A request leaves the queue."""
@@ -149,6 +156,44 @@ class BatchQueue:
         self._clock[0] = now
         self._counts[kernel.CHANGED] = 1
         self._stirred = True
+
+    def upcoming(self) -> float:
+        """When something happens next of which the scheduler knows."""
+        counts = self._counts
+        if counts[kernel.CHANGED]:
+            return self.now
+        while counts[kernel.ROW] == counts[kernel.ROWS] and not counts[kernel.LAST]:
+            self._feed()
+        rows = self._rows[counts[kernel.ROW] : counts[kernel.ROWS]]
+        submitted = float(rows[0, 0]) if len(rows) else inf
+        return min(submitted, float(self._end_times[0]) if counts[kernel.ENDS] else inf)
+
+    def _requeue(self, slot: int, state: int, now: float) -> None:
+        """What runs is first in the queue again."""
+        self._stir(now)
+        kernel.leave(slot, self._counts, self._slot_times, self._expected)
+        self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
+        self._slot_counts[slot, kernel.STATE] = state
+        queued = self.queued
+        self._queue[1 : queued + 1] = self._queue[:queued].copy()
+        self._queue[0] = slot
+        self._counts[kernel.QUEUED] += 1
+
+    def _end_no_longer(self, slot: int) -> None:
+        """Take a job out of the heap of ends; what is sorted is a heap."""
+        size = int(self._counts[kernel.ENDS])
+        left = np.flatnonzero(self._end_slots[:size] != slot)
+        left = left[np.argsort(self._end_times[left], kind="stable")]
+        self._end_times[: size - 1] = self._end_times[left]
+        self._end_slots[: size - 1] = self._end_slots[left]
+        self._counts[kernel.ENDS] = size - 1
+
+    def _tell_interrupted(self, slot: int, now: float) -> None:
+        times, counts = self._slot_times[slot], self._slot_counts[slot]
+        start = times[kernel.EXPECTED] - times[kernel.LIMIT]
+        job, nodes, user = counts[kernel.JOB], counts[kernel.NODES], counts[kernel.USER]
+        row = np.array([job, start, times[kernel.SUBMIT], times[kernel.RUN], nodes, user])
+        self._interrupted(row, float(start + times[kernel.RUN] - now))
 
     def _step(self, until: float) -> int:
         return kernel.advance(

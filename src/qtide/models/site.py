@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
-from math import floor
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
 from qtide.errors import UsageError
+from qtide.models.checks import mistakes
+from qtide.models.faults import Failures, Loss
 from qtide.models.generator import Generator
 from qtide.models.mix import Mix
+from qtide.models.qpu import QpuModel, ServiceModel, Window
+from qtide.models.strict import STRICT, Seconds
+
+__all__ = [
+    "SUFFIX",
+    "Background",
+    "Delays",
+    "Failures",
+    "Loss",
+    "Partition",
+    "Power",
+    "QpuModel",
+    "ServiceModel",
+    "SiteModel",
+    "Window",
+    "read_site",
+    "site_of",
+]
 
 SUFFIX = ".toml"
-STRICT = {"extra": "forbid"}
 
-Seconds = Annotated[float, Ge(0)]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """At `at` seconds the node dies; it is back after `back` seconds, or never.
-
-    With `answers`, what runs on it goes on all the same and answers too late, as a node does
-    that was only cut off.
-    """
-
-    at: float
-    node: str
-    back: float | None = None
-    answers: bool = False
-
-    __pydantic_config__ = STRICT
+Scheduler = Literal["fifo", "easy"]
 
 
 @dataclass(frozen=True)
@@ -61,51 +64,6 @@ class Delays:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A calibration or a maintenance: no payload starts from `at` on for `lasts` seconds."""
-
-    at: Seconds
-    lasts: Annotated[float, Gt(0)]
-    every: Annotated[float, Gt(0)] | None = None
-    """After how many seconds it comes again; never, if it is not given."""
-
-    __pydantic_config__ = STRICT
-
-    def end(self, now: float) -> float:
-        """When the window in which `now` lies is over; `now` itself if there is none."""
-        if now < self.at:
-            return now
-        times = floor((now - self.at) / self.every) if self.every else 0
-        return max(now, self.at + times * (self.every or 0.0) + self.lasts)
-
-
-@dataclass(frozen=True)
-class QpuModel:
-    """What a QPU takes beside the time of its payloads."""
-
-    number: Annotated[int, Ge(1)] = 1
-    """How many of them there are."""
-    offload: Seconds = 0.0
-    """Seconds per payload until it is in the device's queue, and its answer back."""
-    wait: Seconds = 0.0
-    """Seconds per payload that others' payloads are before it."""
-    spread: Literal["fixed", "exponential", "lognormal"] = "fixed"
-    """How the time of a payload varies around what its profile says,"""
-    variation: Seconds = 0.2
-    """and the coefficient of variation of the lognormal one."""
-    order: Literal["jobs", "arrival"] = "jobs"
-    """Whether payloads of earlier jobs go first, or those that came first."""
-    windows: tuple[Window, ...] = ()
-
-    __pydantic_config__ = STRICT
-
-    def back(self, now: float) -> float:
-        """When the device can start a payload: now, or after its windows."""
-        later = max((window.end(now) for window in self.windows), default=now)
-        return later if later == now else self.back(later)
-
-
-@dataclass(frozen=True)
 class Power:
     """Watts."""
 
@@ -127,11 +85,28 @@ class Background:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """Nodes with a queue and other users of their own; all partitions share the QPUs."""
+
+    name: str
+    nodes: Annotated[int, Ge(1)]
+    scheduler: Scheduler | None = None
+    """As the site's, if it is not given."""
+    limit: Annotated[float, Gt(0)] | None = None
+    background: Background = field(default_factory=Background)
+    hybrid: Annotated[float, Ge(0)] = 1.0
+    """How many of the hybrid jobs come here, in proportion to the other partitions."""
+    losses: tuple[Loss, ...] = ()
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
 class SiteModel:
     """A cluster with QPUs. Without a scheduler or background jobs, it has no queue but its own."""
 
     nodes: Annotated[int, Ge(1)] = 3
-    scheduler: Literal["fifo", "easy"] = "fifo"
+    scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
     """The time limit of a hybrid job's requests, by which the scheduler plans."""
     gathers: bool = False
@@ -140,12 +115,49 @@ class SiteModel:
     """Whether a node that was given back need not start anew."""
     delays: Delays = Delays()
     losses: tuple[Loss, ...] = ()
-    qpu: QpuModel = QpuModel()
+    failures: Failures | None = None
+    partitions: tuple[Partition, ...] = ()
+    """If there are any, they have the nodes and the background."""
+    qpu: QpuModel = QpuModel()  # noqa: RUF009 - frozen
+    service: ServiceModel | None = None
+    """What shares the QPUs; without, each has a queue of its own."""
     power: Power = Power()
     background: Background = field(default_factory=Background)
     hybrid: Mix = Mix()  # noqa: RUF009 - frozen
+    strategies: Mapping[str, Mapping[str, str | float | bool]] = field(default_factory=dict)
+    """Options of strategies by their names, as of `qtide run`: malleable's expand_timeout."""
 
     __pydantic_config__ = STRICT
+
+    def parts(self) -> tuple[SiteModel, ...]:
+        """Each partition as a site of its own; the site itself if it has none."""
+        return tuple(self._part(each) for each in self.partitions) or (self,)
+
+    @property
+    def all_nodes(self) -> int:
+        """The nodes of all partitions."""
+        return sum(part.nodes for part in self.parts())
+
+    def part(self, name: str) -> SiteModel:
+        """The partition of that name; the first one, if none is named."""
+        names = [each.name for each in self.partitions]
+        if not name:
+            return self.parts()[0]
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise UsageError(f"the site has no partition {name!r}; it has: {known}")
+        return self.parts()[names.index(name)]
+
+    def _part(self, part: Partition) -> SiteModel:
+        return replace(
+            self,
+            nodes=part.nodes,
+            scheduler=part.scheduler or self.scheduler,
+            limit=part.limit or self.limit,
+            background=part.background,
+            losses=part.losses,
+            partitions=(),
+        )
 
     @property
     def is_batch(self) -> bool:
@@ -176,8 +188,23 @@ def site_of(table: dict[str, Any], file: Path) -> SiteModel:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{file}: {place}: {first['msg'].lower()}; see docs/twin.md") from None
-    if model.background.trace is not None:
-        trace = str(file.parent / model.background.trace)
-        object.__setattr__(model, "background", Background(trace))
-    return model
+        raise UsageError(f"{file}: {place}: {_said(first)}; see docs/twin.md") from None
+    for mistake in mistakes(model, table):
+        raise UsageError(f"{file}: {mistake}")
+    parts = [replace(p, background=_beside(file, p.background)) for p in model.partitions]
+    return replace(model, background=_beside(file, model.background), partitions=tuple(parts))
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    """What pydantic found, in our words where its own are not clear."""
+    if error["type"] == "unexpected_keyword_argument":
+        return "there is no such key"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return text[0].lower() + text[1:]
+
+
+def _beside(file: Path, background: Background) -> Background:
+    """A trace is found beside the file that names it."""
+    if background.trace is None:
+        return background
+    return replace(background, trace=str(file.parent / background.trace))

@@ -35,11 +35,15 @@ class Calibration(Part):
 
     every: Seconds
     lasts: Seconds
+    first: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Seconds until the first one begins; by default, the first period ends with it."""
 
     @model_validator(mode="after")
     def _leaves_time(self) -> Calibration:
         if self.lasts >= self.every:
             raise ValueError("a calibration has to last less than the time from one to the next")
+        if self.first is not None and self.first + self.lasts > self.every:
+            raise ValueError("the first calibration has to end within the first period")
         return self
 
 

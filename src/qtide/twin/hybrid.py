@@ -30,6 +30,9 @@ class HybridJob:
     nodes: int = 1
     """The most nodes that it may hold."""
     seed: int = 0
+    user: int = 0
+    partition: int = 0
+    """The number of the partition that it asks for nodes."""
 
     @property
     def quantum(self) -> float:

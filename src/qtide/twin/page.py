@@ -1,4 +1,4 @@
-"""The page of a simulation: a table and its pictures in one HTML file."""
+"""The page of a simulation: pictures and a table of all figures in one HTML file."""
 
 from __future__ import annotations
 
@@ -6,59 +6,104 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from io import BytesIO
+from math import floor, log10
 from pathlib import Path
+from typing import Any
 
-from qtide.twin.simulate import Case
+from qtide.twin.simulate import Case, Estimate
 
 PICTURES = {
     "turnaround": "turnaround of a hybrid job, s",
+    "slowdown": "bounded slowdown of a hybrid job",
     "node_seconds": "node-seconds of a hybrid job",
-    "qpu_occupancy": "occupancy of the QPUs",
+    "energy_kwh": "energy of a hybrid job, kWh",
+    "qpu_occupancy": "QPUs: busy, and (pale) idle while wanted, %",
+    "utilisation": "nodes held by all jobs, %",
+    "fairness": "fairness of the slowdowns (Jain), %",
     "others_wait": "wait of the others' jobs, s",
 }
-STYLE = "body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:right}"
+PERCENT = {"qpu_occupancy", "utilisation", "fairness"}
+COLUMNS = 2
+STYLE = """
+body{font-family:sans-serif;margin:2em;max-width:72em}
+table{border-collapse:collapse;font-size:90%}
+td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:#fff}
+img{max-width:100%}
+div{overflow-x:auto}
+"""
 
 
 def write_page(file: Path, title: str, cases: Sequence[Case]) -> None:
     """Write the page; intervals are of 95 % confidence."""
-    rows = [{"strategy": _name(case)} | _cells(case) for case in cases]
-    heads = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>"
-        for row in rows
-    )
+    number = len(cases[0].replications)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
-        f"<!doctype html><meta charset='utf-8'><title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(title)}</h1><p>Virtual time; means over replications with their 95 % "
-        f"confidence intervals.</p><img alt='bars' src='data:image/png;base64,{_bars(cases)}'>"
-        f"<table><tr>{heads}</tr>{lines}</table>"
+        f"<!doctype html><meta charset='utf-8'><title>{escape(title)}</title>"
+        f"<style>{STYLE}</style><h1>{escape(title)}</h1>"
+        f"<p>In virtual time. {escape(_meaning(number))}</p>"
+        f"<img alt='bars' src='data:image/png;base64,{_bars(cases)}'>"
+        f"<h2>All figures</h2><div>{_table(cases)}</div>"
     )
+
+
+def _meaning(replications: int) -> str:
+    if replications == 1:
+        return "One replication: nothing is known of how much the figures vary."
+    return f"Means of {replications} replications, with their 95 % confidence intervals."
+
+
+def _table(cases: Sequence[Case]) -> str:
+    """A row per figure, a column per case."""
+    estimates = [case.estimates() for case in cases]
+    heads = "".join(f"<th>{escape(_name(case))}</th>" for case in cases)
+    rows = [
+        f"<tr><th>{escape(n.replace('_', ' '))}</th>{_cells(n, estimates)}" for n in estimates[0]
+    ]
+    return f"<table><tr><th></th>{heads}</tr>{'</tr>'.join(rows)}</tr></table>"
+
+
+def _cells(name: str, estimates: Sequence[dict[str, Estimate]]) -> str:
+    return "".join(f"<td>{shown(each[name])}</td>" for each in estimates)
+
+
+def shown(estimate: Estimate) -> str:
+    """A mean and its interval, to two digits of what is uncertain."""
+    known = estimate.half or estimate.mean / 10
+    digits = max(0, 1 - floor(log10(known))) if known > 0 else 0
+    mean = f"{estimate.mean:,.{digits}f}"
+    return f"{mean} ± {estimate.half:,.{digits}f}" if estimate.half else mean
 
 
 def _name(case: Case) -> str:
-    return f"{case.policy.strategy}, {case.policy.vqpus} vQPU"
-
-
-def _cells(case: Case) -> dict[str, str]:
-    return {
-        name.replace("_", " "): f"{each.mean:,.4g} ± {each.half:,.2g}"
-        for name, each in case.estimates().items()
-    }
+    number = case.policy.vqpus
+    return f"{case.policy.strategy}, {number} vQPU{'' if number == 1 else 's'}"
 
 
 def _bars(cases: Sequence[Case]) -> str:
     """The pictures, as PNG in base 64."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 1.2 + 0.5 * len(cases) * 2), layout="constrained")
-    axes = figure.subplots(2, 2).flat
-    names = [_name(case) for case in cases]
+    rows = -(-len(PICTURES) // COLUMNS)
+    height = rows * (0.9 + 0.28 * len(cases))
+    figure = Figure(figsize=(11, height), layout="constrained")
+    axes = figure.subplots(rows, COLUMNS, sharey=True, squeeze=False).flat
     for axis, (name, title) in zip(axes, PICTURES.items(), strict=True):
-        found = [case.estimates()[name] for case in cases]
-        axis.barh(names, [each.mean for each in found], xerr=[each.half for each in found])
-        axis.invert_yaxis()
-        axis.set_title(title)
+        _draw(axis, name, cases)
+        axis.set_title(title, fontsize=10)
+    next(iter(figure.axes)).invert_yaxis()
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return b64encode(buffer.getvalue()).decode()
+
+
+def _draw(axis: Any, name: str, cases: Sequence[Case]) -> None:
+    names, scale = [_name(case) for case in cases], 100.0 if name in PERCENT else 1.0
+    found = [case.estimates()[name] for case in cases]
+    means, halves = [each.mean * scale for each in found], [each.half * scale for each in found]
+    axis.barh(names, means, xerr=halves if any(halves) else None, color="#3b6ea8", capsize=2)
+    if name == "qpu_occupancy":
+        idle = [case.estimates()["qpu_idle_wanted"].mean * scale for case in cases]
+        axis.barh(names, idle, left=means, color="#3b6ea855")
+    axis.set_xlim(0, 100 if name in PERCENT else None)
+    axis.spines[["top", "right"]].set_visible(False)

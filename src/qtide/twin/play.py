@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,24 @@ from typing import Any
 from qtide.clusters.batch import BatchCluster
 from qtide.clusters.cluster import Cluster
 from qtide.clusters.simulated import cluster_of
-from qtide.devices.bursts import Bursts
-from qtide.devices.profile import UNTIMED
+from qtide.errors import NotEnoughNodes, PhaseError, UsageError
 from qtide.jobs.job import Job
 from qtide.jobs.values import Packed, Values
-from qtide.leases.modelled import ModelledQpu
 from qtide.ledger.ledger import Interval, Ledger
-from qtide.models.queue import Started
+from qtide.models.queue import Interrupted, Started
 from qtide.models.site import SiteModel
 from qtide.models.trace import Trace
+from qtide.options import declared
 from qtide.programs.journal import Record
 from qtide.programs.phase import Phase
 from qtide.programs.replay import Replay
+from qtide.runs.plugin_options import plugin_value
 from qtide.strategies.demand import Demand
 from qtide.strategies.site import Site
-from qtide.strategies.strategy import Assignment, Strategy, strategy
+from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 from qtide.twin.hybrid import HybridJob, program
+from qtide.twin.partitions import Abreast
+from qtide.twin.qpus import Qpus
 from qtide.world.virtual import VirtualWorld
 
 
@@ -87,31 +89,49 @@ class Stage:
         policy: Policy,
         ended: Ended,
         started: Started = lambda *_: None,
-        others: Iterable[Trace] | None = None,
+        others: Sequence[Iterable[Trace]] | None = None,
+        interrupted: Interrupted = lambda *_: None,
     ) -> None:
+        """`others` are the background jobs of each partition; by default, as the model says."""
         self.world = VirtualWorld()
         self.policy = policy
+        self.failed = 0
+        """How many jobs ended with an error."""
+        self.qpus = Qpus(self.world, model, policy.vqpus)
         self._ended = ended
         self._step = model.delays.step
-        cluster, demand = _cluster(self.world, model, started, others), Demand()
-        self.cluster = cluster
-        self._qpus = [
-            ModelledQpu(self.world, Bursts(), UNTIMED, policy.vqpus, model.qpu)
-            for _ in range(model.qpu.number)
-        ]
-        self._sites = [Site(self.world, cluster, qpu, demand) for qpu in self._qpus]
-        self._using = [0] * len(self._qpus)
+        self._loses = any(part.losses or part.failures for part in model.parts())
+        self._options = options_of(model, policy)
+        self._sites = []
+        for number, part in enumerate(model.parts()):
+            trace = None if others is None else others[number]
+            cluster, demand = _cluster(self.world, part, started, trace, interrupted), Demand()
+            self._sites.append([Site(self.world, cluster, qpu, demand) for qpu in self.qpus.all])
+        self.clusters = [each[0].cluster for each in self._sites]
+        """One per partition."""
+        batches = [each for each in self.clusters if isinstance(each, BatchCluster)]
+        if len(batches) > 1:
+            self.world.beside(Abreast(batches))
 
     def play(self, jobs: Iterable[HybridJob]) -> float:
         """Play all jobs, which come in the order of their submission; when the last one ended."""
-        self.world.run(self._all(jobs))
-        return self.world.now()
+        return self.world.run(self._open(jobs))
+
+    async def _open(self, jobs: Iterable[HybridJob]) -> float:
+        """Play the jobs between opening and closing of the site; when the last one ended."""
+        await self.qpus.open()
+        try:
+            await self._all(jobs)
+            return self.world.now()
+        finally:
+            await self.qpus.close()
+            await self.world.all_of([each.close() for each in self.clusters])
 
     async def _all(self, jobs: Iterable[HybridJob]) -> None:
         running: dict[Any, None] = {}
         for number, job in enumerate(jobs):
             await self.world.sleep(job.submit - self.world.now())
-            task = self.world.start(self._one(job, f"job-{number}"))
+            task = self.world.start(self._one(job, number))
             running[task] = None
             task.add_done_callback(running.pop)
         while running:
@@ -119,21 +139,26 @@ class Stage:
             await self.world.settled([task])
             task.result()
 
-    async def _one(self, job: HybridJob, name: str) -> None:
-        number = self._using.index(min(self._using))
-        self._using[number] += 1
+    async def _one(self, job: HybridJob, number: int) -> None:
+        qpu, name = self.qpus.choose(), f"job-{number}"
         ledger = Ledger(name, self.world.now)
         driven = Job(name, ledger, Unkept(), job.seed)
+        self.qpus.welcome(qpu, driven, job.user, number)
         try:
-            await self._drive(job, driven, number)
+            await self._drive(job, driven, qpu)
+        except PhaseError:
+            self.failed += 1
+        except NotEnoughNodes:
+            if not self._loses:
+                raise
+            self.failed += 1
         finally:
-            self._using[number] -= 1
-            self._qpus[number].forget(driven)
+            self.qpus.leave(qpu, driven)
         self._ended(job, ledger.intervals())
 
-    async def _drive(self, hybrid: HybridJob, job: Job, number: int) -> None:
-        assignment = Assignment(self._sites[number], job, hybrid.nodes)
-        performer = strategy(self.policy.strategy, assignment, self.policy.options)
+    async def _drive(self, hybrid: HybridJob, job: Job, qpu: int) -> None:
+        assignment = Assignment(self._sites[hybrid.partition][qpu], job, hybrid.nodes)
+        performer = strategy(self.policy.strategy, assignment, self._options)
         journal: Any = Forgetful()
         with job.ledger.span("run", "driver", self.policy.strategy):
             try:
@@ -144,9 +169,27 @@ class Stage:
                 await performer.close()
 
 
+def options_of(model: SiteModel, policy: Policy) -> dict[str, Any]:
+    """The options of a policy's strategy: its own, then those of the site file."""
+    known = {each.name: each for each in declared(STRATEGIES.load(policy.strategy).Options)}
+    given = model.strategies.get(policy.strategy, {})
+    for name in given:
+        if name not in known:
+            place = f"strategies.{policy.strategy}.{name}"
+            options = ", ".join(known) or "none"
+            raise UsageError(f"{place}: there is no such option; there are: {options}")
+    return {name: plugin_value(known[name], value) for name, value in given.items()} | dict(
+        policy.options
+    )
+
+
 def _cluster(
-    world: VirtualWorld, model: SiteModel, started: Started, others: Iterable[Trace] | None
+    world: VirtualWorld,
+    part: SiteModel,
+    started: Started,
+    others: Iterable[Trace] | None,
+    interrupted: Interrupted,
 ) -> Cluster:
-    if model.is_batch:
-        return BatchCluster(world, model, started, others)
-    return cluster_of(world, model)
+    if part.is_batch:
+        return BatchCluster(world, part, started, others, interrupted)
+    return cluster_of(world, part)

@@ -20,9 +20,8 @@ from qtide.twin.play import Policy, Stage
 from qtide.twin.tally import Figures, Tally
 from qtide.twin.workload import Workload
 
-# Student's t for 95 %, by degrees of freedom; beyond, the normal distribution's
-STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-NORMAL = 2.0
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571)
+"""Student's t for 95 %, by degrees of freedom; beyond, a series in their inverse."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,7 @@ class Estimate:
         number = len(values)
         if number < 2:
             return Estimate(values[0], 0.0)
-        student = STUDENT[number - 2] if number - 2 < len(STUDENT) else NORMAL
-        return Estimate(fmean(values), student * stdev(values) / sqrt(number))
+        return Estimate(fmean(values), _student(number - 1) * stdev(values) / sqrt(number))
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,22 @@ class Case:
         }
 
 
+def _student(freedom: int) -> float:
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    return 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2 + 2.5559 / freedom**3
+
+
 def replicate(model: SiteModel, policy: Policy, replication: int) -> Figures:
     """One replication."""
     workload = Workload.of(model, replication)
     tally = Tally(model)
-    stage = Stage(workload.model, policy, tally.ended, tally.started, workload.others())
+    stage = Stage(
+        workload.model, policy, tally.ended, tally.started, workload.others(), tally.interrupted
+    )
     with rare_collections():
         stage.play(workload.hybrids())
+    tally.stage_ended(stage)
     return tally.figures()
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from qtide.ledger.cover import merge, seconds
 from qtide.ledger.ledger import Interval
 from qtide.ledger.metrics import measure
 from qtide.models.kernel import Array
 from qtide.models.site import SiteModel
 from qtide.twin.hybrid import HybridJob
+from qtide.twin.play import Stage
+from qtide.twin.served import Promises
 
 BOUND = 10.0
 """Seconds: the slowdown of shorter jobs counts as if they took so long."""
@@ -37,7 +38,13 @@ class Figures:
     """Jain's index of the slowdowns: 1 if all are the same."""
     qpu_occupancy: float
     qpu_idle_wanted: float
-    """The share of the time in which a QPU idles while a job waits for one."""
+    """The share of the time in which a QPU idles while a job waits for a lease of it."""
+    promises_made: float
+    """The share of the longest waits asked for that the service promised; 1 if none was."""
+    promises_kept: float
+    """The share of its promises that it kept; 1 if it made none."""
+    failed: float
+    """Jobs that ended with an error."""
     utilisation: float
     """Of the nodes, by all jobs."""
     others_wait: float
@@ -59,6 +66,9 @@ class Tally:
         self._slowdowns = np.zeros(2)
         self._others = np.zeros(4)  # jobs, wait, slowdown, node-seconds
         self._first, self._last = float("inf"), 0.0
+        self._idle_wanted = 0.0
+        self._failed = 0
+        self._promises = Promises()
 
     def started(self, rows: Array) -> None:
         """Jobs of other users have started."""
@@ -67,14 +77,23 @@ class Tally:
         self._others += (len(rows), wait.sum(), slowdown.sum(), (run * nodes).sum())
         self._last = max(self._last, float((rows[:, 1] + run).max()))
 
+    def interrupted(self, row: Array, left: float) -> None:
+        """One of them has to start again, with so many seconds left that it does not run now."""
+        wait, run, nodes = row[1] - row[2], row[3], row[4]
+        slowdown = max(1.0, (wait + run) / max(run, BOUND))
+        self._others -= (1.0, wait, slowdown, left * nodes)
+
+    def stage_ended(self, stage: Stage) -> None:
+        """All jobs are over: take over what the stage has counted itself."""
+        self._idle_wanted = stage.qpus.idle_wanted
+        self._promises = stage.qpus.promises
+        self._failed = stage.failed
+
     def ended(self, job: HybridJob, spans: list[Interval]) -> None:
         """A hybrid job is over."""
         metrics = measure(spans)
         end = metrics.jobs[0].end
         slowdown = max(1.0, (end - job.submit) / max(job.shortest, BOUND))
-        waited = seconds(
-            merge([(s.start, s.end) for s in spans if s.what == "wait" and s.lane == "qpu"])
-        )
         self._slowdowns += (slowdown, slowdown**2)
         self._first, self._last = min(self._first, job.submit), max(self._last, end)
         for name, value in {
@@ -85,7 +104,6 @@ class Tally:
             "held": metrics.nodes_held,
             "busy": metrics.nodes_busy,
             "qpu": metrics.qpu_busy,
-            "wanted": waited,
         }.items():
             self._sums[name] += value
 
@@ -96,6 +114,7 @@ class Tally:
         time = max(1e-9, self._last - min(self._first, self._last))
         qpu_time = time * self._model.qpu.number
         slowdown, squares = self._slowdowns
+        promises = self._promises
         return Figures(
             jobs=sums["jobs"],
             turnaround=sums["turnaround"] / number,
@@ -106,8 +125,11 @@ class Tally:
             slowdown=float(slowdown) / number,
             fairness=float(slowdown**2 / (number * squares)) if squares else 1.0,
             qpu_occupancy=sums["qpu"] / qpu_time,
-            qpu_idle_wanted=max(0.0, min(sums["wanted"], qpu_time - sums["qpu"])) / qpu_time,
-            utilisation=float(self._others[3] + sums["held"]) / (time * self._model.nodes),
+            qpu_idle_wanted=self._idle_wanted / qpu_time,
+            promises_made=promises.made / promises.asked if promises.asked else 1.0,
+            promises_kept=promises.kept / promises.made if promises.made else 1.0,
+            failed=float(self._failed),
+            utilisation=float(self._others[3] + sums["held"]) / (time * self._model.all_nodes),
             others_wait=float(self._others[1] / others),
             others_slowdown=float(self._others[2] / others),
             energy_kwh=self._energy(sums) / number / 3.6e6,

@@ -15,6 +15,9 @@ class Calendar:
     def __init__(self, plan: Calibration | None, since: float) -> None:
         self._plan = plan
         self._since = since
+        """When a period began: each ends with a calibration."""
+        if plan is not None and plan.first is not None:
+            self._since += plan.first + plan.lasts - plan.every
         self._faults = 0
         self._rests_until = 0.0
 

@@ -1,0 +1,272 @@
+"""QPUs behind the vQPU service, in virtual time: its own queue, policies, promises and limits.
+
+Nothing of the service is modelled here: it is the one of `qtide serve`, on the clock of the stage,
+with a store in memory and devices that pretend to work.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from qtide.devices.profile import UNTIMED
+from qtide.errors import UsageError
+from qtide.forecasts.outlook import Outlook
+from qtide.jobs.job import Job
+from qtide.leases.modelled import offloaded
+from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
+from qtide.models.qpu import QpuModel, ServiceModel, Window
+from qtide.payloads.encoded import encode
+from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.service.configuration import Configuration
+from qtide.service.intake import Submission
+from qtide.service.policies import POLICIES
+from qtide.service.refusals import CannotPromise
+from qtide.service.service import Service
+from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, SimulatedWorker
+from qtide.service.simulated.store import SimulatedStore
+from qtide.service.task import Caller, State, Task
+from qtide.system.frames import Header
+from qtide.twin.meter import Meter, Metered
+from qtide.world.world import World
+
+OPERATOR = Caller("operator", operator=True)
+NOWHERE = Path("/nonexistent")
+"""The state of a service whose store is in memory."""
+LONG = 600.0
+"""Seconds that a payload is supposed to wait still while its device is away."""
+
+
+@dataclass
+class Promises:
+    """How many longest waits were asked for, promised and kept."""
+
+    asked: int = 0
+    made: int = 0
+    kept: int = 0
+
+
+class TwinDevice(SimulatedDevice):
+    """A device whose payloads take as long as the site's file says, and which keeps no record."""
+
+    def __init__(self, world: World, model: QpuModel) -> None:
+        super().__init__(world, lambda header: Fate(share=model.factor(header["seed"])), 0.0)
+        self.meter = Meter(world)
+
+    def new_worker(self) -> SimulatedWorker:
+        """One that tells the meter when it works."""
+        return TwinWorker(self)
+
+    def occupy(self, ticket: str) -> Occupation:
+        """A task starts; a year of them would fill the memory."""
+        return Occupation(ticket, self.world.now())
+
+
+class TwinWorker(SimulatedWorker):
+    """Runs tasks under the eyes of a meter."""
+
+    def __init__(self, device: TwinDevice) -> None:
+        super().__init__(device)
+        self._meter = device.meter
+
+    async def perform(self, header: Header, body: bytes) -> None:
+        """One task."""
+        with self._meter.working():
+            await super().perform(header, body)
+
+
+class SharedQpus:
+    """The service of a site with all its devices, as the QPUs of a stage."""
+
+    def __init__(self, world: World, qpu: QpuModel, service: ServiceModel, vqpus: int) -> None:
+        self.world = world
+        self.model = qpu
+        self.longest = service.longest
+        self.promises = Promises()
+        self._devices = {f"qpu-{n + 1}": TwinDevice(world, qpu) for n in range(qpu.number)}
+        self._maintaining: list[Any] = []
+        calibration, self._maintenance = _calendars(qpu)
+        setup = {
+            "kind": "burst",
+            "policy": checked_policy(service.policy),
+            "slots": vqpus,
+            "limit": service.limit,
+            "promised": service.promised,
+            "calibration": calibration,
+        }
+        configuration = Configuration.model_validate(
+            {
+                "state": NOWHERE,
+                "devices": dict.fromkeys(self._devices, setup),
+                "fair": {"half_life": service.half_life},
+                "quotas": {"user": {}},
+            }
+        )
+        store = SimulatedStore(world, service.commit)
+        start = {name: device.start for name, device in self._devices.items()}
+        self.service = Service(
+            configuration, world, store, lambda name, setup: start[name](name, setup), Random(0)
+        )
+        self.qpus = [
+            ServedQpu(self, name, vqpus, each.meter) for name, each in self._devices.items()
+        ]
+
+    async def open(self) -> None:
+        """Start the service, and the maintenances to come."""
+        await self.service.open()
+        self._maintaining = [
+            self.world.start(self._maintain(name, window))
+            for window in self._maintenance
+            for name in self._devices
+        ]
+
+    async def close(self) -> None:
+        """Stop the service."""
+        await self.world.cancel(self._maintaining)
+        await self.service.close()
+
+    async def submit(self, caller: Caller, device: str, payload: Payload) -> Task:
+        """A payload as a task; if the wait that is wished cannot be promised, without a promise."""
+        content = encode(payload.content)
+        seed = payload.seed >> 1  # the service counts up to 2 ** 63
+        if self.longest is not None:
+            self.promises.asked += 1
+            try:
+                wish = Submission(device, content, seed=seed, max_wait=self.longest)
+                task = await self.service.submit(caller, wish)
+            except CannotPromise:
+                pass
+            else:
+                self.promises.made += 1
+                return task
+        return await self.service.submit(caller, Submission(device, content, seed=seed))
+
+    def settle(self, task: Task) -> None:
+        """A task is over: was its promise kept?"""
+        if task.latest is not None and task.started is not None:
+            self.promises.kept += task.started <= task.latest
+
+    async def _maintain(self, device: str, window: Window) -> None:
+        """Drain the device for as long as each window lasts, as its operator does."""
+        begins = window.at
+        while True:
+            await self.world.sleep(begins - self.world.now())
+            await self.service.drain(OPERATOR, device, "maintenance")
+            await self.world.sleep(begins + window.lasts - self.world.now())
+            if self.model.back(self.world.now()) <= self.world.now():
+                await self.service.resume(OPERATOR, device)
+            if window.every is None:
+                return
+            begins += window.every
+
+
+class ServedQpu(Metered):
+    """A device of the service."""
+
+    def __init__(self, shared: SharedQpus, name: str, slots: int, meter: Meter) -> None:
+        super().__init__(shared.world, UNTIMED, slots)
+        self.shared = shared
+        self.name = name
+        self.meter = meter
+        self._callers: dict[Job, Caller] = {}
+
+    def admit(self, job: Job, caller: Caller) -> None:
+        """Know on whose behalf a job submits."""
+        self._callers[job] = caller
+
+    def forget(self, job: Job) -> None:
+        """The job is over."""
+        super().forget(job)
+        self._callers.pop(job, None)
+
+    async def check(self, payload: Any, shots: int | None = None) -> None:
+        """The twin has bursts alone."""
+        if not isinstance(payload, Burst):
+            raise PayloadRefused("the twin's QPUs take bursts alone; give the payload as a Burst")
+
+    async def describe(self) -> dict[str, Any]:
+        """As the service says."""
+        return {"name": self.name, "kind": "burst", "properties": {}}
+
+    def renewed(self, slots: int) -> Qpu:
+        """The same device of the same service."""
+        return ServedQpu(self.shared, self.name, slots, self.meter)
+
+    def task(self, payload: Payload) -> ServedTask:
+        """A payload that becomes a task of the service once it runs."""
+        return ServedTask(self, payload, self._callers.get(payload.job, Caller("nobody")))
+
+
+class ServedTask(QpuTask):
+    """A payload on its way through the service."""
+
+    def __init__(self, qpu: ServedQpu, payload: Payload, caller: Caller) -> None:
+        self._qpu = qpu
+        self._payload = payload
+        self._caller = caller
+        self._since = qpu.world.now()
+        self._seconds = qpu.profile.seconds(payload.content, payload.shots)
+        self._task: Task | None = None
+
+    @property
+    def outlook(self) -> Outlook:
+        """As the service says; before it has the payload, as if there were no queue."""
+        now, model = self._qpu.world.now(), self._qpu.shared.model
+        standing = self._qpu.shared.service.standing(self._task) if self._task else None
+        if standing is None:
+            start = max(now, self._since + model.offload + model.wait)
+            return Outlook(0, start, start + self._seconds)
+        if standing.start is None or standing.end is None:
+            return Outlook(standing.position or 0, now + LONG, now + LONG + self._seconds)
+        return Outlook(standing.position or 0, standing.start, standing.end)
+
+    async def run(self) -> Any:
+        """Submit it, wait for its end, and enter in the ledger what the service measured."""
+        shared, ledger = self._qpu.shared, self._payload.job.ledger
+        await offloaded(shared.world, shared.model, self._payload.job)
+        came = shared.world.now()
+        task = await self._submitted()
+        await self._over(task)
+        shared.settle(task)
+        started = shared.world.now() if task.started is None else task.started
+        ledger.enter("wait", "qpu", came, started, "the device")
+        ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, "Burst")
+        if task.state is not State.DONE:
+            raise QpuFailed(task.error or f"the service ended the payload: it is {task.state}")
+        return self._payload.content.answer
+
+    async def _submitted(self) -> Task:
+        self._task = await self._qpu.shared.submit(self._caller, self._qpu.name, self._payload)
+        return self._task
+
+    async def _over(self, task: Task) -> None:
+        """Wait for a task's end; who waits no longer cancels it."""
+        world = self._qpu.world
+        if not task.over:
+            waiter = world.future()
+            task.waiters.append(waiter)
+            try:
+                await waiter
+            except CancelledError:
+                world.start(self._qpu.shared.service.cancel(self._caller, task.id))
+                raise
+
+
+def checked_policy(name: str) -> str:
+    """A policy of the service; UsageError lists those there are."""
+    if name not in POLICIES.names():
+        known = ", ".join(POLICIES.names())
+        raise UsageError(f"service.policy: there is no policy {name!r}; there are: {known}")
+    return name
+
+
+def _calendars(qpu: QpuModel) -> tuple[dict[str, float] | None, list[Window]]:
+    """The calibration that the service knows of, and what it is drained for: all other windows."""
+    for number, window in enumerate(qpu.windows):
+        if window.every is not None and window.at + window.lasts <= window.every:
+            planned = {"every": window.every, "lasts": window.lasts, "first": window.at}
+            return planned, [*qpu.windows[:number], *qpu.windows[number + 1 :]]
+    return None, list(qpu.windows)

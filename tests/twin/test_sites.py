@@ -1,0 +1,152 @@
+"""Sites with partitions, nodes that fail, tables of durations and options of strategies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qtide.clusters.batch import BatchCluster
+from qtide.errors import UsageError
+from qtide.ledger.ledger import Interval
+from qtide.ledger.metrics import measure
+from qtide.models.generator import Generator
+from qtide.models.mix import Mix
+from qtide.models.site import Background, Delays, Failures, Loss, Partition, SiteModel
+from qtide.strategies.strategy import strategy_names
+from qtide.twin.hybrid import HybridJob, Step
+from qtide.twin.play import Policy, Stage
+from qtide.twin.simulate import replicate
+from qtide.twin.workload import Workload
+from tests.twin.sites import BUSY, played, wide
+
+FAILING = replace(BUSY, failures=Failures(every=20_000, back=600), delays=Delays(turnaround=5.0))
+CLASSICAL = (Step((70.0, 50.0)), Step(quantum=0.0), Step((30.0,)))
+"""Of a job that never waits for a QPU."""
+
+
+def background(seed: int) -> Background:
+    return Background(generate=Generator(jobs=300, days=0.2, largest=16, seed=seed))
+
+
+@pytest.mark.parametrize("strategy", strategy_names())
+def test_jobs_go_on_where_nodes_fail(strategy: str) -> None:
+    jobs = [wide(600.0 * number) for number in range(15)]
+    ledgers: list[list[Interval]] = []
+    interrupted: list[float] = []
+    stage = Stage(
+        FAILING,
+        Policy(strategy, 2),
+        lambda _, spans: ledgers.append(spans),
+        interrupted=lambda _, left: interrupted.append(left),
+    )
+    stage.play(jobs)
+    assert len(ledgers) == 15 and stage.failed == 0
+    assert interrupted and min(interrupted) >= 0
+    busy = sum(measure(spans).nodes_busy for spans in ledgers)
+    assert busy > 15 * 3 * (76 + 50) - 1
+
+
+def test_a_site_whose_nodes_fail_gets_them_back() -> None:
+    site = replace(FAILING, failures=Failures(every=3000, back=100))
+    stage = Stage(site, Policy("workflow", 2), lambda *_: None)
+    stage.play([wide(600.0 * number) for number in range(10)])
+    cluster = stage.clusters[0]
+    assert isinstance(cluster, BatchCluster)
+    assert cluster.batch.nodes + len(cluster._dead) >= site.nodes
+    assert cluster.batch.nodes <= site.nodes
+    assert cluster.size == site.nodes - len(cluster._dead)
+
+
+def test_failures_are_the_same_for_a_seed_and_others_for_another() -> None:
+    site = replace(FAILING, hybrid=Mix(jobs=10, days=0.1))
+    first, again, other = (replicate(site, Policy("elastic", 2), n) for n in (0, 0, 1))
+    assert first == again != other
+
+
+def test_a_job_whose_nodes_are_lost_for_good_fails_alone() -> None:
+    site = SiteModel(nodes=3, losses=(Loss(10.0, "n1"),))
+    stage = Stage(site, Policy("static"), lambda *_: None)
+    stage.play([wide(), HybridJob((Step((10.0,), nodes=3),), submit=5000.0, nodes=3)])
+    assert stage.failed == 1
+
+
+def test_a_request_waits_for_a_node_that_will_be_back() -> None:
+    site = SiteModel(nodes=3, losses=(Loss(10.0, "n1", back=100.0),))
+    (spans,) = played(site, Policy("static"), [replace(wide(), submit=50.0)])
+    held = min(span.start for span in spans if span.what == "held")
+    assert held == 110
+
+
+def test_partitions_do_not_disturb_each_other() -> None:
+    parts = (
+        Partition("small", 16, background=background(1)),
+        Partition("large", 24, scheduler="fifo", background=background(2)),
+    )
+    site = SiteModel(scheduler="easy", partitions=parts)
+    jobs = [HybridJob(CLASSICAL * 3, 200.0 * n, nodes=2, partition=n % 2) for n in range(40)]
+
+    def walls(model: SiteModel, chosen: list[HybridJob]) -> dict[float, list[float]]:
+        found: dict[float, list[float]] = {}
+        Stage(
+            model,
+            Policy("workflow", 40),
+            lambda job, spans: found.update(
+                {job.submit: [s.end for s in spans if s.lane.startswith("node/")]}
+            ),
+        ).play(chosen)
+        return found
+
+    both = walls(site, jobs)
+    for number, part in enumerate(site.parts()):
+        own = [replace(job, partition=0) for job in jobs[number::2]]
+        apart = walls(part, own)
+        assert {submit: both[submit] for submit in apart} == apart
+        waits = [min(ends) - submit for submit, ends in apart.items()]
+        assert max(waits) > 70  # the others of the partition were in the way
+
+
+def test_hybrid_jobs_come_to_partitions_in_proportion() -> None:
+    parts = (Partition("a", 8, hybrid=3), Partition("b", 8, hybrid=1), Partition("c", 8, hybrid=0))
+    workload = Workload.of(SiteModel(partitions=parts, hybrid=Mix(jobs=400)), 0)
+    places = [job.partition for job in workload.hybrids()]
+    assert 250 < places.count(0) < 350 and places.count(2) == 0
+
+
+def test_a_share_of_every_partition_becomes_hybrid_in_order() -> None:
+    parts = tuple(Partition(name, 16, background=background(n)) for n, name in enumerate("ab"))
+    workload = Workload.of(SiteModel(partitions=parts, hybrid=Mix(share=0.3)), 0)
+    jobs = list(workload.hybrids())
+    assert [job.submit for job in jobs] == sorted(job.submit for job in jobs)
+    assert {job.partition for job in jobs} == {0, 1}
+    rest = sum(len(chunk) for others in workload.others() for chunk in others)
+    assert len(jobs) + rest == 600
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(1, 100), (2, 60), (3, 60), (4, 35)])
+def test_a_phase_takes_what_its_table_says_for_the_nodes_of_the_job(
+    nodes: int, seconds: float
+) -> None:
+    mix = Mix(jobs=1, nodes=nodes, table={1: 100, 2: 60, 4: 35}, rounds=1, quantum=0, alone=0)
+    (job,) = Workload.of(SiteModel(nodes=4, hybrid=mix), 0).hybrids()
+    assert job.shortest == seconds
+    for strategy in strategy_names():
+        (spans,) = played(SiteModel(nodes=4), Policy(strategy), [job])
+        assert measure(spans).total == seconds
+
+
+def test_a_site_sets_options_of_its_strategies() -> None:
+    # of two nodes one is taken: a malleable job waits for it, but not for longer than that
+    taken = HybridJob((Step((500.0,)),), nodes=1)
+    job = HybridJob((Step((50.0, 50.0)),), submit=1.0, nodes=2)
+
+    def total(timeout: float) -> float:
+        options = {"malleable": {"expand_timeout": timeout}}
+        site = SiteModel(nodes=2, strategies=options)
+        ledgers = played(site, Policy("malleable", 2), [taken, job])
+        return measure(ledgers[0]).total
+
+    assert total(20.0) == total(5.0) + 15.0
+    wrong = SiteModel(strategies={"malleable": {"patience": 1.0}})
+    with pytest.raises(UsageError, match=r"strategies.malleable.patience: there is no such option"):
+        Stage(wrong, Policy("malleable"), lambda *_: None)
