@@ -103,6 +103,11 @@ class Ledger:
         event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
         self.write(event | {name: round(value, 3) for name, value in figures.items()})
 
+    def explain(self, what: str, lane: str, why: str) -> None:
+        """Write down what was decided now, and the reason in words."""
+        event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
+        self.write(event | {"why": why})
+
     def beat(self) -> None:
         """Write that the driver is alive, if nothing else was written since the last call."""
         if self._silent:
