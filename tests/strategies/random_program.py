@@ -3,8 +3,8 @@
 A plan is a list of steps: ["c", [seconds…]] classical tasks, ["q", seconds] a payload, ["s",
 nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l", [seconds…],
 limit] tasks that are ended if they take longer, ["o", seconds, seconds, patience] a payload or a
-task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that their phase has
-to have in the journal.
+task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that their phase
+has to have in the journal.
 """
 
 from __future__ import annotations

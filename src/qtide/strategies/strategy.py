@@ -32,6 +32,9 @@ TRIES = 3
 LEASE_PATIENCE = 5.0
 """Seconds that idle nodes are held while the job waits for a lease."""
 
+GRACE = 5.0
+"""Real seconds beyond the patience: until a service has said that it has begun, for example."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -121,7 +124,7 @@ class Strategy(ABC):
         world = self.site.world
         begun = self._begun[key] = world.future()
         work = world.start(self.quantum(phase, key))
-        alarm = world.start(world.sleep(phase.patience))
+        alarm = world.start(world.sleep(phase.patience + world.counted(GRACE)))
         try:
             first = await world.first_of([work, begun, alarm])
             if first is alarm:
