@@ -36,6 +36,8 @@ class Interval:
     label: str = ""
     open_ended: bool = False
     """Whether it was not closed: it goes on, or its driver is dead; it lasted at least so long."""
+    key: str = ""
+    """Of a phase, its place in the program."""
 
     @property
     def seconds(self) -> float:
@@ -78,8 +80,8 @@ class Ledger:
         self._identities = count(1)
         self._silent = True
 
-    def span(self, what: What, lane: str, label: str = "") -> Span:
-        """Open a span now."""
+    def span(self, what: What, lane: str, label: str = "", key: str = "") -> Span:
+        """Open a span now; that of a phase has its place in the program as a `key`."""
         identity = next(self._identities)
         event: Event = {
             "t": self.clock(),
@@ -88,7 +90,8 @@ class Ledger:
             "what": what,
             "lane": lane,
         }
-        self.write(event | {"label": label} if label else event)
+        named = {"label": label, "key": key}
+        self.write(event | {name: text for name, text in named.items() if text})
         return Span(self, identity, event["t"])
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
@@ -209,6 +212,5 @@ def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
 
 
 def _interval(event: Event, end: float) -> Interval:
-    return Interval(
-        event["job"], event["what"], event["lane"], event["t"], end, event.get("label", "")
-    )
+    start, label, key = event["t"], event.get("label", ""), event.get("key", "")
+    return Interval(event["job"], event["what"], event["lane"], start, end, label, key=key)

@@ -55,7 +55,7 @@ class Candidates:
         return (await self._perform(Classical((otherwise,)), key, label))[0]
 
     async def _perform(self, phase: Phase, key: str, label: str) -> Any:
-        with self._ledger.span("phase", phase.kind, label):
+        with self._ledger.span("phase", phase.kind, label, key):
             return await self._performer.perform(phase, key)
 
     def _keep(self, phase: Quantum, key: str, choice: Choice) -> Choice:
