@@ -11,8 +11,9 @@ from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Ledger
+from qtide.programs.choice import Choice
 from qtide.programs.journal import Journal
-from qtide.programs.phase import Phase, Quantum
+from qtide.programs.phase import Phase, Quantum, Task
 from qtide.programs.program import Program
 from qtide.programs.replay import Replay
 from qtide.world.virtual import VirtualWorld
@@ -29,6 +30,9 @@ class Direct:
         if isinstance(phase, Quantum):
             return phase.payload
         return [each.function(*each.args, **each.kwargs) for each in phase.tasks]
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+        return Choice("task", f"{otherwise.name} is at hand")
 
 
 def play(folder: Path, program: Program, *args: Any) -> tuple[Any, list[str]]:

@@ -2,8 +2,9 @@
 
 A plan is a list of steps: ["c", [seconds…]] classical tasks, ["q", seconds] a payload, ["s",
 nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l", [seconds…],
-limit] tasks that are ended if they take longer, ["t", [steps…]] steps together. Tasks are told the
-key that their phase has to have in the journal.
+limit] tasks that are ended if they take longer, ["o", seconds, seconds, patience] a payload or a
+task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that their phase
+has to have in the journal.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
             return await classical(*(task(work, key, each, salt) for each in seconds))
         case ["q", seconds]:
             return await quantum(Burst(seconds, salt))
+        case ["o", seconds, instead, patience]:
+            payload, equal = Burst(seconds, salt), task(equivalent, key, instead, salt)
+            return await quantum(payload, otherwise=equal, patience=patience)
         case ["s", nodes, seconds]:
             return await task(ranked, key, seconds, salt).on(nodes)
         case ["f" | "l", *_]:
@@ -66,6 +70,12 @@ def work(key: str, seconds: float, salt: int) -> int:
     return crc32(f"{seconds} {salt}".encode())
 
 
+def equivalent(key: str, seconds: float, salt: int) -> int:
+    RAN.append(key)
+    pretend(seconds)
+    return salt
+
+
 def ranked(key: str, seconds: float, salt: int, rank: int = 0, size: int = 1) -> int:
     RAN.append(key)
     pretend(seconds)
@@ -81,6 +91,8 @@ def fail(key: str, seconds: float) -> None:
 seconds = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 7.5, 30.0])
 classical_step = st.lists(seconds, min_size=1, max_size=5).map(lambda each: ["c", each])
 quantum_step = seconds.map(lambda each: ["q", each])
+patiences = st.sampled_from([None, None, 0.0, 0.3, 10.0])
+candidate_step = st.tuples(st.just("o"), seconds, seconds, patiences).map(list)
 failing_step = seconds.map(lambda each: ["f", each])
 limits = st.sampled_from([0.05, 0.7, 5.0, 20.0])  # none of the seconds: which ends first is certain
 limited_step = st.tuples(st.just("l"), st.lists(seconds, min_size=1, max_size=4), limits).map(list)
@@ -94,6 +106,7 @@ def plans(nodes: int) -> st.SearchStrategy[list[Any]]:
         classical_step,
         quantum_step,
         quantum_step,
+        candidate_step,
         failing_step,
         limited_step,
     ]

@@ -37,6 +37,7 @@ COMMANDS = {
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
     "logs": Entry(RUNS, "logs:logs", "Show what a run's tasks print."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
+    "export": Entry(RUNS, "export:export", "Write a run's record, for others to read."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),
     "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),

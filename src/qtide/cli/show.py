@@ -8,7 +8,7 @@ from typing import Any
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
-from qtide.report.decisions import COSTS
+from qtide.report.decisions import remarks
 from qtide.runs.description import describe
 from qtide.runs.folder import RunFolder
 from qtide.runs.presence import where
@@ -67,7 +67,7 @@ def _decision_lines(found: list[dict[str, Any]]) -> list[str]:
         return []
     earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
     lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
-    return [f"what was decided about idle nodes, and why{earlier}:", *lines, COSTS]
+    return [f"what was decided, and why{earlier}:", *lines, *remarks(lines)]
 
 
 def _jobs(number: int) -> str:

@@ -88,6 +88,10 @@ class EmulatedQpu(Qpu):
         """The same device, in the same worker."""
         return EmulatedQpu(self.world, self.device, self.profile, slots, self._fails, self._runner)
 
+    async def backlog(self) -> float:
+        """What the payloads in the queue should still take."""
+        return self._ahead(len(self._queue))
+
     def start(self) -> None:
         """Start the worker, if there is to be one."""
         if self._runner is not None:
@@ -113,6 +117,7 @@ class EmulatedQpu(Qpu):
             await self._queue_up(task)
             await self._ready(payload)
             task.began = self.world.now()
+            payload.begun()
             kind = type(payload.content).__name__
             with payload.job.ledger.span("busy", f"qpu/{self.device.name}", kind):
                 return await self._solve(task)

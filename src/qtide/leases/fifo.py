@@ -20,9 +20,14 @@ class FifoSlots(Slots):
         self._waiting: deque[tuple[Job, Future[Slot]]] = deque()
         self._watchers: list[Callable[[], None]] = []
 
+    @property
+    def has_free(self) -> bool:
+        """Whether a slot is free and no job waits for it."""
+        return bool(self._numbers) and not self._waiting
+
     def take(self, job: Job) -> Slot | None:
-        """A slot at once, if one is free and no job waits for it."""
-        if not self._numbers or self._waiting:
+        """A slot at once, if one is free."""
+        if not self.has_free:
             return None
         return Slot(job, self._numbers.pop(0), self._free)
 

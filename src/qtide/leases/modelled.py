@@ -40,6 +40,12 @@ class ModelledQpu(EmulatedQpu):
         start = arrives + self._ahead(len(self._queue))
         return Outlook(len(self._queue), start, start + task.seconds)
 
+    async def backlog(self) -> float:
+        """With what offloading costs, others' payloads, and until the device is back."""
+        arrives = self.world.now() + self.model.offload + self.model.wait
+        queued = arrives + self._ahead(len(self._queue))
+        return self.model.back(queued) - self.world.now()
+
     def duration(self, task: EmulatedTask) -> float:
         """Drawn by the seed of the phase: the same, whatever else happens."""
         return task.seconds * self.model.factor(task.payload.seed)

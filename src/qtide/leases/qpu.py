@@ -7,21 +7,29 @@ where its payload stands and when that is expected to start and to end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from qtide.devices.profile import Profile
 from qtide.errors import PhaseError
 from qtide.forecasts.outlook import Outlook
+from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
 from qtide.leases.fifo import FifoSlots
 from qtide.leases.slots import Slot, Slots
 from qtide.world.world import World
 
+AGAIN = 10.0
+"""For how many times as long as a job waited for a slot in vain, none is expected."""
+
 
 class QpuFailed(PhaseError):  # noqa: N818 - what happened
     """The device failed on a payload."""
+
+
+class QpuBusy(PhaseError):  # noqa: N818 - what happened
+    """The device did not begin with a payload in time."""
 
 
 class QpuTask(ABC):
@@ -47,6 +55,8 @@ class Payload:
     seed: int
     slot: Slot | None = None
     """By which right."""
+    begun: Callable[[], None] = lambda: None
+    """Called when the device begins with it."""
 
 
 class Lease:
@@ -58,13 +68,19 @@ class Lease:
         self._slot: Slot | None = slot
         self._tasks: list[QpuTask] = []
 
-    async def run(self, payload: Any, shots: int | None, seed: int) -> Any:
-        """The device's answer."""
+    async def run(
+        self,
+        payload: Any,
+        shots: int | None,
+        seed: int,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """The device's answer; `begun` is called when the device begins with the payload."""
         if self._slot is not None:
             await self._slot.ready()
         if self._slot is None:
             raise QpuFailed("the lease of the QPU has already been given back")
-        task = self._qpu.task(Payload(self._job, payload, shots, seed, self._slot))
+        task = self._qpu.task(Payload(self._job, payload, shots, seed, self._slot, begun))
         self._tasks.append(task)
         try:
             return await task.run()
@@ -95,6 +111,28 @@ class Qpu(ABC):
         self.slots = slots
         self.admission: Slots = FifoSlots(world, slots)
         """What grants the slots: the QPU's own queue, unless a cluster replaces it."""
+        self.announced: dict[Hashable, float] = {}
+        """Seconds of payloads that will come: decided on, and not handed in yet."""
+        self._waits = Waits(world.now)
+        self._busy_until = 0.0
+
+    async def expected_wait(self, *, leased: bool = False) -> float:
+        """Seconds until the device should begin with a new payload; inf if nobody can say.
+
+        A job that is not `leased` waits for a slot first; how long, the last such waits say.
+        """
+        ahead = await self.backlog() + sum(self.announced.values())
+        if leased or self.admission.has_free:
+            return ahead
+        return max(ahead, self._waits.expected(), self._busy_until - self.world.now())
+
+    def waited_in_vain(self, seconds: float) -> None:
+        """A job gave up waiting: for a while, others had better not try."""
+        self._busy_until = self.world.now() + AGAIN * seconds
+
+    async def backlog(self) -> float:
+        """Seconds that the device should take for what it has; inf if it is away for long."""
+        return 0.0
 
     @abstractmethod
     async def check(self, payload: Any, shots: int | None = None) -> None:
@@ -128,7 +166,7 @@ class Qpu(ABC):
         """Wait for a slot."""
         slot = self.admission.take(job)
         if slot is None:
-            with job.ledger.span("wait", "qpu", "a lease"):
+            with job.ledger.span("wait", "qpu", "a lease"), self._waits.standing():
                 slot = await self.admission.acquire(job)
         return Lease(self, job, slot)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,6 +58,12 @@ class ServiceTask(QpuTask):
         end = self.qpu.moment(self.said.get("expected_end"), usual + self.seconds)
         return Outlook(self.said.get("position") or 0, start, end)
 
+    def heard(self, said: dict[str, Any]) -> None:
+        """The service has said where it stands."""
+        if said["started"] is not None and self.said.get("started") is None:
+            self.payload.begun()
+        self.said = said
+
     async def run(self) -> Any:
         """Submit it, and wait."""
         return await self.qpu.serve(self)
@@ -95,6 +102,20 @@ class RemoteQpu(Qpu):
         """As the service says."""
         return await self.world.offload(self._described)
 
+    async def backlog(self) -> float:
+        """As the service expects; without a token of our own, nobody tells."""
+        try:
+            return await self.world.offload(self._backlog)
+        except ServiceFailed as error:
+            return 0.0 if error.status == UNKNOWN_TOKEN else inf
+
+    def _backlog(self) -> float:
+        """That of the device, or the shortest."""
+        devices = Client(self._url, patience=FIRST).devices()
+        found = [each for each in devices if self._device in (None, each["name"])]
+        waits = [each.get("expected_wait", 0.0) for each in found]  # older services do not say
+        return min((inf if each is None else each / self._scale for each in waits), default=inf)
+
     def renewed(self, slots: int) -> RemoteQpu:
         """The same device of the same service."""
         return RemoteQpu(self._world, self._url, self._device, slots)
@@ -130,7 +151,7 @@ class RemoteQpu(Qpu):
         remote = await self.world.offload(self._submit, task)
         try:
             while remote.said["ended"] is None:
-                task.said = remote.said
+                task.heard(remote.said)
                 remote = await self._followed(remote, task.payload.slot)
         except BaseException:
             self.world.start(self._withdraw(remote))

@@ -33,6 +33,11 @@ class Slot:
 class Slots(ABC):
     """Grants slots."""
 
+    @property
+    def has_free(self) -> bool:
+        """Whether `take` would succeed."""
+        return False
+
     @abstractmethod
     def take(self, job: Job) -> Slot | None:
         """A slot at once; None if the job has to wait."""

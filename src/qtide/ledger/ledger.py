@@ -36,6 +36,8 @@ class Interval:
     label: str = ""
     open_ended: bool = False
     """Whether it was not closed: it goes on, or its driver is dead; it lasted at least so long."""
+    key: str = ""
+    """Of a phase, its place in the program."""
 
     @property
     def seconds(self) -> float:
@@ -78,10 +80,13 @@ class Ledger:
         self._identities = count(1)
         self._silent = True
 
-    def span(self, what: What, lane: str, label: str = "") -> Span:
-        """Open a span now."""
+    def span(self, what: What, lane: str, label: str = "", key: str = "") -> Span:
+        """Open a span now; that of a phase has its place in the program as a `key`."""
         identity, start = next(self._identities), self.clock()
-        self.write(self._opening(identity, what, lane, start, label))
+        event = self._opening(identity, what, lane, start, label)
+        if key:
+            event["key"] = key
+        self.write(event)
         return Span(self, identity, start)
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
@@ -94,6 +99,11 @@ class Ledger:
         """Write down what was decided now, and on which figures."""
         event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
         self.write(event | {name: round(value, 3) for name, value in figures.items()})
+
+    def explain(self, what: str, lane: str, why: str) -> None:
+        """Write down what was decided now, and the reason in words."""
+        event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
+        self.write(event | {"why": why})
 
     def beat(self) -> None:
         """Write that the driver is alive, if nothing else was written since the last call."""
@@ -202,6 +212,5 @@ def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
 
 
 def _interval(event: Event, end: float) -> Interval:
-    return Interval(
-        event["job"], event["what"], event["lane"], event["t"], end, event.get("label", "")
-    )
+    start, label, key = event["t"], event.get("label", ""), event.get("key", "")
+    return Interval(event["job"], event["what"], event["lane"], start, end, label, key=key)

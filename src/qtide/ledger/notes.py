@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qtide.ledger.ledger import Event
 
-OWN = ("t", "job", "note", "lane")
+OWN = ("t", "job", "note", "lane", "why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Note:
     lane: str
     at: float
     figures: Mapping[str, float]
+    why: str = ""
+    """The reason, where it is no figure."""
 
 
 def notes(events: Iterable[Event]) -> Iterator[Note]:
@@ -26,4 +28,5 @@ def notes(events: Iterable[Event]) -> Iterator[Note]:
     for each in events:
         if "note" in each:
             figures = {name: value for name, value in each.items() if name not in OWN}
-            yield Note(each["job"], each["note"], each["lane"], each["t"], figures)
+            what, why = each["note"], each.get("why", "")
+            yield Note(each["job"], what, each["lane"], each["t"], figures, why)

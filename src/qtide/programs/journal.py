@@ -124,6 +124,15 @@ class Journal:
         return entries
 
 
+def records(path: Path) -> dict[str, Record]:
+    """What a journal has, for whoever only reads it; torn and damaged lines are skipped."""
+    if not path.is_file():
+        return {}
+    entries = [_entry(line) for line in path.read_bytes().split(b"\n") if line]
+    found = (Record(**entry) for entry in entries if entry and "key" in entry)
+    return {record.key: record for record in found}
+
+
 def _entry_of(record: Record) -> dict[str, Any]:
     entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
     return entry | ({"failed": True} if record.failed else {})

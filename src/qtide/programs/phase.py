@@ -123,6 +123,10 @@ class Quantum(Asked):
     """Seconds within which the QPU has to answer."""
     seed: int | None = None
     """Of its answer; by default, that of the phase's place in the run."""
+    otherwise: Task[Any] | None = None
+    """Its classical equivalent, for when the QPU would take too long, or has no answer."""
+    patience: float | None = None
+    """Seconds that the payload may wait until the QPU begins with it; then the task runs."""
     kind = "quantum"
 
     @property
@@ -186,12 +190,38 @@ def classical(*tasks: Task[Any]) -> Classical:
     return Classical(tasks)
 
 
-def quantum(payload: Any, *, shots: int | None = None) -> Quantum:
-    """A phase that runs `payload` on a QPU."""
+def quantum(
+    payload: Any,
+    *,
+    shots: int | None = None,
+    otherwise: Task[Any] | None = None,
+    patience: float | None = None,
+) -> Quantum:
+    """A phase that runs `payload` on a QPU, or a task in place of that.
+
+    The task `otherwise` runs if the QPU should not begin within `patience` seconds (by default: if
+    it should end later than the task), or has no answer.
+    """
     if isinstance(payload, Asked):
         payload.use()
         raise TypeError(f"the payload of quantum() is {payload} itself: write `await {payload}`")
-    return Quantum(payload, shots)
+    return Quantum(payload, shots, None, None, *candidate(otherwise, patience))
+
+
+def candidate(
+    otherwise: Task[Any] | None, patience: float | None
+) -> tuple[Task[Any] | None, float | None]:
+    """The classical equivalent of a payload and the patience with the QPU, if they make sense."""
+    if otherwise is None:
+        if patience is not None:
+            raise ValueError("patience= needs a task that runs instead: otherwise=task(f, ...)")
+        return None, None
+    if not isinstance(otherwise, Task):
+        raise TypeError(f"otherwise= takes task(function, ...), not {otherwise!r}")
+    otherwise.use()
+    if patience is not None and not (_is_number(patience) and 0 <= patience < inf):
+        raise ValueError(f"patience= takes a number of seconds from 0 on, not {patience!r}")
+    return otherwise, patience
 
 
 def together(*parts: Task[Any] | Phase | Coroutine[Any, Any, Any]) -> Together:
@@ -205,7 +235,10 @@ def together(*parts: Task[Any] | Phase | Coroutine[Any, Any, Any]) -> Together:
 
 
 def _limit(seconds: float) -> float:
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (number and 0 < seconds < inf):
+    if not (_is_number(seconds) and 0 < seconds < inf):
         raise ValueError(f"within() takes a number of seconds above 0, not {seconds!r}")
     return float(seconds)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.values import Packed, Unstorable
 from qtide.programs.asked import Asked
+from qtide.programs.candidates import Candidates, Performer
+from qtide.programs.choice import Choices
 from qtide.programs.journal import Journal, Record
 from qtide.programs.no_loop import place_of, refusal, without_loop
 from qtide.programs.phase import Classical, Phase, Quantum, Task, Together
 from qtide.world.world import World
-
-
-class Performer(Protocol):
-    """What actually runs phases: a strategy."""
-
-    async def perform(self, phase: Phase, key: str) -> Any:
-        """Run the tasks of a phase on nodes, or its payload on the QPU."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Replay:
         tell: Callable[[Step], None] = lambda _: None,
     ) -> None:
         self._world = world
-        self._performer = performer
+        self._candidates = Candidates(performer, job.ledger, Choices(journal))
         self._journal = journal
         self._job = job
         self._tell = tell
@@ -104,7 +99,7 @@ class Replay:
             return self._replayed(phase, key, record)
         self._tell(Step("begun", key, phase))
         try:
-            result = await self._run(phase, key)
+            result = await self._candidates.perform(phase, key)
             self._journal.append(Record(key, asked(phase), self._pack(result, phase)))
         except Exception as error:
             self._failures[key] = (phase, error)
@@ -112,10 +107,6 @@ class Replay:
             raise
         self._tell(Step("done", key, phase))
         return result
-
-    async def _run(self, phase: Phase, key: str) -> Any:
-        with self._job.ledger.span("phase", phase.kind, phase.label):
-            return await self._performer.perform(phase, key)
 
     def _replayed(self, phase: Phase, key: str, record: Record) -> Any:
         if record.asked != asked(phase):

@@ -1,4 +1,4 @@
-"""Decisions in words: what a job did with its nodes over each gap, and why."""
+"""Decisions in words: what a job did with its nodes over each gap, or in place of the QPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ COSTS = (
     "Costs are in seconds of the job, each worth what --favour says, and node-seconds, each worth "
     "the rest."
 )
+
+CHOICES = {
+    "chose the qpu": "took the QPU for",
+    "chose the task": "ran the classical equivalent of",
+}
+"""What became of a phase that may do without the QPU."""
 
 PARTS = ("grant", "start", "connect", "move")
 """Of a change of an MPI program's size."""
@@ -32,12 +38,20 @@ def decisions(notes: Iterable[Note]) -> Iterator[Decision]:
         yield Decision(at, _sentence(what, list(same)))
 
 
-def _alike(note: Note) -> tuple[float, str, float | None]:
-    return note.at, note.what, note.figures.get("missing")
+def remarks(found: Iterable[str]) -> list[str]:
+    """What a reader of these sentences has to know beside."""
+    return [COSTS] if any(" costs " in each for each in found) else []
+
+
+def _alike(note: Note) -> tuple[float, str, float | str | None]:
+    return note.at, note.what, note.why or note.figures.get("missing")
 
 
 def _sentence(what: str, same: Sequence[Note]) -> str:
     figures = same[0].figures
+    if what in CHOICES:
+        keys = ", ".join(each.lane.removeprefix("phase/") for each in same)
+        return f"{CHOICES[what]} phase {keys}: {same[0].why}"
     if what in ("grew", "shrank", "lost nodes"):
         return _change(what, figures)
     if what == "asked ahead":

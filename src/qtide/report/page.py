@@ -12,7 +12,7 @@ from string import Template
 
 from qtide.ledger.metrics import Metrics
 from qtide.report import svg, timeline
-from qtide.report.decisions import COSTS, decisions
+from qtide.report.decisions import decisions, remarks
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
@@ -149,7 +149,7 @@ row, striped upright while its node starts, full while it works. The same pictur
 
 
 def _decisions(panel: Panel) -> str:
-    """What a strategy decided over each gap, folded away."""
+    """What a strategy decided, folded away."""
     if not panel.notes:
         return ""
     began = min(span.start for span in panel.intervals)
@@ -159,9 +159,10 @@ def _decisions(panel: Panel) -> str:
         for each in decisions(notes)
     ]
     more = f"<p>{len(items) - SHOWN:,} more are in the ledgers.</p>" if len(items) > SHOWN else ""
-    return f"""<details><summary>What {escape(panel.strategy)} decided over each gap, and why
+    costs = "".join(f"<p>{escape(each)}</p>" for each in remarks(items))
+    return f"""<details><summary>What {escape(panel.strategy)} decided, and why
 ({len(items):,})</summary>
-<p>{escape(COSTS)}</p>
+{costs}
 <ol class="decisions">
 {chr(10).join(items[:SHOWN])}
 </ol>

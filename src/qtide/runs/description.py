@@ -54,7 +54,7 @@ def _given_back(spans: Iterable[Interval]) -> set[int]:
 
 
 def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
-    """What its strategy did with idle nodes, and why."""
+    """What its strategy did with idle nodes and in place of the QPU, and why."""
     return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
 
 

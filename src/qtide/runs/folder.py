@@ -132,7 +132,8 @@ class RunFolder:
         """How many phases the journal has: one per line, after one about the program."""
         if not self.journal.exists():
             return 0
-        return max(0, self.journal.read_bytes().count(b"\n") - 1)
+        kept = self.journal.read_bytes()
+        return max(0, kept.count(b"\n") - kept.count(b' {"key": "choice ') - 1)
 
     @property
     def ledger(self) -> Path:

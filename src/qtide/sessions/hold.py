@@ -12,6 +12,8 @@ from qtide.errors import QtideError
 from qtide.jobs.job import Job
 from qtide.jobs.log import Log
 from qtide.ledger.ledger import Ledger
+from qtide.programs.candidates import Candidates
+from qtide.programs.choice import Choices
 from qtide.programs.phase import Phase, Quantum
 from qtide.programs.replay import Step
 from qtide.runs.driver import Tell
@@ -95,7 +97,8 @@ class Hold:
         self._job = Job(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
         nodes = spec.nodes or site.cluster.size
         assignment = Assignment(site, self._job, nodes)
-        self._performer = performer = strategy(spec.strategy, assignment, spec.options)
+        performer = strategy(spec.strategy, assignment, spec.options)
+        self._candidates = Candidates(performer, ledger, Choices(self._records))
         lessons.teach(performer.forecast)
         self._chunks = Chunks(nodes) if real else None
         with ledger.span("run", "driver", spec.strategy):
@@ -182,8 +185,7 @@ class Hold:
     async def _perform(self, phase: Phase, key: str) -> Any:
         self._say("begun", key, phase)
         try:
-            with self._job.ledger.span("phase", phase.kind, phase.label):
-                result = await self._performer.perform(phase, key)
+            result = await self._candidates.perform(phase, key)
         except Exception:
             self._say("failed", key, phase)
             raise

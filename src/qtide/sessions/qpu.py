@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qtide.errors import UsageError
-from qtide.programs.phase import Quantum
+from qtide.programs.phase import Quantum, Task, candidate
 
 if TYPE_CHECKING:
     from qtide.client.backend import Backend
@@ -34,15 +34,24 @@ class SessionQpu:
     def __init__(self, session: Asked) -> None:
         self._session = session
 
-    def run(self, payload: Any, *, shots: int | None = None, seed: int | None = None) -> Any:
+    def run(self, payload: Any, **terms: Any) -> Any:
         """The answer to a payload: a binary quadratic model, circuits, or a burst."""
-        return self.submit(payload, shots=shots, seed=seed).result()
+        return self.submit(payload, **terms).result()
 
     def submit(
-        self, payload: Any, *, shots: int | None = None, seed: int | None = None
+        self,
+        payload: Any,
+        *,
+        shots: int | None = None,
+        seed: int | None = None,
+        otherwise: Task[Any] | None = None,
+        patience: float | None = None,
     ) -> Future[Any]:
-        """Hand in a payload; its answer is the future's result."""
-        phase = Quantum(payload, shots, seed=seed)
+        """Hand in a payload; its answer is the future's result.
+
+        `otherwise` and `patience` are those of `qtide.quantum`.
+        """
+        phase = Quantum(payload, shots, None, seed, *candidate(otherwise, patience))
         phase.use()
         return self._session.quantum(phase)
 

@@ -26,7 +26,7 @@ class Records:
 
         A call that is not the one of that place is refused.
         """
-        record = self._journal.find(call.key) if self._named else None
+        record = self.find(call.key)
         if record is None:
             return False
         if record.asked != call.asked:
@@ -38,6 +38,16 @@ class Records:
         found = self._values.unpack(Packed.from_json(record.outcome))
         call.future.resolve(None, found) if record.failed else call.future.resolve(found)
         return True
+
+    def find(self, key: str) -> Record | None:
+        """The record at `key`, if there is one."""
+        return self._journal.find(key) if self._named else None
+
+    def append(self, record: Record) -> None:
+        """Keep what is no call, such as a choice."""
+        if self._named:
+            with self._lock:
+                self._journal.append(record)
 
     def keep(self, outcomes: Sequence[Outcome], *, failed: bool = False) -> None:
         """Keep results before the script sees them; of failures, only those that it went on after.

@@ -48,6 +48,11 @@ class Split(Strategy):
         finally:
             lease.release()
 
+    async def wait_for_qpu(self) -> float:
+        """A block waits for its nodes as well."""
+        nodes = 0.0 if self.pool.load else self.forecast.lead(self.nodes)
+        return max(nodes, await super().wait_for_qpu())
+
     async def _next_block(self) -> Lease:
         world = self.site.world
         block = self._block = world.start(self._queue())

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -14,12 +15,14 @@ from qtide.errors import TimedOut
 from qtide.forecasts.forecast import Forecast
 from qtide.forecasts.phases import Shape
 from qtide.jobs.job import Job
-from qtide.leases.qpu import Lease, QpuFailed
+from qtide.leases.qpu import Lease, QpuBusy, QpuFailed
 from qtide.options import NoOptions, chosen
 from qtide.plugins import Plugins
-from qtide.programs.phase import Classical, Phase, Quantum
+from qtide.programs.choice import Choice
+from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.replay import asked
 from qtide.strategies.node_pool import NodePool
+from qtide.strategies.prospects import Prospects
 from qtide.strategies.site import Site
 from qtide.world.world import Future
 
@@ -28,6 +31,9 @@ TRIES = 3
 
 LEASE_PATIENCE = 5.0
 """Seconds that idle nodes are held while the job waits for a lease."""
+
+GRACE = 5.0
+"""Real seconds beyond the patience: until a service has said that it has begun, for example."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class Strategy(ABC):
         self.site.demand.watch(self.pool)
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
+        self._begun: dict[str, Future[None]] = {}
+        """Of the payloads that may wait for so long only: whether the QPU has begun."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -76,7 +84,30 @@ class Strategy(ABC):
         with self.forecast.phases.during(shape(phase), key):
             if isinstance(phase, Classical):
                 return await self.classical(phase, key)
-            return await self.quantum(phase, key)
+            try:
+                return await self._patiently(phase, key)
+            finally:
+                self.site.qpu.announced.pop((self.job, key), None)
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+        """The QPU or the task, whichever the forecasts speak for."""
+        seconds = self.site.qpu.profile.seconds(phase.payload, phase.shots)
+        work = self.forecast.tasks.known((otherwise.name, 0))
+        wait, lead = await self.wait_for_qpu(), self.wait_for_nodes(otherwise.nodes)
+        choice = Prospects(wait, seconds, lead, work).choice(phase.patience)
+        if choice.chosen == "qpu":
+            self.site.qpu.announced[self.job, key] = seconds
+        return choice
+
+    async def wait_for_qpu(self) -> float:
+        """How long it should take until the QPU begins with a payload."""
+        return await self.site.qpu.expected_wait(leased=self._lease is not None)
+
+    def wait_for_nodes(self, nodes: int) -> float:
+        """How long it should take until a task for so many nodes begins."""
+        if self.pool.size < nodes:
+            return self.forecast.lead(nodes)
+        return 0.0 if len(self.pool.idle) >= nodes else self.forecast.tasks.remaining()
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:
@@ -85,6 +116,30 @@ class Strategy(ABC):
     @abstractmethod
     async def quantum(self, phase: Quantum, key: str) -> Any:
         """Run the payload of a phase on the QPU."""
+
+    async def _patiently(self, phase: Quantum, key: str) -> Any:
+        """Run a payload, or give it up if the QPU does not begin within the patience."""
+        if phase.patience is None:
+            return await self.quantum(phase, key)
+        world = self.site.world
+        begun = self._begun[key] = world.future()
+        work = world.start(self.quantum(phase, key))
+        alarm = world.start(world.sleep(phase.patience + world.counted(GRACE)))
+        try:
+            first = await world.first_of([work, begun, alarm])
+            if first is alarm:
+                self.site.qpu.waited_in_vain(phase.patience)
+                raise QpuBusy(f"the QPU had not begun after {phase.patience:g} s")
+            await world.settled([work])
+            return work.result()
+        finally:
+            del self._begun[key]
+            await world.cancel([work, alarm])
+
+    def _begin(self, key: str) -> None:
+        begun = self._begun.get(key)
+        if begun is not None and not begun.done():
+            begun.set_result(None)
 
     async def close(self) -> None:
         """Give everything back."""
@@ -123,12 +178,14 @@ class Strategy(ABC):
     async def _solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
         """The seed is the phase's: always the same."""
         seed = seed_of(self.job, key) if phase.seed is None else phase.seed
+        terms = (phase.payload, phase.shots, seed, partial(self._begin, key))
+        self.site.qpu.announced.pop((self.job, key), None)
         for _ in range(TRIES - 1):
             try:
-                return await lease.run(phase.payload, phase.shots, seed)
+                return await lease.run(*terms)
             except QpuFailed:
                 continue
-        return await lease.run(phase.payload, phase.shots, seed)
+        return await lease.run(*terms)
 
     async def solve_on_own_lease(self, phase: Quantum, key: str) -> Any:
         """Run a payload on the lease that is held for the whole run."""

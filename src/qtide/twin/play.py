@@ -18,8 +18,9 @@ from qtide.models.queue import Interrupted, Started
 from qtide.models.site import SiteModel
 from qtide.models.trace import Trace
 from qtide.options import declared
+from qtide.programs.choice import Choice
 from qtide.programs.journal import Record
-from qtide.programs.phase import Phase
+from qtide.programs.phase import Phase, Quantum, Task
 from qtide.programs.replay import Replay
 from qtide.runs.plugin_options import plugin_value
 from qtide.strategies.demand import Demand
@@ -78,6 +79,10 @@ class Stepping:
         if self._seconds:
             await self._world.sleep(self._seconds)
         return await self._performer.perform(phase, key)
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+        """As the strategy does."""
+        return await self._performer.choose(phase, otherwise, key)
 
 
 class Stage:

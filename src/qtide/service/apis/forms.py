@@ -82,6 +82,8 @@ class DeviceForm(BaseModel):
     slots: int
     waiting: int
     running: int
+    expected_wait: float | None
+    """Seconds that a new task would wait behind all others; None if nobody can say."""
     properties: dict[str, Any]
     profile: dict[str, float]
 

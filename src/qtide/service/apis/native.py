@@ -204,6 +204,7 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
         "slots": device.setup.slots,
         "waiting": device.waiting,
         "running": device.running,
+        "expected_wait": device.expected_wait,
         "properties": device.properties,
         "profile": {
             "payload_s": device.profile.payload_s,

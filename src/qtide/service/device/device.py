@@ -88,6 +88,17 @@ class ServedDevice:
         """How many tasks were handed over to it."""
         return len(self._queue.handed)
 
+    @property
+    def expected_wait(self) -> float | None:
+        """Seconds that a new task would wait behind all others; None while it is drained or down.
+
+        A calibration that goes on counts, as does a pause after a fault.
+        """
+        if self.why_waiting() in ("maintenance", "down"):
+            return None
+        now = self._world.now()
+        return max(self._queue.backlog(now), self._state.calendar.pause(now))
+
     def why_waiting(self) -> str:
         """The reason that a task of the device's queue waits."""
         return self._state.why_waiting(self._world.now())

@@ -131,6 +131,12 @@ class DeviceQueue:
         first = max(0.0, self.began + next(tasks).seconds - now)
         return first + sum(task.seconds for task in tasks)
 
+    def backlog(self, now: float) -> float:
+        """How long a task behind all others would wait."""
+        seconds = sum(task.seconds for task in self.waiting.values())
+        open_now = self._calendar.open_time(now + self.load(now))
+        return max(0.0, self._calendar.moment(open_now + seconds) - now)
+
     def outlook(self, task: Task, now: float) -> Outlook:
         """Where a task stands, if nothing else is submitted."""
         if task.id in self.handed:

@@ -1,0 +1,1 @@
+"""A run as a Workflow Run RO-Crate: what was run on what, when, by whom, and what came out."""

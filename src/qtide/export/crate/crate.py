@@ -1,0 +1,260 @@
+"""A run as a Provenance Run Crate: its program is the workflow, its phases are the steps.
+
+The metadata is written as JSON by ourselves: it is some forty kinds of lines, and the libraries for
+it would be heavier than all of this. The profile's own checker is in the tests.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from pwd import getpwuid
+from typing import Any
+
+from qtide.errors import UsageError
+from qtide.export.crate.graph import Graph, Ref
+from qtide.export.crate.history import History
+from qtide.export.crate.source import Source, source_of
+from qtide.export.crate.steps import Steps
+from qtide.export.crate.usage import usage_of_run
+from qtide.runs.folder import RunFolder
+from qtide.version import __version__
+
+METADATA = "ro-crate-metadata.json"
+CRATE = "https://w3id.org/ro/crate/1.1"
+WORKFLOW = "https://w3id.org/workflowhub/workflow-ro-crate/1.0"
+PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": "Process Run Crate 0.5",
+    "https://w3id.org/ro/wfrun/workflow/0.5": "Workflow Run Crate 0.5",
+    WORKFLOW: "Workflow RO-Crate 1.0",
+}
+WITH_STEPS = {"https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate 0.5"}
+PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
+COMPUTATIONAL = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
+QTIDE = "https://pypi.org/project/qtide/"
+UNSTATED = "not stated"
+LARGEST = 100_000_000
+"""Bytes of an input file up to which it is copied."""
+OWN = {
+    "run.json": "the program, its arguments and its options",
+    "ledger.jsonl": "what was held, starting, busy and waiting, and when",
+    "agents.log": "what the tasks printed",
+}
+"""Files of a run's folder that others can read."""
+
+
+@dataclass
+class Crate:
+    """The entities of a run, and the files that belong to them."""
+
+    run: RunFolder
+    licence: str = UNSTATED
+    graph: Graph = field(default_factory=Graph)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Files to be written, by their names in the crate,"""
+    copies: dict[str, Path] = field(default_factory=dict)
+    """and files to be copied."""
+
+    def __post_init__(self) -> None:
+        """Describe everything."""
+        self._parts: list[Ref] = []
+        self._history = History(self.run)
+        self._executions = list(self._history.executions())
+        self._root()
+        self._describe(source_of(self.run))
+        self.texts[METADATA] = json.dumps(self.graph.document(), indent=1, ensure_ascii=False)
+
+    def _root(self) -> None:
+        profiles = PROFILES | (WITH_STEPS if self._executions else {})
+        about = {"about": {"@id": "./"}, "conformsTo": [{"@id": CRATE}, {"@id": WORKFLOW}]}
+        self.graph.add(METADATA, "CreativeWork", **about)
+        version = {each: each.rpartition("/")[2] for each in profiles}
+        conforms = [
+            self.graph.add(each, "CreativeWork", name=name, version=version[each])
+            for each, name in profiles.items()
+        ]
+        self.graph.add(
+            "./",
+            "Dataset",
+            name=f"The run {self.run.name}",
+            description=f"{self.run.spec.program} under {self.run.spec.strategy}, by qtide",
+            datePublished=self._times()["endTime"],
+            license=self.licence,
+            conformsTo=conforms,
+        )
+
+    def _describe(self, source: Source) -> None:
+        inputs, values = self._inputs(source)
+        output, result = self._output()
+        workflow = self._workflow(source, inputs, [output])
+        own = [self._copy(name, self.run.path / name, told) for name, told in OWN.items()]
+        action = self._action(source, workflow, values, result)
+        steps = Steps(self.graph, self._history, workflow, self.texts)
+        performed = [steps.add(each) for each in self._executions]
+        self._organise(action, [each.control for each in performed])
+        self._parts += [workflow, result, *filter(None, own), *steps.files]
+        actions = [action, *(each.action for each in performed)]
+        root = {"@id": "./"}
+        self.graph.extend(root, hasPart=self._parts, mentions=actions)
+        self.graph.point(root, mainEntity=workflow)
+
+    def _workflow(self, source: Source, inputs: list[Ref], outputs: list[Ref]) -> Ref:
+        self.texts[source.file] = source.text
+        language = self.graph.add(
+            "https://www.python.org/",
+            "ComputerLanguage",
+            name="Python",
+            url="https://www.python.org/",
+        )
+        self.graph.add(COMPUTATIONAL, "CreativeWork", name="ComputationalWorkflow 1.0")
+        return self.graph.add(
+            source.file,
+            ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
+            name=source.name,
+            description=source.summary,
+            programmingLanguage=language,
+            input=inputs,
+            output=outputs,
+            conformsTo={"@id": COMPUTATIONAL},
+        )
+
+    def _inputs(self, source: Source) -> tuple[list[Ref], list[Ref]]:
+        """The parameters of the program, and their values."""
+        pairs = [self._input(name, value) for name, value in source.arguments.items()]
+        return [parameter for parameter, _ in pairs], [value for _, value in pairs]
+
+    def _input(self, name: str, value: Any) -> tuple[Ref, Ref]:
+        identity = f"#input-{name}"
+        file = self._input_file(name, value)
+        example = file or {"@id": f"{identity}-value"}
+        parameter = self._parameter(identity, name, example, "File" if file else type_of(value))
+        if file is None:
+            shown = value if isinstance(value, bool | int | float) else _text(value)
+            self.graph.value(example["@id"], name, shown, exampleOfWork=parameter)
+        else:
+            self.graph.extend(example, exampleOfWork=[parameter])
+        return parameter, example
+
+    def _parameter(self, identity: str, name: str, example: Ref, kind: str) -> Ref:
+        self.graph.add(PARAMETER, "CreativeWork", name="FormalParameter 1.0")
+        terms = {"additionalType": kind, "workExample": example, "conformsTo": {"@id": PARAMETER}}
+        return self.graph.add(identity, "FormalParameter", name=name, **terms)
+
+    def _input_file(self, name: str, value: Any) -> Ref | None:
+        """A file that an argument names: a copy, unless it is very large."""
+        path = Path(value) if isinstance(value, str | Path) and value else None
+        try:
+            if path is None or not path.is_file() or path.stat().st_size > LARGEST:
+                return None
+        except OSError:  # a text that cannot be a path
+            return None
+        ref = self._copy(f"inputs/{name}/{path.name}", path, f"the argument {name}")
+        self._parts += [ref] if ref else []
+        return ref
+
+    def _output(self) -> tuple[Ref, Ref]:
+        """What the program returned, or how it failed."""
+        self.texts["result.json"] = json.dumps(self.run.end or {}, indent=1, ensure_ascii=False)
+        output = self._parameter("#output", "result", {"@id": "result.json"}, "File")
+        told = "what the program returned, or why it failed"
+        result = self._file("result.json", told, exampleOfWork=output)
+        return output, result
+
+    def _action(self, source: Source, workflow: Ref, values: list[Ref], result: Ref) -> Ref:
+        return self.graph.add(
+            "#run",
+            "CreateAction",
+            name=f"The run {self.run.name}",
+            description=f"{source.name} on {self.run.spec.cluster}, {self._clock()}",
+            instrument=workflow,
+            object=values,
+            result=[result],
+            agent=self._agent(),
+            resourceUsage=usage_of_run(self.graph, self._history.spans),
+            **self._times(),
+            **self._status(),
+        )
+
+    def _organise(self, action: Ref, controls: list[Ref]) -> None:
+        """What qtide did: it ran the steps."""
+        if not controls:
+            return
+        engine = self.graph.add(
+            QTIDE, "SoftwareApplication", name="qtide", url=QTIDE, softwareVersion=__version__
+        )
+        options = self.run.spec.options | {"strategy": self.run.spec.strategy}
+        settings = [
+            self.graph.value(f"#option-{name}", name, _text(value))
+            for name, value in options.items()
+            if value is not None
+        ]
+        self.graph.add(
+            "#organised",
+            "OrganizeAction",
+            name=f"qtide under the strategy {self.run.spec.strategy}",
+            instrument=engine,
+            object=[*controls, *settings],
+            result=action,
+            agent=self._agent(),
+            **self._times(),
+        )
+
+    def _agent(self) -> Ref:
+        """Whoever owns the run's folder."""
+        number = self.run.path.stat().st_uid
+        try:
+            name = getpwuid(number).pw_name
+        except KeyError:  # an account that this computer does not know
+            name = str(number)
+        return self.graph.add(f"#user-{name}", "Person", name=name)
+
+    def _times(self) -> dict[str, str]:
+        lived = [each for each in self._history.spans if each.what == "run"]
+        first = min((each.start for each in lived), default=0.0)
+        last = max((each.end for each in lived), default=0.0)
+        return {
+            "startTime": self._history.moment(first),
+            "endTime": self._history.moment(last),
+        }
+
+    def _status(self) -> dict[str, Any]:
+        state = self.run.state
+        if state == "done":
+            return {"actionStatus": "http://schema.org/CompletedActionStatus"}
+        error = (self.run.end or {}).get("error", f"the run is {state}")
+        return {"actionStatus": "http://schema.org/FailedActionStatus", "error": error}
+
+    def _clock(self) -> str:
+        if self._history.is_virtual:
+            return "in virtual time"
+        scale = self.run.spec.time_scale
+        return "in real time" if scale == 1 else f"its seconds as {scale:g} real ones"
+
+    def _copy(self, name: str, path: Path, told: str) -> Ref | None:
+        if not path.is_file():
+            return None
+        self.copies[name] = path
+        return self._file(name, told)
+
+    def _file(self, name: str, told: str, **properties: Any) -> Ref:
+        kind = "application/json" if name.endswith((".json", ".jsonl")) else "text/plain"
+        terms = {"name": Path(name).name, "description": told, "encodingFormat": kind}
+        return self.graph.add(name, "File", **terms, **properties)
+
+
+def finished(run: RunFolder) -> RunFolder:
+    """The run itself; UsageError if there is nothing final to tell of it."""
+    if run.state in ("running", "new"):
+        raise UsageError(f"the run {run.name} is {run.state}; export it when it has ended")
+    return run
+
+
+def type_of(value: Any) -> str:
+    """The type of a parameter, in the words of schema.org."""
+    known = {bool: "Boolean", int: "Integer", float: "Float"}
+    return known.get(type(value), "Text")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
