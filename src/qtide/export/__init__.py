@@ -1,0 +1,1 @@
+"""Runs for others: as workflows that other engines run, and as records that others read."""
