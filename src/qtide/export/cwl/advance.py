@@ -94,7 +94,8 @@ def sent(
     run: RunFolder, stand: Stand, at: float, folder: Path
 ) -> tuple[Stand, list[Path], list[Path]]:
     """Write what steps are to do, tasks and payloads; what cannot be written ends the run."""
-    tasks, payloads = [], []
+    tasks: list[Path] = []
+    payloads: list[Path] = []
     try:
         for key, phase in stand.phases.items():
             for place, part in enumerate(parts(phase)):

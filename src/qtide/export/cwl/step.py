@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,12 @@ def conclude(outcome: str) -> dict[str, Any]:
     return {"result": result}
 
 
-STEPS = {"advance": advance, "classical": classical, "quantum": quantum, "conclude": conclude}
+STEPS: dict[str, Callable[..., dict[str, Any]]] = {
+    "advance": advance,
+    "classical": classical,
+    "quantum": quantum,
+    "conclude": conclude,
+}
 
 
 def _here() -> Path:

@@ -26,11 +26,10 @@ outputs:
   result:
     type: File
     outputSource: conclude/result
-  phases:
-    type: File
+  finished:
+    type: File?
     doc: The journal at the end; a workflow that starts with it gives the result at once.
     outputSource: phases/grown
-    pickValue: the_only_non_null
 
 steps:
   phases:
@@ -115,15 +114,13 @@ steps:
             outputs:
               answers: File[]
   conclude:
-    in:
-      python: python
-      outcome: {source: phases/outcome, pickValue: the_only_non_null}
+    in: {python: python, outcome: phases/outcome}
     out: [result]
     run:
       class: CommandLineTool
       arguments: [$(inputs.python), -m, qtide.export.cwl.step, conclude]
       inputs:
         python: string
-        outcome: {type: File, inputBinding: {position: 1}}
+        outcome: {type: File?, inputBinding: {position: 1}}
       outputs:
         result: File
