@@ -143,9 +143,10 @@ class _Drive:
     def _tell(self, note: Note) -> None:
         """Progress: what ended before this turn, and what begins with it."""
         ended = {each.key for each in note.steps if each.state != "begun"}
+        told = {each.key for each in note.answers if each.kept}
         began, over = note.during
         for each in note.steps:
-            if each.state == "begun" and each.key in ended:
+            if each.key in told or (each.state == "begun" and each.key in ended):
                 continue
             at = over if each.state == "begun" else began
             self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
