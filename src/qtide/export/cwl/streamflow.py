@@ -36,8 +36,6 @@ PAUSE = 0.1
 """Seconds between two looks at the notes."""
 ENDING = 20.0
 """Seconds for StreamFlow to cancel its jobs when it is interrupted."""
-LINES = 5
-"""How much of StreamFlow's log an error shows."""
 
 
 class StreamFlow:
@@ -152,11 +150,12 @@ class _Drive:
             self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
 
     def _complaint(self, code: int | None) -> str:
-        lines = self._log.read_text(errors="replace").strip().splitlines()[-LINES:]
-        said = " / ".join(line.strip() for line in lines)
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line.partition("ERROR")[2].strip() for line in lines if " ERROR " in line]
+        said = f" ({errors[-1]})" if errors else ""
         return (
-            f"StreamFlow ended with exit code {code} before the program did; its log "
-            f"{self._log} ends with: {said or 'nothing'}; finished phases are kept"
+            f"StreamFlow ended with exit code {code} before the program did{said}; its log is "
+            f"{self._log}; finished phases are kept, so go on with: qtide resume {self.run.name}"
         )
 
 
