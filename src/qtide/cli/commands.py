@@ -39,6 +39,8 @@ COMMANDS = {
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
     "export": Entry(RUNS, "export:export", "Write a run's record, for others to read."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
+    "export": Entry(RUNS, "export:export", "Write a program as a workflow for other engines."),
+    "engine": Entry(RUNS, "engine:engine", "Install a workflow engine that qtide can use."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),
     "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
     "simulate": Entry(TWIN, "simulate:simulate", "Simulate a site's whole workload."),
@@ -99,10 +101,11 @@ class Commands(PlainGroup):
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
     """A command, with the options that these words choose."""
-    module, _, attribute = COMMANDS[name].place.partition(":")
-    command = getattr(import_module(f"qtide.cli.{module}"), attribute)
+    place, _, attribute = COMMANDS[name].place.partition(":")
+    module = import_module(f"qtide.cli.{place}")
+    command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
-        return get_command(command)
+        return _group(get_command(command), module, words, settings, lenient=lenient)
     if getattr(command, "takes_spec", False):
         from qtide.cli.program import program_command
 
@@ -110,6 +113,16 @@ def load(name: str, words: list[str], settings: Settings, *, lenient: bool = Fal
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=PlainCommand)(command)
     return get_command(app)
+
+
+def _group(group: Any, module: Any, words: list[str], settings: Settings, *, lenient: bool) -> Any:
+    """A group with all its commands; those that run a program have the options of its plug-ins."""
+    for name, command in getattr(module, "WITH_SPEC", {}).items():
+        from qtide.cli.program import program_command
+
+        own = words[1:] if words[:1] == [name] else []
+        group.add_command(program_command(name, command, own, settings, lenient=lenient), name)
+    return group
 
 
 def _check(settings: Settings, name: str, command: Any) -> None:

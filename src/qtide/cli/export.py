@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from qtide.cli.export_crate import ro_crate
+from qtide.cli.export_cwl import cwl
 from qtide.cli.help import PlainCommand, PlainGroup
 
 export = typer.Typer(
@@ -22,3 +23,6 @@ def _group() -> None:
 
 
 export.command("ro-crate", cls=PlainCommand)(ro_crate)
+
+WITH_SPEC = {"cwl": cwl}
+"""The commands that take a program and the options of its run."""

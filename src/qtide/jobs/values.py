@@ -7,6 +7,7 @@ buffer is a file named by its content.
 from __future__ import annotations
 
 import pickle
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from io import BytesIO
@@ -44,6 +45,9 @@ class Packed(NamedTuple):
 class Values:
     """The folder of large values of a run."""
 
+    large = LARGE
+    """Bytes from which on a value goes to a file of its own."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -53,13 +57,13 @@ class Values:
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
-            if raw.nbytes < LARGE:
+            if raw.nbytes < self.large:
                 return True
             buffers.append(self._store(raw))
             return False
 
         data = _dumps(value, keep, by_value=by_value)
-        if len(data) < LARGE:
+        if len(data) < self.large:
             return Packed(data, buffers=tuple(buffers))
         return Packed(file=self._store(memoryview(data)), buffers=tuple(buffers))
 
@@ -87,6 +91,15 @@ class Values:
                     f"({error.strerror}); make room, then resume the run"
                 ) from None
         return name
+
+
+class Inline(Values):
+    """Values without a folder: whatever their size, they travel where their text goes."""
+
+    large = sys.maxsize
+
+    def __init__(self) -> None:
+        super().__init__(Path())
 
 
 class _Unpickler(pickle.Unpickler):

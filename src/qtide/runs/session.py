@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from qtide.runs.aftermath import settle
 from qtide.runs.driver import Outcome, Tell, drive
+from qtide.runs.engines import engine_of
 from qtide.runs.folder import RunFolder
 from qtide.runs.precedent import recorded
 from qtide.runs.site import is_virtual, opened, world_for
@@ -19,6 +20,9 @@ Ended = Callable[[list[Outcome]], None]
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end."""
     settle(run)
+    engine = engine_of(run.spec)
+    if engine is not None:
+        return engine.drive(run, tell)
     (outcomes,) = play_groups([[run]], tell, lambda _: None)
     return outcomes[0]
 

@@ -75,7 +75,7 @@ async def opened(
 
 def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     """The QPU that the options name."""
-    if _is_url(spec.qpu) and isinstance(world, RealWorld):
+    if is_service(spec.qpu) and isinstance(world, RealWorld):
         from qtide.leases.remote import RemoteQpu
 
         return RemoteQpu.at(world, spec.qpu, spec.vqpus)
@@ -98,12 +98,12 @@ def qpu_model(spec: Spec) -> QpuModel | None:
 
 
 def _check_qpu(spec: Spec, world: World) -> None:
-    if not _is_url(spec.qpu):
+    if not is_service(spec.qpu):
         choice(spec.qpu)
     elif not isinstance(world, RealWorld):
         raise UsageError("a service runs in real time: --qpu URL needs --cluster local or slurm")
 
 
-def _is_url(qpu: str) -> bool:
-    """Whether the QPU is a device of the vQPU service."""
+def is_service(qpu: str) -> bool:
+    """Whether a QPU is a device of the vQPU service."""
     return qpu.startswith(("http://", "https://"))

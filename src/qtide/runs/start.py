@@ -12,6 +12,7 @@ from qtide.errors import QtideError, UsageError
 from qtide.programs.arguments import parse
 from qtide.programs.load import load
 from qtide.runs.call import Call, created
+from qtide.runs.engines import engine_of
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.precedent import with_precedent
 from qtide.runs.site import check_site
@@ -25,6 +26,9 @@ LIMIT = 60.0
 def check(spec: Spec, call: Call | None = None) -> str:
     """Check everything before anything is written; return the program's name."""
     check_site(spec)
+    engine = engine_of(spec)
+    if engine is not None:
+        engine.check(spec)
     if call is None:
         program = load(spec.program)
         call = Call(program, *parse(program, spec.words))

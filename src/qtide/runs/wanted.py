@@ -37,6 +37,8 @@ class Wanted:
 
     def folder(self, runs: Path, name: str = "") -> Path:
         """Check everything; where the runs will be."""
+        if self.spec.options.get("engine"):
+            raise UsageError("a comparison is of qtide's own strategies; leave --engine out")
         title = check(self.spec, self.call)
         for number in self.jobs:
             if number < 1:

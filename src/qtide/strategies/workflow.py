@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from qtide.options import Option
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Options:
+    """Who runs the steps."""
+
+    engine: Annotated[
+        str | None, Option("A workflow engine that runs the phases in place of qtide: streamflow.")
+    ] = None
 
 
 class Workflow(Strategy):
@@ -13,6 +24,7 @@ class Workflow(Strategy):
 
     summary = "an allocation for each phase, none between"
     rank = 20
+    Options = Options
 
     async def open(self) -> None:
         """Nothing is held between phases."""

@@ -1,0 +1,1 @@
+"""Quantum locations for StreamFlow."""

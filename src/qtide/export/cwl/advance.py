@@ -1,0 +1,129 @@
+"""The step `advance`: plays a program by its journal until every branch of it waits for a phase.
+
+The program runs in virtual time: its clock moves only when nothing else can happen, so a moment
+later all the phases that it asks for at the same time are known.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qtide.errors import QtideError
+from qtide.export.cwl.answered import Answered, parts
+from qtide.export.cwl.note import Note, Told, outcome_of
+from qtide.export.cwl.parcel import Answer, Parcel
+from qtide.jobs.job import Job
+from qtide.jobs.values import Inline
+from qtide.ledger.ledger import Ledger
+from qtide.programs.journal import Journal
+from qtide.programs.phase import Phase, Quantum
+from qtide.programs.program import Playing
+from qtide.programs.replay import Replay, Step
+from qtide.programs.target import KEY, Target
+from qtide.runs.call import Call
+from qtide.runs.folder import RunFolder
+from qtide.system.files import write_json
+from qtide.world.real import RealWorld
+from qtide.world.virtual import VirtualWorld
+
+MOMENT = 1.0
+"""Virtual seconds after which whatever can happen at once has happened."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a program stands: what it asks for, or how it ended."""
+
+    phases: dict[str, Phase] = field(default_factory=dict)
+    kept: list[Answer] = field(default_factory=list)
+    """Failures that the program has not caught yet: the journal has only those it did."""
+    outcome: dict[str, Any] | None = None
+
+
+def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path) -> dict[str, Any]:
+    """Play the run with these answers; what the next steps need is written to the folder.
+
+    Returns the outputs of the step, as the workflow declares them.
+    """
+    clock = RealWorld(run.spec.time_scale)
+    began, given = clock.now(), [Answer.read(file) for file in answers]
+    shutil.copyfile(journal, folder / "journal")
+    call = Call.read(run.path, run.values, run.spec)
+    steps: list[Step] = []
+    with closing(Journal(folder / "journal", call.program.name)) as opened:
+        before = len(opened)
+        stand = play(run, call, opened, given, steps.append)
+        stand, tasks, payloads = sent(run, stand, clock.now(), folder)
+        told = [Told.of(step) for step in steps if step.state != "replayed"]
+        records = [each for key in {step.key: None for step in told} if (each := opened.find(key))]
+    note = Note(before, (began, clock.now()), told, records, given, stand.outcome)
+    note.publish(run, call.program.name)
+    kept = [answer.again().write(folder) for answer in stand.kept]
+    write_json(folder / "outcome.json", stand.outcome or {})
+    return {
+        "grown": folder / "journal",
+        "unfinished": stand.outcome is None,
+        "outcome": folder / "outcome.json",
+        "kept": kept,
+        "tasks": tasks,
+        "payloads": payloads,
+        "classical": bool(tasks),
+        "quantum": bool(payloads),
+    }
+
+
+def play(
+    run: RunFolder, call: Call, journal: Journal, given: list[Answer], tell: Any = lambda _: None
+) -> Stand:
+    """Where the program stands with these answers; what is new is in the journal then."""
+    world = VirtualWorld()
+    answered = Answered(world, given)
+    job = Job(run.name, Ledger(run.name, world.now), Inline(), run.spec.seed)
+    replay = Replay(world, answered, journal, job, tell)
+    playing = call.prepare(seed=run.spec.seed, folder=run.path.absolute(), target=_target(journal))
+    with closing(playing):
+        return world.run(_until_it_waits(world, replay, playing, answered, journal))
+
+
+def sent(
+    run: RunFolder, stand: Stand, at: float, folder: Path
+) -> tuple[Stand, list[Path], list[Path]]:
+    """Write what steps are to do, tasks and payloads; what cannot be written ends the run."""
+    tasks: list[Path] = []
+    payloads: list[Path] = []
+    try:
+        for key, phase in stand.phases.items():
+            for place, part in enumerate(parts(phase)):
+                file = Parcel(run.name, key, place, part, at, run.spec).write(folder)
+                (payloads if isinstance(phase, Quantum) else tasks).append(file)
+    except QtideError as error:
+        return Stand(outcome=outcome_of(error=error)), [], []
+    return stand, tasks, payloads
+
+
+async def _until_it_waits(
+    world: VirtualWorld, replay: Replay, playing: Playing, answered: Answered, journal: Journal
+) -> Stand:
+    """How the program ended; if it did not, what it waits for."""
+    work = world.start(replay.play(playing))
+    await world.first_of([work, world.start(world.sleep(MOMENT))])
+    if not work.done():
+        asked = dict(answered.asked)
+        await world.cancel([work])
+        unsettled = [key for key in answered.keys if journal.find(key) is None]
+        return Stand(asked, answered.of(unsettled))
+    try:
+        return Stand(outcome=outcome_of(work.result()))
+    except Exception as error:
+        return Stand(outcome=outcome_of(error=error))
+
+
+def _target(journal: Journal) -> Target | None:
+    """The device as it was when the workflow was written."""
+    record = journal.find(KEY)
+    return Target(**record.outcome) if record else None

@@ -1,0 +1,127 @@
+"""The steps `classical` and `quantum`: run what a parcel holds, as `qtide run` would, and answer.
+
+What a program may catch is an answer like any other; only what no program can do anything about
+lets the step itself fail, so that its engine tries it again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qtide.clusters.local import LocalCluster, Options
+from qtide.errors import QtideError
+from qtide.export.cwl.parcel import Answer, Parcel
+from qtide.jobs.job import Job
+from qtide.jobs.log import Log
+from qtide.jobs.values import Values
+from qtide.ledger.ledger import Interval, Ledger
+from qtide.options import chosen
+from qtide.programs.phase import Classical
+from qtide.runs.site import qpu_for
+from qtide.runs.spec import Spec
+from qtide.strategies.node_pool import NodePool
+from qtide.strategies.site import Site
+from qtide.strategies.strategy import Assignment
+from qtide.strategies.workflow import Workflow
+from qtide.world.real import RealWorld
+
+QPU = "QTIDE_QPU"
+"""The device for a quantum step, if where it runs says so: it counts more than the run's."""
+SCRATCH = "scratch"
+
+Perform = Callable[[Parcel, Job], Awaitable[Any]]
+
+
+def classical(parcel: Parcel, folder: Path) -> Answer:
+    """Run a task on this node; ranks of a task for several nodes are processes of it."""
+    world = RealWorld(parcel.spec.time_scale)
+
+    async def perform(parcel: Parcel, job: Job) -> Any:
+        phase = parcel.phase
+        assert isinstance(phase, Classical)
+        cluster = LocalCluster(world, phase.nodes, _limits(parcel.spec))
+        pool = NodePool(world, cluster, job, phase.nodes)
+        try:
+            pool.join(await cluster.request(job, phase.nodes))
+            return (await pool.run(phase, parcel.key))[0]
+        finally:
+            await pool.close()
+            await cluster.close()
+
+    return world.run(_answer(world, perform, parcel, folder))
+
+
+def quantum(parcels: list[Parcel], folder: Path) -> list[Answer]:
+    """Run payloads that are asked for at the same time on the one device there is."""
+    spec = _with_device(parcels[0].spec)
+    world = RealWorld(spec.time_scale)
+
+    async def all_of_them() -> list[Answer]:
+        async with _strategy(world, spec, folder) as strategy:
+
+            async def perform(parcel: Parcel, job: Job) -> Any:
+                return await strategy(job).perform(parcel.phase, parcel.key)
+
+            works = (_answer(world, perform, each, folder) for each in parcels)
+            return await world.all_of(works)
+
+    return world.run(all_of_them())
+
+
+@asynccontextmanager
+async def _strategy(
+    world: RealWorld, spec: Spec, folder: Path
+) -> AsyncIterator[Callable[[Job], Workflow]]:
+    """A lease for each payload, on a device that is there for as long as the step."""
+    cluster, qpu = LocalCluster(world, 1), qpu_for(spec, world, folder / "device.log")
+    site = Site(world, cluster, qpu)
+    try:
+        qpu.start()
+        qpu.check_admission()
+        yield lambda job: Workflow(Assignment(site, job, 1))
+    finally:
+        await qpu.close()
+        await cluster.close()
+
+
+async def _answer(world: RealWorld, perform: Perform, parcel: Parcel, folder: Path) -> Answer:
+    log = Log(folder / f"{parcel.key}-{parcel.place}.log")
+    ledger = Ledger(parcel.run, world.now)
+    job = Job(parcel.run, ledger, Values(folder / SCRATCH), parcel.spec.seed, log=log)
+    lane = "nodes" if isinstance(parcel.phase, Classical) else "qpu"
+    ledger.enter("wait", lane, parcel.asked, world.now(), "a step of the workflow")
+    try:
+        outcome, failed = await perform(parcel, job), False
+    except QtideError:
+        raise
+    except Exception as error:
+        outcome, failed = error, True
+    spans = [_placed(span, parcel.place) for span in ledger.intervals()]
+    printed = log.path.read_text() if log.path.exists() else ""
+    return Answer.to(parcel, outcome, spans, printed, failed=failed)
+
+
+def _placed(span: Interval, place: int) -> Interval:
+    """Name nodes as their site does; on this machine, tasks share it, as nodes of their own."""
+    if not span.lane.startswith("node/"):
+        return span
+    host = os.environ.get("SLURMD_NODENAME")
+    name = host or f"{socket.gethostname()}.{place + 1}"
+    rank = span.lane.removeprefix("node/n")
+    return replace(span, lane=f"node/{name}" if rank == "1" else f"node/{name}.{rank}")
+
+
+def _limits(spec: Spec) -> Options:
+    """What a node of this machine may use; a batch system sees to that itself."""
+    local = spec.cluster.partition(":")[0] == "local"
+    return chosen(Options, spec.options) if local else Options()
+
+
+def _with_device(spec: Spec) -> Spec:
+    return replace(spec, qpu=os.environ.get(QPU) or spec.qpu)

@@ -1,0 +1,174 @@
+"""The engine StreamFlow: drives a run as a workflow, and qtide follows it.
+
+Each turn of the workflow's loop leaves a note in the run's folder. What they say becomes the
+journal, the ledger, the log and the result of the run, as if qtide itself had run the phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from qtide.errors import QtideError
+from qtide.export.cwl import environment
+from qtide.export.cwl.files import begin, check_spec, write
+from qtide.export.cwl.mapping import mark
+from qtide.export.cwl.note import FOLDER, Note, finish, result_of, take_in
+from qtide.ledger.ledger import Ledger
+from qtide.programs.journal import Journal
+from qtide.programs.phase import Phase
+from qtide.programs.replay import Step
+from qtide.runs.call import Call
+from qtide.runs.driver import Outcome, Tell, sentence
+from qtide.runs.folder import RunFolder
+from qtide.runs.spec import Spec
+from qtide.slurm.commands import Slurm, SlurmFailed
+from qtide.slurm.commands import environment as slurm_environment
+from qtide.system.parent import die_with_parent
+from qtide.world.real import RealWorld
+
+PAUSE = 0.1
+"""Seconds between two looks at the notes."""
+ENDING = 20.0
+"""Seconds for StreamFlow to cancel its jobs when it is interrupted."""
+
+
+class StreamFlow:
+    """Runs on this host; its steps run where the mapping says."""
+
+    install = staticmethod(environment.install)
+
+    def check(self, spec: Spec) -> None:
+        """Refuse what it cannot run, before anything is written."""
+        check_spec(spec)
+        environment.command()
+
+    def drive(self, run: RunFolder, tell: Tell) -> Outcome:
+        """Execute a run to its end."""
+        world = RealWorld(run.spec.time_scale)
+        return world.run(_Drive(run, tell, world).outcome())
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """One lifetime of an engine."""
+
+    run: RunFolder
+    tell: Tell
+    world: RealWorld
+
+    async def outcome(self) -> Outcome:
+        """How the run ended."""
+        run = self.run
+        call = run.call or Call.read(run.path, run.values, run.spec)
+        with (
+            closing(Journal(run.journal, call.program.name)) as journal,
+            closing(Ledger(run.name, self.world.now, run.ledger)) as ledger,
+        ):
+            try:
+                run.unfinish()
+                run.presence.arrive()
+                await begin(run, call, journal)
+                with ledger.span("run", "driver", run.spec.strategy):
+                    work = self._work(journal, ledger)
+                    ended = await run.presence.during(self.world, work, ledger.beat)
+                finish(run, ended)
+                return Outcome(run, result_of(ended))
+            except Exception as error:
+                with suppress(OSError):  # the error itself may be a full disk
+                    run.finish({"error": sentence(error)})
+                return Outcome(run, error=error)
+
+    async def _work(self, journal: Journal, ledger: Ledger) -> dict[str, Any]:
+        """Let StreamFlow run, and take in what its steps note."""
+        take_in(self.run, journal, ledger, lambda _: None)  # what an engine left that was killed
+        await self._cancel_jobs()
+        write(self.run, self._folder)
+        process = await self._start()
+        ended = None
+        try:
+            while process.returncode is None:
+                ended = take_in(self.run, journal, ledger, self._tell) or ended
+                await asyncio.sleep(PAUSE)
+        finally:
+            await _stop(process)
+            await self._cancel_jobs()
+        ended = take_in(self.run, journal, ledger, self._tell) or ended
+        if ended is None:
+            raise QtideError(self._complaint(process.returncode))
+        return ended
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.path / FOLDER
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "streamflow.log"
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        words = [environment.command(), "run", "--outdir", "results", "streamflow.yml"]
+        with self._log.open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                cwd=self._folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=slurm_environment(),
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    async def _cancel_jobs(self) -> None:
+        """End the batch jobs of an engine that could not do so itself."""
+        if self.run.spec.cluster.partition(":")[0] != "slurm":
+            return
+        slurm = Slurm()
+        with suppress(SlurmFailed):
+            rows = await slurm.output("squeue", "--me", "--noheader", "--format=%i %k")
+            jobs = [
+                job for job, _, about in map(_parted, rows.splitlines()) if about == mark(self.run)
+            ]
+            if jobs:
+                await slurm.output("scancel", *jobs)
+
+    def _tell(self, note: Note) -> None:
+        """Progress: what ended before this turn, and what begins with it."""
+        ended = {each.key for each in note.steps if each.state != "begun"}
+        told = {each.key for each in note.answers if each.kept}
+        began, over = note.during
+        for each in note.steps:
+            if each.key in told or (each.state == "begun" and each.key in ended):
+                continue
+            at = over if each.state == "begun" else began
+            self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
+
+    def _complaint(self, code: int | None) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line.partition("ERROR")[2].strip() for line in lines if " ERROR " in line]
+        said = f" ({errors[-1]})" if errors else ""
+        return (
+            f"StreamFlow ended with exit code {code} before the program did{said}; its log is "
+            f"{self._log}; finished phases are kept, so go on with: qtide resume {self.run.name}"
+        )
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Interrupt it as Ctrl-C does, so that it cancels its jobs; kill it if that takes too long."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), ENDING)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # and its steps on this host
+    await process.wait()
+
+
+def _parted(row: str) -> tuple[str, str, str]:
+    return row.partition(" ")
