@@ -37,9 +37,10 @@ COMMANDS = {
     "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
     "logs": Entry(RUNS, "logs:logs", "Show what a run's tasks print."),
     "report": Entry(RUNS, "report:report", "Write a run's timelines as one HTML page."),
-    "export": Entry(RUNS, "export:export", "Write a run's record, for others to read."),
     "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
-    "export": Entry(RUNS, "export:export", "Write a program as a workflow for other engines."),
+    "export": Entry(
+        RUNS, "export:export", "Write a workflow for other engines, or a run's record."
+    ),
     "engine": Entry(RUNS, "engine:engine", "Install a workflow engine that qtide can use."),
     "demo": Entry(RUNS, "demo:demo", "Show in two minutes what qtide does."),
     "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
