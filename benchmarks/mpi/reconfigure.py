@@ -1,6 +1,7 @@
-"""1 → 3 → 1 nodes, repeatedly; the seconds of each, as JSON."""
+"""1 → 3 → 1 nodes, repeatedly; the seconds of each, and until the nodes are idle, as JSON."""
 
 import json
+import subprocess
 import sys
 import time
 
@@ -8,9 +9,17 @@ import numpy as np
 
 from qtide.malleable import Job
 
+
+def idle() -> bool:
+    """Whether Slurm has all three nodes again."""
+    words = ["sinfo", "--noheader", "--Node", "--partition=compute", "--format=%T"]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+    return listed.stdout.split() == ["idle"] * 3
+
+
 with Job(most=3, folder=sys.argv[2]) as job:
     job.begin(step=0)
-    expands, shrinks = [], []
+    expands, shrinks, idles = [], [], []
     while job.state.step < int(sys.argv[1]):
         began = time.perf_counter()
         job.expand(3, least=3, wait=30)
@@ -21,6 +30,8 @@ with Job(most=3, folder=sys.argv[2]) as job:
         began = time.perf_counter()
         job.shrink(1)
         shrinks.append(time.perf_counter() - began)
+        while not idle() and time.perf_counter() - began < 30:
+            time.sleep(0.005)
+        idles.append(time.perf_counter() - began)
         job.state.step += 1
-        time.sleep(0.2)  # the nodes go back meanwhile
-    print(json.dumps({"expand": expands, "shrink": shrinks}))
+    print(json.dumps({"expand": expands, "shrink": shrinks, "idle": idles}))

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qtide.malleable.distributed import Distributed
 from qtide.malleable.move import Array
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.hub import TURN_LIMIT, Hub
 from qtide.mpi.library import library
 from qtide.mpi.lost import NodesLost
-from qtide.mpi.station import MemberStation, Station
+from qtide.mpi.station import TURN_LIMIT, MemberStation, Station
+
+if TYPE_CHECKING:
+    from qtide.mpi.hub import Hub  # others than the root start without it
 
 Blocks = dict[str, Array]
 
@@ -37,8 +39,10 @@ class Left(SystemExit):
 class Crew:
     """Members are known by numbers that are never used again; the root is 0."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Station, hub: Hub | None = None) -> None:
         self.station = station
+        self.hub = hub
+        """The root's station; None on other members."""
         self.members: list[int] = [0]
         self.state = State()
         self.arrays: dict[str, Distributed] = {}
@@ -46,11 +50,6 @@ class Crew:
         self.parts: dict[str, float] = {}
         """Seconds of the last change's parts."""
         self._adopt(library().MPI.COMM_SELF.Dup(), [0])
-
-    @property
-    def hub(self) -> Hub | None:
-        """The root's station; None on other members."""
-        return self.station if isinstance(self.station, Hub) else None
 
     def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
         """Take newcomers in; False if one of them was lost meanwhile."""

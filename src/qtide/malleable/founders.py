@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
-from qtide.mpi.hub import Hub
 from qtide.mpi.launcher import Launcher
+
+if TYPE_CHECKING:
+    from qtide.mpi.hub import Hub
 
 
 def gathered(hub: Hub, launcher: Launcher) -> list[str]:

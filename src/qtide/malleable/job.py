@@ -103,7 +103,7 @@ class Job:
         from qtide.malleable.record import Record  # newcomers start without what it needs
 
         self._record = Record(self._runs, self._name, self._cluster)
-        self._crew = Crew(self._record.hub)
+        self._crew = Crew(self._record.hub, self._record.hub)
         if launcher is not None and launcher.size > 1:
             names = founders.gathered(self._record.hub, launcher)
             self._record.founded(names)

@@ -17,6 +17,7 @@ from qtide.ledger.ledger import Ledger
 from qtide.malleable.growth import Growth, Newcomer
 from qtide.malleable.nodes import Held, Nodes, Process, ended
 from qtide.mpi.hub import Hub
+from qtide.mpi.newcomer import command
 from qtide.mpi.station import JOIN
 
 POLITE = 3.0
@@ -116,7 +117,7 @@ class Keeper:
         try:
             if not who.leave.is_set():
                 told = self._hub.expect(who.identity, who.generation, arrived)
-                process = await held.start(_same_program(), {JOIN: told})
+                process = await held.start(command(sys.orig_argv, sys.argv), {JOIN: told})
                 await _first(process.wait(), held.gone(), who.leave.wait())
         finally:
             starting.close()
@@ -146,8 +147,3 @@ async def _first(*works: Awaitable[object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _same_program() -> list[str]:
-    """The command that this process was started with."""
-    return [sys.executable, *sys.orig_argv[1:]]

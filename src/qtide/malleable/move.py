@@ -55,16 +55,24 @@ def share(layout: Layout, rank: int, here: int, there: int, ranks: int) -> Share
 def _exchange(
     comm: Communicator, most: int, send: tuple[Array, Rows], received: tuple[Array, Rows]
 ) -> None:
+    received[0][_own(received[1], comm.rank)] = send[0][_own(send[1], comm.rank)]
     width = send[0].dtype.itemsize * int(np.prod(send[0].shape[1:], dtype=np.int64))
     piece = max(1, PIECE // max(1, width))
     for done in range(0, most, piece):
-        parts = [_part(*each, done, piece, width) for each in (send, received)]
+        parts = [_part(*each, comm.rank, done, piece, width) for each in (send, received)]
         comm.complete(comm.raw.Ialltoallv(*parts), eager=True)
 
 
-def _part(data: Array, counts: Rows, done: int, piece: int, width: int) -> list[Any]:
+def _own(counts: Rows, rank: int) -> slice:
+    """The rows that a rank keeps: they are copied, without MPI."""
+    first = int(counts[:rank].sum())
+    return slice(first, first + int(counts[rank]))
+
+
+def _part(data: Array, counts: Rows, rank: int, done: int, piece: int, width: int) -> list[Any]:
     """The rows of one collective, as mpi4py takes them: bytes, how many, and from where."""
     now = np.clip(counts - done, 0, piece)
+    now[rank] = 0
     starts = np.cumsum(counts) - counts + np.minimum(done, counts)
     buffer = data.reshape(-1).view(np.uint8) if data.size else np.empty(0, dtype=np.uint8)
     return [buffer, (now * width, starts * width), library().MPI.BYTE]

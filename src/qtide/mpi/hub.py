@@ -13,10 +13,8 @@ from typing import Any
 
 from qtide.errors import QtideError
 from qtide.mpi.lines import Line
-from qtide.mpi.station import Station
+from qtide.mpi.station import TURN_LIMIT, Station
 
-TURN_LIMIT = 120.0
-"""Seconds within which all members have to have done their part of a change."""
 MEET_LIMIT = 60.0
 """Seconds within which processes that were started together have to have met."""
 NOT_MET = f"the processes of an MPI program did not meet within {MEET_LIMIT:g} s"

@@ -6,10 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from contextlib import suppress
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from qtide.errors import QtideError
 from qtide.mpi.library import library
@@ -25,7 +23,9 @@ SPIN = 0.002
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
 """and the pauses from then on."""
 EAGER = 64
-"""How often large data is tested before other processes of this machine have their turn."""
+"""How often large data is tested before other processes of this machine have their turn,"""
+NAP_EAGER = 20e-6
+"""for so many seconds: who sleeps has the processor back sooner than who yields."""
 LOOK = 0.002
 """Seconds between two looks at whether a blocking call is still worth waiting for."""
 CALL_LIMIT = 60.0
@@ -45,9 +45,10 @@ def complete(request: Any, watch: Watch, *, eager: bool = False) -> None:
         if request.Test():
             return
         watch()
-        if eager and tests % EAGER:
-            continue
-        if eager or time.monotonic() - began < SPIN:
+        if eager:
+            if tests % EAGER == 0:
+                time.sleep(NAP_EAGER)
+        elif time.monotonic() - began < SPIN:
             os.sched_yield()
         else:
             time.sleep(nap)
@@ -60,31 +61,45 @@ def call(function: Callable[[], T], watch: Watch) -> T:
     MPICH lets no other call pass while one is connecting. So a call that was given up is waited
     for: it has a limit of its own. If it hangs nevertheless, nothing more can be done with MPI.
     """
-    outcome: Future[T] = Future()
-    threading.Thread(target=_run, args=(function, outcome), daemon=True, name="mpi").start()
+    made = _Call(function)
     try:
-        return _outcome(outcome, watch)
+        _await(made, watch)
     except NodesLost:
-        if not wait([outcome], GRACE).done:
+        if not made.ended.wait(GRACE):
             library().stuck = True
             raise Stuck(
                 "MPI hangs, as a node was lost while it was being connected; start the program "
                 "again, from what was saved"
             ) from None
         raise
+    if made.error is not None:
+        raise made.error
+    return made.result
 
 
-def _outcome(outcome: Future[T], watch: Watch) -> T:
+class _Call(Generic[T]):
+    """A call in a thread of its own; concurrent.futures would take newcomers longer to import."""
+
+    result: T
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+        threading.Thread(target=self._run, daemon=True, name="mpi").start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.ended.set()
+
+
+def _await(made: _Call[T], watch: Watch) -> None:
     last = time.monotonic() + CALL_LIMIT
-    while time.monotonic() < last:
-        with suppress(TimeoutError):
-            return outcome.result(LOOK)
+    while not made.ended.wait(LOOK):
         watch()
-    raise NodesLost(f"MPI has not joined the processes of the job within {CALL_LIMIT:g} s")
-
-
-def _run(function: Callable[[], T], outcome: Future[T]) -> None:
-    try:
-        outcome.set_result(function())
-    except BaseException as error:
-        outcome.set_exception(error)
+        if time.monotonic() > last:
+            raise NodesLost(f"MPI has not joined the processes of the job in {CALL_LIMIT:g} s")

@@ -8,7 +8,6 @@ works the same on every cluster. It speaks the first version of PMI's wire proto
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import threading
 
@@ -29,7 +28,7 @@ class Manager:
 
     def __init__(self) -> None:
         self._own, theirs = socket.socketpair()
-        self._name = f"qtide_{secrets.token_hex(8)}"
+        self._name = f"qtide_{os.urandom(8).hex()}"
         os.environ |= {"PMI_FD": str(theirs.detach()), "PMI_RANK": "0", "PMI_SIZE": "1"}
         threading.Thread(target=self._serve, daemon=True, name="pmi").start()
 

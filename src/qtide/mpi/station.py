@@ -24,6 +24,8 @@ ORDER_LIMIT = 600.0
 """Seconds within which the root has to say something that a member waits for."""
 CALL_LIMIT = 10.0
 """Seconds within which the root has to answer the call of a newcomer."""
+TURN_LIMIT = 120.0
+"""Seconds within which all members have to have done their part of a change."""
 STEP = 0.001
 """Seconds between two calls of MPI while something else is waited for."""
 

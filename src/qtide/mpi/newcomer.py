@@ -1,0 +1,38 @@
+"""How a newcomer starts the program that it is to join: as quickly as can be.
+
+Most of the time until it can join goes into imports, so modules that are not compiled yet are kept
+compiled, from the first start on a node on.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from types import ModuleType
+
+from qtide.system.bytecode import keep_bytecode
+
+BOOT = "from qtide.mpi.newcomer import main; main()"
+
+
+def command(original: list[str], arguments: list[str]) -> list[str]:
+    """The command that starts the same program again, from the one that started this process."""
+    place = len(original) - len(arguments)
+    if arguments[0] in ("", "-c", "-m") or original[place:] != arguments:
+        return [sys.executable, *original[1:]]
+    return [sys.executable, *original[1:place], "-c", BOOT, *arguments]
+
+
+def main() -> None:
+    """Run the script that the arguments name, as Python itself would."""
+    keep_bytecode()
+    del sys.argv[0]
+    path = sys.argv[0]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - as Python does
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    exec(code, module.__dict__)
