@@ -91,6 +91,8 @@ class ElasticPool(NodePool):
     @property
     def coming(self) -> int:
         """How many nodes were decided on and are not here yet."""
+        if not self._fetches:
+            return self._coming
         planned = sum(not each.begun and not each.withdrawn for each in self._fetches)
         leaving = sum(each.begun and each.withdrawn for each in self._fetches)
         return self._coming + planned - leaving
