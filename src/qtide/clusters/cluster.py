@@ -11,6 +11,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any, Protocol
 
 from qtide.errors import NodeUnusable, PhaseError, TimedOut
@@ -129,6 +130,7 @@ class Node:
         self._interrupted = False
         self._pending: tuple[int, Future[Any]] | None = None
         self._gone = ""
+        self._gone_since = inf
         self.dirty = False
         """Whether a task may still run on it that nobody waits for any more."""
         self.importing = 0.0
@@ -184,7 +186,8 @@ class Node:
         except NodeUnusable:
             self.lose("did not start again after a task had to be ended")
         finally:
-            job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
+            end = min(job.ledger.clock(), self._gone_since)  # then it is not held any more
+            job.ledger.enter("starting", f"node/{self.name}", began, end)
 
     def deliver(
         self,
@@ -218,7 +221,7 @@ class Node:
         """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
         if self._gone:
             return
-        self._gone = why
+        self._gone, self._gone_since = why, self._world.now()
         self.lost.set_result(why)
         if self._pending is not None and not self._pending[1].done():
             self.dirty = True
