@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -28,7 +26,7 @@ def test_a_second_holder_is_found(ledger: list[Interval], data: st.DataObject) -
     assume(held(ledger))
     victim = data.draw(st.sampled_from(held(ledger)))
     thief = "b" if victim.job == "a" else "a"
-    found = check([*ledger, replace(victim, job=thief)], nodes=4, slots=1)
+    found = check([*ledger, victim._replace(job=thief)], nodes=4, slots=1)
     clashes = [each for each in found if each.startswith(f"{victim.lane} is held by")]
     assert any(thief in each.split() and " at once " in each for each in clashes)
 
@@ -49,7 +47,7 @@ def test_two_payloads_at_once_are_found(ledger: list[Interval], data: st.DataObj
     payloads = [each for each in ledger if each.lane == "qpu/q" and each.seconds > 0.1]
     assume(payloads)
     payload = data.draw(st.sampled_from(payloads))
-    found = check([*ledger, replace(payload, label="another")], nodes=4, slots=1)
+    found = check([*ledger, payload._replace(label="another")], nodes=4, slots=1)
     assert any(each.startswith("qpu/q is busy with") for each in found)
 
 

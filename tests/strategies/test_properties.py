@@ -34,6 +34,16 @@ BEHIND_A_WIDE_TASK = Case(
 )
 """Tasks for two nodes and for one that asked for nodes behind one for five: nobody got on."""
 
+LOST_WHILE_IT_STARTS_ANEW = Case(
+    nodes=2,
+    slots=1,
+    strategies=["malleable"],
+    plan=[["l", [0.0, 0.0, 0.1], 0.05], ["c", [0.0, 0.0, 0.0]]],
+    faults=Faults([Loss(at=0.85, node="n1", back=None)], frozenset(), Delays(start=0.3)),
+    seed=None,
+)
+"""A node was lost that had begun anew after a task over its limit: it started, but was not held."""
+
 COUNTED_ON_WHAT_WAS_WITHDRAWN = Case(
     nodes=4,
     slots=2,
@@ -80,6 +90,7 @@ def test_every_strategy_gives_the_same_result_and_holds_no_more_than_there_is(ca
 
 @example(BEHIND_A_WIDE_TASK)
 @example(COUNTED_ON_WHAT_WAS_WITHDRAWN)
+@example(LOST_WHILE_IT_STARTS_ANEW)
 @given(cases())
 def test_faults_leave_every_run_right_or_resumable(case: Case) -> None:
     with folder() as root:

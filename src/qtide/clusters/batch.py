@@ -68,6 +68,8 @@ class BatchCluster(SimulatedCluster):
 
     def until(self, moment: float) -> float | None:
         """When the next hybrid job is answered, if that is at `moment` or before."""
+        if moment < self.batch.quiet_until and not self._impatient:
+            return None
         now = self.world.now()
         self._granted = self.batch.advance(now if self._impatient else moment)
         if not self._granted and self._impatient:

@@ -130,8 +130,7 @@ class Node:
         self._interrupted = False
         self._pending: tuple[int, Future[Any]] | None = None
         self._gone = ""
-        self._left = inf
-        """When it was lost."""
+        self._gone_since = inf
         self.dirty = False
         """Whether a task may still run on it that nobody waits for any more."""
         self.importing = 0.0
@@ -187,7 +186,7 @@ class Node:
         except NodeUnusable:
             self.lose("did not start again after a task had to be ended")
         finally:
-            end = min(job.ledger.clock(), self._left)  # it may be lost while it starts
+            end = min(job.ledger.clock(), self._gone_since)  # then it is not held any more
             job.ledger.enter("starting", f"node/{self.name}", began, end)
 
     def deliver(
@@ -222,7 +221,7 @@ class Node:
         """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
         if self._gone:
             return
-        self._gone, self._left = why, self._world.now()
+        self._gone, self._gone_since = why, self._world.now()
         self.lost.set_result(why)
         if self._pending is not None and not self._pending[1].done():
             self.dirty = True

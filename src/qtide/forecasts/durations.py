@@ -57,11 +57,12 @@ class Durations:
 
         What is done for the first time lasts as long again as it has until now.
         """
-        now, left = self._now(), [0.0]
+        now, last, longest = self._now(), self._last, 0.0
         for key, began in self._under_way.items():
             elapsed = 0.0 if began is None else now - began
-            left.append(max(0.0, self._last.get(key, 2 * elapsed) - elapsed))
-        return max(left)
+            left = last.get(key, 2 * elapsed) - elapsed
+            longest = max(longest, left)
+        return longest
 
     def as_json(self) -> list[list[Any]]:
         """The last durations of what ended."""

@@ -56,9 +56,10 @@ class Forecast:
 
     def leads(self) -> list[float]:
         """How long it has taken lately from asking for a node until it could work."""
-        starts = self._starts.values() or [0.0]
-        waits = self._waits_seen()
-        return [wait + start for wait, start in zip(waits, cycle(starts))] or [self.lead(1)]
+        starts, waits = self._starts.values(), self._waits_seen()
+        if any(starts):
+            waits = [wait + start for wait, start in zip(waits, cycle(starts))]
+        return waits or [self.lead(1)]
 
     def lead(self, nodes: int) -> float:
         """How long it takes from asking for nodes until they can work."""

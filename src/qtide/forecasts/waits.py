@@ -71,9 +71,12 @@ class Waits:
 
     def seen(self) -> list[float]:
         """The last waits, and the present one that is longer than all of them were."""
-        recent, now = self._recent.values(), self._now()
-        longest = now - next(iter(self._standing)).since if self._standing else 0.0
-        return [*recent, longest] if longest > max(recent, default=0.0) else recent
+        recent = self._recent.values()
+        if self._standing:
+            longest = self._now() - next(iter(self._standing)).since
+            if longest > max(recent, default=0.0):
+                recent.append(longest)
+        return recent
 
     def forget(self) -> None:
         """Let the waits of earlier jobs no longer count."""

@@ -11,10 +11,9 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, NamedTuple, TextIO
 
 What = Literal["run", "phase", "held", "starting", "busy", "wait"]
 """run: the driver is running; phase: one phase of the program; held: the job holds a node or QPU
@@ -24,8 +23,7 @@ works, except while it is starting; wait: a request is queued."""
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A span: job `job` had `what` on `lane` from `start` to `end`."""
 
     job: str
@@ -208,7 +206,7 @@ def append(file: Path, events: Iterable[Event]) -> None:
 
 def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
     for event in opened.values():
-        yield replace(_interval(event, max(last, event["t"])), open_ended=True)
+        yield _interval(event, max(last, event["t"]))._replace(open_ended=True)
 
 
 def _interval(event: Event, end: float) -> Interval:

@@ -43,10 +43,8 @@ class BatchQueue:
         self._interrupted = interrupted
         self._numbered = 0
         self._clock = np.zeros(2)  # the present moment, and the next at which something happens
-        self._next = -inf
-        """When that is, as far as anybody has looked; before then, there is no need to look,"""
-        self._stirred = True
-        """unless a hybrid job has changed something."""
+        self.quiet_until = -inf
+        """Before then, nothing happens, unless a hybrid job changes something."""
         self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
         self._counts[kernel.FREE] = nodes
         self._counts[kernel.EASY] = backfill
@@ -82,7 +80,7 @@ class BatchQueue:
         Without one, nothing is left to happen before then.
         """
         granted: dict[int, float] = {}
-        while not granted and (self._stirred or until >= self._next):
+        while not granted and until >= self.quiet_until:
             why = self._step(until)
             if self._counts[kernel.STARTED]:
                 granted = self._read_starts()
@@ -91,7 +89,7 @@ class BatchQueue:
             elif why == kernel.MORE:
                 self._feed()
             elif why == kernel.DONE:
-                self._stirred, self._next = False, float(self._clock[1])
+                self.quiet_until = float(self._clock[1])
                 break
         return granted
 
@@ -155,7 +153,7 @@ class BatchQueue:
         """Something has changed: there is a pass at the end of this moment."""
         self._clock[0] = now
         self._counts[kernel.CHANGED] = 1
-        self._stirred = True
+        self.quiet_until = -inf
 
     def upcoming(self) -> float:
         """When something happens next of which the scheduler knows."""

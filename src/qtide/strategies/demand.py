@@ -43,7 +43,7 @@ class Demand:
         A node that is given back goes to one of them as likely as a node of the cluster is ours,
         and everybody in the queue moves up by as much as one node of the cluster does in a second.
         """
-        standing = sum(each.stands_still for each in self._pools if each is not pool)
+        standing = sum([each.stands_still for each in self._pools if each is not pool])
         if not standing:
             return 0.0
         ours = sum(each.size for each in self._pools)

@@ -13,7 +13,7 @@ from qtide.options import Option, number_from
 from qtide.strategies.decisions import Decisions
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.trade import Trade, Verdict
-from qtide.world.world import Future
+from qtide.world.world import Alarm, Future
 
 UNKNOWN_USE = 10.0
 """Seconds that a node is supposed to be used for, while nothing is known."""
@@ -84,13 +84,17 @@ class ElasticPool(NodePool):
         self._next: Upcoming | None = None
         self._quiet = True
         """Whether no phase is under way: the program is about to say what it wants."""
-        self._prefetch: Future[None] | None = None
+        self._plan: Alarm | None = None
+        """When it is worked out again whether to ask for nodes ahead."""
         self._fetches: set[Fetch] = set()
-        self._kept: dict[Node, Future[None]] = {}
+        self._kept: dict[Node, Alarm] = {}
+        """When it is decided anew about each node that is kept."""
 
     @property
     def coming(self) -> int:
         """How many nodes were decided on and are not here yet."""
+        if not self._fetches:
+            return self._coming
         planned = sum(not each.begun and not each.withdrawn for each in self._fetches)
         leaving = sum(each.begun and each.withdrawn for each in self._fetches)
         return self._coming + planned - leaving
@@ -98,7 +102,7 @@ class ElasticPool(NodePool):
     def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
         self._next, self._quiet = upcoming, False
-        self._plan(upcoming)
+        self._look_again(0.0)
         if not self.load:
             self._withdraw()
             for node in list(self.idle):
@@ -130,7 +134,7 @@ class ElasticPool(NodePool):
         if not self._quiet and not self.load:
             self._withdraw()
         if self._quiet:
-            self._kept[node] = self.start(self._reconsider(node, SILENCE))
+            self._reconsider_after(SILENCE, node)
         else:
             self._keep_or_release(node)
 
@@ -139,6 +143,15 @@ class ElasticPool(NodePool):
         if self._kept and not self._quiet:
             for node in [each for each in self._kept if each in self.idle]:
                 self.on_idle(node)
+
+    async def release_all(self) -> None:
+        """Give everything back; nothing is decided any more."""
+        for alarm in (self._plan, *self._kept.values()):
+            if alarm is not None:
+                alarm.cancel()
+        self._kept.clear()
+        self._plan = None
+        await super().release_all()
 
     async def replace(self) -> None:
         """In place of a lost node, as many as the tasks still need."""
@@ -151,17 +164,11 @@ class ElasticPool(NodePool):
         self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
         if verdict.keep:
             late = max(self._idle_share * self._use(), self._trade.patience(price))
-            self._kept[node] = self.start(self._reconsider(node, verdict.gap + late))
+            self._reconsider_after(verdict.gap + late, node)
         else:
             self.release_if_idle(node)
-            if self._next and (self._prefetch is None or self._prefetch.done()):
-                self._plan(self._next)  # it may have come too early, and is needed again later
-
-    def _plan(self, upcoming: Upcoming) -> None:
-        """See to it that nodes are asked for in time."""
-        if self._prefetch is not None:
-            self._prefetch.cancel()
-        self._prefetch = self.start(self._fetch_in_time(upcoming))
+            if self._next and self._plan is None:
+                self._look_again(0.0)  # it may have come too early, and is needed again later
 
     def _verdict(self, price: float) -> Verdict:
         """Whether having one more node when the next phase begins is best had by keeping it."""
@@ -179,12 +186,21 @@ class ElasticPool(NodePool):
         gap = self._next.begins() - self.world.now() if self._next else 0.0
         return gap if gap > MOMENT else 0.0
 
-    async def _fetch_in_time(self, upcoming: Upcoming) -> None:
+    def _look_again(self, seconds: float) -> None:
+        """Work out after a while whether it is time to ask for nodes: what is expected may move."""
+        if self._plan is not None:
+            self._plan.cancel()
+        self._plan = self.world.alarm(seconds, self._fetch_in_time)
+
+    def _fetch_in_time(self) -> None:
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
-        while (pause := upcoming.begins() - self._trade.ahead() - self.world.now()) > MOMENT:
-            await self.world.sleep(max(pause / 2, min(pause, AGAIN)))
-        ahead = self._trade.ahead()
-        wanted = self._trade.nodes_for(upcoming.durations(), self.size, ahead=True)
+        assert self._next is not None
+        self._plan, ahead = None, self._trade.ahead()
+        pause = self._next.begins() - ahead - self.world.now()
+        if pause > MOMENT:
+            self._look_again(max(pause / 2, min(pause, AGAIN)))
+            return
+        wanted = self._trade.nodes_for(self._next.durations(), self.size, ahead=True)
         more = min(wanted, self.most) - self.size - self.coming
         if more > 0:
             self._decisions.ask_ahead(more, gap=self._gap(), ahead=ahead)
@@ -213,9 +229,12 @@ class ElasticPool(NodePool):
                 fetch.withdrawn = True
                 fetch.work.cancel()
 
-    async def _reconsider(self, node: Node, seconds: float) -> None:
-        """What was decided holds for so long; if the node idles still, it is decided anew."""
-        await self.world.sleep(seconds)
+    def _reconsider_after(self, seconds: float, node: Node) -> None:
+        """What was decided holds for so long."""
+        self._kept[node] = self.world.alarm(seconds, partial(self._reconsider, node))
+
+    def _reconsider(self, node: Node) -> None:
+        """If a node idles still, it is decided anew."""
         self._kept.pop(node, None)
         self._quiet = False
         if node in self.idle and not self.wanted:

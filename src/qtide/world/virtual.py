@@ -218,7 +218,7 @@ class VirtualWorld(World):
 
     def alarm(self, seconds: float, action: Callable[[], object]) -> VirtualAlarm:
         """An event of its own: no task is started for it."""
-        alarm, moment = VirtualAlarm(action), self._now + max(0.0, seconds)
+        alarm, moment = VirtualAlarm(action), self._now + (seconds if seconds > 0 else 0.0)
         if moment in self._later:
             self._later[moment].append(alarm)
         else:
