@@ -36,9 +36,6 @@ class SimulatedOptions:
             metavar="RUN",
         ),
     ] = ""
-    site_partition: Annotated[
-        str, Option("The partition of the site file.  [default: its first one]", metavar="NAME")
-    ] = ""
 
 
 class SimulatedCluster(FifoCluster):
@@ -207,7 +204,7 @@ def _call(work: Work, node: str) -> tuple[Any, BaseException | None, float | Non
 class Simulated(ClusterKind):
     """Nothing is waited for: the strategies' own code, on a clock that jumps."""
 
-    summary = "virtual time, as simulated, simulated:12 or simulated:SITE.toml"
+    summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
     Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
@@ -223,11 +220,16 @@ class Simulated(ClusterKind):
         return cluster_of(world, site_model(setting))
 
 
+def is_site(argument: str) -> bool:
+    """Whether a cluster's argument names a site file, and maybe one of its partitions."""
+    return argument.endswith(SUFFIX) or f"{SUFFIX}:" in argument
+
+
 def site_model(setting: Setting) -> SiteModel:
     """The site that a cluster's argument names: a file, or so many nodes without any delay."""
-    if setting.argument.endswith(SUFFIX):
-        named = setting.options(SimulatedOptions).site_partition
-        return read_site(Path(setting.argument)).part(named)
+    if is_site(setting.argument):
+        file, _, partition = setting.argument.partition(f"{SUFFIX}:")
+        return read_site(Path(file + SUFFIX if partition else file)).part(partition)
     return SiteModel(nodes=numbered("simulated", setting.argument))
 
 

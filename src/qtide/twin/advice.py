@@ -118,6 +118,8 @@ def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[fl
 def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
     others = [each for each in found if each.strategy != best.strategy]
     rival = min(others, key=lambda each: each.cost(prices))
+    if rival.cost(prices) <= SAME * best.cost(prices) <= SAME**2 * rival.cost(prices):
+        return f"it is as good as {rival.strategy}, and simpler"
     parts = []
     for what, one, other in (
         ("wall time", best.wall, rival.wall),
