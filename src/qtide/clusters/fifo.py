@@ -43,11 +43,6 @@ class FifoAllocation(Allocation):
         cluster = self._cluster
         await cluster.world.all_of([cluster.ready(node, self._job) for node in self.nodes])
 
-    def include(self, other: FifoAllocation) -> None:
-        """Take the nodes of another grant of the same job over."""
-        self.nodes += other.nodes
-        self._spans |= other._spans
-
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:

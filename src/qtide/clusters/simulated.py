@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from qtide.clusters.cluster import Node, Request, Work
-from qtide.clusters.fifo import FifoAllocation, FifoCluster
+from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
@@ -52,14 +52,11 @@ class SimulatedCluster(FifoCluster):
         seconds: Callable[[Work, float | None], float] = lambda _, pretended: pretended or 0.0,
         unusable: Callable[[int], bool] = lambda _: False,
         *,
-        gathers: bool = False,
         failures: Failures | None = None,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
-        self._gathers = gathers
-        """Whether a request that may get fewer nodes holds those that are free at once."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self.seconds = seconds
         """How long a task takes, by what it pretended; None if it pretended nothing."""
@@ -114,22 +111,6 @@ class SimulatedCluster(FifoCluster):
         """To grow may take another time than to begin."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
-
-    async def queue_up(self, request: Request) -> FifoAllocation:
-        """Wait in the queue; who gathers holds what is free, and waits for the rest only."""
-        if not self._gathers or request.least is None:
-            return await super().queue_up(request)
-        taken = await super().queue_up(replace(request, least=0, patience=0.0))
-        missing = request.nodes - len(taken.nodes)
-        if missing:
-            least = max(0, request.least - len(taken.nodes))
-            rest = replace(request, nodes=missing, least=least, co_allocate=None)
-            try:
-                taken.include(await super().queue_up(rest))
-            except BaseException:
-                await taken.release()
-                raise
-        return taken
 
     def _cold(self, node: Node, job: Job) -> float:
         """Seconds that the first start of a job on a node takes longer."""
@@ -244,7 +225,6 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         model.nodes,
         model.delays,
         model.losses,
-        gathers=model.gathers,
         failures=model.failures,
     )
     cluster.keeps_agents = model.keeps_agents
