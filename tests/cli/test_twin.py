@@ -41,16 +41,27 @@ def test_a_site_file_is_a_simulated_cluster(here: Path) -> None:
 def test_auto_says_what_it_chose_and_why(here: Path) -> None:
     words = ("run", "synthetic", "published", "--iterations", 2, "--cluster", "simulated")
     assert "no earlier run" in called(*words, "--strategy", "auto").stderr
-    assert "strategy elastic: by the run" in called(*words, "--strategy", "auto").stderr
+    assert "strategy elastic: by synthetic-" in called(*words, "--strategy", "auto").stderr
     assert '"strategy": "elastic"' in (max(here.glob("qtide-runs/*/run.json"))).read_text()
 
 
 def test_the_three_plans_answer(here: Path) -> None:
     advice = json.loads(printed("plan", "strategy", "--rounds", 1, "--json"))
     assert advice["strategy"] == "elastic" and len(advice["flips"]) == len(advice["waits"])
-    assert "offer" in printed("plan", "vqpus", "--longest", 10)
+    (here / "site.toml").write_text("hybrid = { rounds = 2, quantum = 10, alone = 0 }\n")
+    words = ("--longest", 1, "--site", "site.toml")
+    assert "offer 8: payloads then wait for 0.0 s" in printed("plan", "vqpus", *words)
+    assert "no policy 'lucky'" in refused("plan", "vqpus", "--policy", "lucky")
     assert "full in years" in printed("plan", "growth")
     assert "--tasks" in refused("plan", "strategy", "--tasks", "x")
+
+
+def test_a_plan_may_look_at_some_strategies_and_draw_its_map(here: Path) -> None:
+    words = ("--rounds", 1, "--strategy", "static", "--strategy", "workflow")
+    advice = json.loads(printed("plan", "strategy", *words, "--picture", "map.png", "--json"))
+    assert [each["strategy"] for each in advice["expected"]] == ["static", "workflow"]
+    assert (here / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert "statik" in refused("plan", "strategy", "--strategy", "statik")
 
 
 def test_a_site_is_calibrated_from_runs(here: Path) -> None:

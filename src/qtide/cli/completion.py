@@ -31,6 +31,13 @@ def strategies() -> list[str]:
     return STRATEGIES.names()
 
 
+def strategies_and_advisers() -> list[str]:
+    """The names of strategies, and of what chooses one."""
+    from qtide.runs.advised import ADVISERS
+
+    return [*strategies(), *ADVISERS.names()]
+
+
 def clusters() -> list[str]:
     """The kinds of clusters."""
     from qtide.clusters.kind import CLUSTERS

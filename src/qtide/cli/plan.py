@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qtide.cli import options
-from qtide.cli.console import as_json, out
+from qtide.cli import completion, options
+from qtide.cli.console import as_json, err, out
 from qtide.cli.help import PlainCommand, PlainGroup
 from qtide.cli.table import print_rows
 from qtide.errors import UsageError
-from qtide.models.site import SiteModel, read_site
+from qtide.models.site import QpuModel, ServiceModel, SiteModel, read_site
+from qtide.strategies.strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from qtide.twin.advice import Advice, Range
+    from qtide.twin.offer import Loop, Shared
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 WAITS = (0.0, 10.0, 60.0, 600.0)
+FINE_RATIOS = (0.03, 0.06, 0.1, 0.2, 0.3, 0.6, 1.0, 2.0, 3.0, 6.0, 10.0)
+FINE_WAITS = (0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0)
 
 plan = typer.Typer(
     cls=PlainGroup,
@@ -34,7 +38,7 @@ Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.
 
 
 @plan.command("strategy", cls=PlainCommand)
-def strategy(
+def which_strategy(
     tasks: Annotated[
         str, typer.Option(help="Seconds of the tasks that run side by side.")
     ] = "77.3,3.5,0.2",
@@ -52,6 +56,17 @@ def strategy(
     qpu_price: Annotated[
         float, typer.Option(min=0, help="The same for a second of the QPU.")
     ] = 10.0,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Look only at this one; may be repeated.  [default: all]",
+            autocompletion=completion.strategies,
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the map there, finer, as a PNG.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Which strategy for my job?
@@ -60,13 +75,20 @@ def strategy(
     """
     from qtide.twin.advice import Prices, advise, flips
     from qtide.twin.hybrid import HybridJob, Step
+    from qtide.twin.map import draw_map
 
     steps = (Step(_numbers(tasks)), Step(quantum=quantum), Step((alone,)))
     job = HybridJob(steps * rounds, nodes=nodes)
     model = read_site(site) if site else SiteModel(nodes=nodes)
     prices = Prices(node=node_price, qpu=qpu_price)
-    advice = advise(job, model, wait, prices)
-    chart = flips(job, model, RATIOS, WAITS, prices)
+    for name in strategy or ():
+        STRATEGIES.load(name)  # refuses unknown ones
+    advice = advise(job, model, wait, prices, strategy or ())
+    chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
+    if picture is not None:
+        here = job.quantum / max(1e-9, job.shortest - job.quantum), wait
+        fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
+        draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
     if json:
         as_json(asdict(advice) | {"ratios": RATIOS, "waits": WAITS, "flips": chart})
         return
@@ -75,37 +97,47 @@ def strategy(
 
 @plan.command("vqpus", cls=PlainCommand)
 def vqpus(
-    longest: Annotated[float, typer.Option(min=0, help="Seconds that a payload may wait.")] = 60.0,
+    longest: Annotated[
+        float, typer.Option(min=0, help="Seconds that payloads may wait on average.")
+    ] = 60.0,
     quantum: Quantum = 10.0,
     classical: Annotated[
         float, typer.Option(min=0, help="Seconds of work between two of them.")
     ] = 90.0,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="The policy of the vQPU service.")
+    ] = "fair",
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="All times are always the same, instead of random.")
+    ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A site file: its mix, QPU and service count instead."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """How many virtual QPUs should we offer?
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
-    from qtide.twin.capacity import offer, sharing
+    from qtide.twin.offer import Loop, offered
 
-    if not quantum:
+    model = SiteModel(
+        qpu=QpuModel(spread="fixed" if fixed else "exponential"), service=ServiceModel(policy)
+    )
+    loop = Loop(quantum, classical)
+    if site is not None:
+        model = read_site(site)
+        model = replace(model, service=model.service or ServiceModel(policy))
+        loop = _loop_of(model)
+    if not loop.quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
-    best = offer(quantum, classical, longest)
-    rows = sharing(quantum, classical, best.jobs + 2)
+    with err.status("playing jobs") as status:
+        best, rows = offered(loop, model, longest, lambda n: status.update(f"playing {n} jobs"))
     if json:
-        as_json({"offer": asdict(best), "sharing": [asdict(row) for row in rows]})
+        as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
         return
-    print_rows(
-        [
-            {"vQPUs": row.jobs, "wait s": f"{row.wait:.1f}", "QPU busy": f"{row.occupancy:.1%}"}
-            for row in rows[max(0, best.jobs - 6) :]
-        ]
-    )
-    out.print(
-        f"offer {best.jobs}: payloads then wait for {best.wait:.1f} s on average, and the QPU is "
-        f"busy for {best.occupancy:.0%} of the time",
-        highlight=False,
-    )
+    _show_sharing(best, rows)
 
 
 @plan.command("growth", cls=PlainCommand)
@@ -158,6 +190,35 @@ def _show(advice: Advice, chart: list[list[str]]) -> None:
         for wait, row in zip(WAITS, chart, strict=True)
     ]
     print_rows(rows)
+
+
+def _show_sharing(best: int, rows: list[Shared]) -> None:
+    print_rows(
+        [
+            {
+                "vQPUs": row.jobs,
+                "wait s": f"{row.wait.mean:.1f} ± {row.wait.half:.1f}",
+                "95 % wait s": f"{row.usual.mean:.1f} ± {row.usual.half:.1f}",
+                "QPU busy": f"{row.occupancy.mean:.1%} ± {row.occupancy.half:.1%}",
+            }
+            for row in rows
+        ]
+    )
+    found = next(row for row in rows if row.jobs == best)
+    out.print(
+        f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average, and the QPU is "
+        f"busy for {found.occupancy.mean:.0%} of the time",
+        highlight=False,
+    )
+
+
+def _loop_of(model: SiteModel) -> Loop:
+    """What a site's hybrid jobs do between two payloads."""
+    from qtide.twin.offer import Loop
+    from qtide.twin.workload import Workload
+
+    job = next(Workload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
+    return Loop(model.hybrid.quantum, (job.shortest - job.quantum) / model.hybrid.rounds)
 
 
 def _range(found: Range) -> str:

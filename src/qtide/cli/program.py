@@ -11,7 +11,6 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from qtide.cli.auto import AUTO
 from qtide.cli.console import stdout_for_json
 from qtide.cli.help import Context, PlainCommand
 from qtide.cli.run_options import core_parameters, plugin_parameter, program_parameter
@@ -111,8 +110,7 @@ def _chosen(
         for each in given or REGISTRIES["strategy"].names():
             yield owner("strategy", each)
     else:
-        named = [each for each in given if each != AUTO]
-        yield owner("strategy", (named or [Spec("").strategy])[-1])
+        yield owner("strategy", (given or [Spec("").strategy])[-1])
 
 
 def _choice(option: str, name: str, words: list[str], settings: Settings) -> list[str]:

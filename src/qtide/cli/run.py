@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from qtide.cli import options
-from qtide.cli.auto import decided
 from qtide.cli.output import play_one
 from qtide.cli.program import takes_spec
 from qtide.runs.spec import Spec
@@ -21,4 +20,4 @@ def run(
 
     Example: qtide run synthetic published --time-scale 0.01
     """
-    play_one(create(decided(spec, runs), runs, name), json_wanted=json)
+    play_one(create(spec, runs, name), json_wanted=json)

@@ -12,6 +12,7 @@ from qtide.devices.kinds import DEVICES
 from qtide.devices.profile import profiles
 from qtide.options import Declared
 from qtide.programs.load import APPS
+from qtide.runs.advised import ADVISERS
 from qtide.runs.owners import REGISTRIES, Owner
 from qtide.runs.plugin_options import several
 from qtide.runs.spec import Spec
@@ -59,11 +60,12 @@ def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspe
 
 def _core_terms() -> dict[str, dict[str, Any]]:
     kinds, strategies = (", ".join(REGISTRIES[each].names()) for each in ("cluster", "strategy"))
+    advisers = ", ".join(ADVISERS.names())
     return {
         "strategy": {
-            "help": f"When to hold what: {strategies}, auto.",
+            "help": f"When to hold what: {strategies}, or {advisers}.",
             "metavar": "NAME",
-            "autocompletion": completion.strategies,
+            "autocompletion": completion.strategies_and_advisers,
         },
         "cluster": {
             "help": f"Where: {kinds}.",

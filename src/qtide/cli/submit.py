@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from qtide.cli import completion, options
-from qtide.cli.auto import decided
 from qtide.cli.console import as_json, out
 from qtide.cli.program import takes_spec
 from qtide.runs.spec import Spec
@@ -40,7 +39,7 @@ def submit(
     Example: qtide submit synthetic --time-scale 0.1 --name night
     """
     check_driver(driver)
-    run = create(decided(spec, runs), runs, name)
+    run = create(spec, runs, name)
     where = launch(run, driver, driver_option)
     if json:
         as_json({"run": run.name, "folder": str(run.path), "driver": where})

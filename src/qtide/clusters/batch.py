@@ -35,10 +35,8 @@ class BatchCluster(SimulatedCluster):
         trace: Iterable[Trace] | None = None,
         interrupted: Interrupted = lambda *_: None,
     ) -> None:
-        gathers, failures = model.gathers, model.failures
-        super().__init__(
-            world, model.nodes, model.delays, model.losses, gathers=gathers, failures=failures
-        )
+        failures = model.failures
+        super().__init__(world, model.nodes, model.delays, model.losses, failures=failures)
         trace = background(model) if trace is None else trace
         backfill = model.scheduler == "easy"
         self.batch = BatchQueue(

@@ -42,11 +42,6 @@ class FifoAllocation(Allocation):
         """All nodes at the same time."""
         await self._cluster.all_ready(self.nodes, self._job)
 
-    def include(self, other: FifoAllocation) -> None:
-        """Take the nodes of another grant of the same job over."""
-        self.nodes += other.nodes
-        self._spans |= other._spans
-
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
         if self._release is None:

@@ -45,6 +45,14 @@ class Setting:
             )
 
 
+@dataclass(frozen=True)
+class Queue:
+    """What a cluster says about its queue now: real seconds until a request is granted."""
+
+    wait: float
+    words: str
+
+
 class ClusterKind(ABC):
     """How a kind of cluster is checked and put up, and what it can do for drivers beside that."""
 
@@ -63,6 +71,10 @@ class ClusterKind(ABC):
     def world(self, time_scale: float) -> World:
         """Whose clock the cluster lives by."""
         return RealWorld(time_scale)
+
+    def queue(self, setting: Setting, nodes: int) -> Queue | None:
+        """How long a request for so many nodes would wait now; None if the cluster cannot say."""
+        return None
 
     @staticmethod
     def accounts(

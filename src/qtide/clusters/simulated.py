@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
 from qtide.clusters.cluster import Node, Request, Work
-from qtide.clusters.fifo import FifoAllocation, FifoCluster
+from qtide.clusters.fifo import FifoCluster
 from qtide.clusters.kind import ClusterKind, Setting, numbered
 from qtide.clusters.pretend import metered
 from qtide.clusters.printed import logged
@@ -37,9 +37,6 @@ class SimulatedOptions:
             metavar="RUN",
         ),
     ] = ""
-    site_partition: Annotated[
-        str, Option("The partition of the site file.  [default: its first one]", metavar="NAME")
-    ] = ""
 
 
 class SimulatedCluster(FifoCluster):
@@ -56,14 +53,11 @@ class SimulatedCluster(FifoCluster):
         seconds: Callable[[Work, float | None], float] = lambda _, pretended: pretended or 0.0,
         unusable: Callable[[int], bool] = lambda _: False,
         *,
-        gathers: bool = False,
         failures: Failures | None = None,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
-        self._gathers = gathers
-        """Whether a request that may get fewer nodes holds those that are free at once."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self.seconds = seconds
         """How long a task takes, by what it pretended; None if it pretended nothing."""
@@ -134,22 +128,6 @@ class SimulatedCluster(FifoCluster):
         """To grow may take another time than to begin."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
-
-    async def queue_up(self, request: Request) -> FifoAllocation:
-        """Wait in the queue; who gathers holds what is free, and waits for the rest only."""
-        if not self._gathers or request.least is None:
-            return await super().queue_up(request)
-        taken = await super().queue_up(replace(request, least=0, patience=0.0))
-        missing = request.nodes - len(taken.nodes)
-        if missing:
-            least = max(0, request.least - len(taken.nodes))
-            rest = replace(request, nodes=missing, least=least, co_allocate=None)
-            try:
-                taken.include(await super().queue_up(rest))
-            except BaseException:
-                await taken.release()
-                raise
-        return taken
 
     def _cold(self, node: Node, job: Job) -> float:
         """Seconds that the first start of a job on a node takes longer."""
@@ -222,7 +200,7 @@ def _call(work: Work, node: str) -> tuple[Any, Exception | None, float | None]:
 class Simulated(ClusterKind):
     """Nothing is waited for: the strategies' own code, on a clock that jumps."""
 
-    summary = "virtual time, as simulated, simulated:12 or simulated:SITE.toml"
+    summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
     Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
@@ -238,11 +216,16 @@ class Simulated(ClusterKind):
         return cluster_of(world, site_model(setting))
 
 
+def is_site(argument: str) -> bool:
+    """Whether a cluster's argument names a site file, and maybe one of its partitions."""
+    return argument.endswith(SUFFIX) or f"{SUFFIX}:" in argument
+
+
 def site_model(setting: Setting) -> SiteModel:
     """The site that a cluster's argument names: a file, or so many nodes without any delay."""
-    if setting.argument.endswith(SUFFIX):
-        named = setting.options(SimulatedOptions).site_partition
-        return read_site(Path(setting.argument)).part(named)
+    if is_site(setting.argument):
+        file, _, partition = setting.argument.partition(f"{SUFFIX}:")
+        return read_site(Path(file + SUFFIX if partition else file)).part(partition)
     return SiteModel(nodes=numbered("simulated", setting.argument))
 
 
@@ -257,7 +240,6 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         model.nodes,
         model.delays,
         model.losses,
-        gathers=model.gathers,
         failures=model.failures,
     )
     cluster.keeps_agents = model.keeps_agents

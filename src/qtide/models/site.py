@@ -109,8 +109,6 @@ class SiteModel:
     scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
     """The time limit of a hybrid job's requests, by which the scheduler plans."""
-    gathers: bool = False
-    """Whether a job that grows holds the nodes that come first while it waits for the others."""
     keeps_agents: bool = False
     """Whether a node that was given back need not start anew."""
     delays: Delays = Delays()

@@ -10,6 +10,7 @@ from qtide.clusters.kind import CLUSTERS
 from qtide.errors import UsageError
 from qtide.options import Declared, declared
 from qtide.plugins import Plugins
+from qtide.runs.advised import ADVISERS
 from qtide.strategies.strategy import STRATEGIES
 
 REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
@@ -41,6 +42,8 @@ class Owner:
 
 def owner(choice: str, name: str) -> Owner:
     """The plug-in with that name; UsageError lists those there are."""
+    if choice == "strategy" and name in ADVISERS.names():
+        return Owner(choice, name, "the strategy is chosen when the run starts", ())
     plugin = REGISTRIES[choice].load(name)
     return Owner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
 

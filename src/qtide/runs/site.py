@@ -9,14 +9,14 @@ from pathlib import Path
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
-from qtide.clusters.simulated import Simulated, SimulatedCluster, site_model
+from qtide.clusters.simulated import Simulated, SimulatedCluster, is_site, site_model
 from qtide.devices.choice import choice
 from qtide.devices.runner import Runner
 from qtide.errors import UsageError
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.modelled import ModelledQpu
 from qtide.leases.qpu import Qpu
-from qtide.models.site import SUFFIX, QpuModel
+from qtide.models.site import QpuModel
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.world.real import RealWorld
@@ -92,7 +92,7 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
 def qpu_model(spec: Spec) -> QpuModel | None:
     """The QPU that a simulated site's file describes, if there is a file."""
     kind, argument = cluster_kind(spec.cluster)
-    if isinstance(kind, Simulated) and argument.endswith(SUFFIX):
+    if isinstance(kind, Simulated) and is_site(argument):
         return site_model(spec.setting()).qpu
     return None
 

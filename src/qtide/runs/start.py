@@ -11,6 +11,7 @@ from qtide.clusters.kind import CLUSTERS, ClusterKind
 from qtide.errors import QtideError, UsageError
 from qtide.programs.arguments import parse
 from qtide.programs.load import load
+from qtide.runs.advised import decided
 from qtide.runs.call import Call, created
 from qtide.runs.engines import engine_of
 from qtide.runs.folder import RunFolder, stamp
@@ -37,7 +38,8 @@ def check(spec: Spec, call: Call | None = None) -> str:
 
 
 def create(spec: Spec, runs: Path, name: str = "", call: Call | None = None) -> RunFolder:
-    """The folder of a new run, which was checked."""
+    """The folder of a new run, which was checked; an adviser may choose its strategy."""
+    spec = decided(spec, runs)
     title = check(spec, call)
     return created(runs, name or f"{title}-{stamp()}", with_precedent(spec, runs), call)
 

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from qtide.errors import QtideError, UsageError
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
+from qtide.runs.advised import decided
 from qtide.runs.driver import sentence
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.options import Options
@@ -298,7 +299,7 @@ def session(
     given = Options("run", core | rest | options)
     script = getattr(main, "__file__", None)
     place = str(Path(script).absolute()) if script else "<notebook>"
-    spec = given.spec(place, session=True)
+    spec = decided(given.spec(place, session=True), given.runs)
     check_site(spec)
     run = _folder(given.runs, name, with_precedent(spec, given.runs))
     world, durations = world_for(spec), recorded(run.spec)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from qtide.clusters.kind import ClusterKind, Setting
+from qtide.clusters.kind import ClusterKind, Queue, Setting
 from qtide.errors import UsageError
 from qtide.jobs.job import Job
 from qtide.ledger.metrics import Metrics
@@ -17,6 +17,7 @@ from qtide.slurm import account, drivers, reaper
 from qtide.slurm.cluster import SlurmCluster
 from qtide.slurm.commands import Slurm
 from qtide.slurm.options import ADMISSION, Options
+from qtide.slurm.present import present
 from qtide.world.real import RealWorld
 from qtide.world.world import World
 
@@ -58,6 +59,10 @@ class SlurmKind(ClusterKind):
         """Connect; no job is started yet, and those that dead drivers left are cancelled."""
         assert isinstance(world, RealWorld)
         return await SlurmCluster.connect(world, companion_options(setting))
+
+    def queue(self, setting: Setting, nodes: int) -> Queue | None:
+        """As Slurm itself expects; raises QtideError if it cannot be asked."""
+        return RealWorld().run(present(Slurm(), companion_options(setting), nodes))
 
     @staticmethod
     def accounts(

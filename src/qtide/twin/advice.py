@@ -37,8 +37,8 @@ class Range:
 
     @staticmethod
     def of(values: Sequence[float]) -> Range:
-        """From the values for short, expected and long waits."""
-        return Range(min(values), values[1], max(values))
+        """From the values for short, expected and long waits, or for the expected one alone."""
+        return Range(min(values), values[len(values) // 2], max(values))
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,20 @@ class Advice:
     why: str
 
 
-def advise(job: HybridJob, site: SiteModel, wait: float, prices: Prices = Prices()) -> Advice:  # noqa: B008 - frozen
-    """Advise on a job whose every request for nodes waits for about `wait` seconds."""
-    found = tuple(_expected(job, site, wait, name) for name in strategy_names())
+def advise(
+    job: HybridJob,
+    site: SiteModel,
+    wait: float,
+    prices: Prices = Prices(),  # noqa: B008 - frozen
+    names: Sequence[str] = (),
+    spread: Sequence[float] = SPREAD,
+) -> Advice:
+    """Advise on a job whose every request for nodes waits for about `wait` seconds.
+
+    Only the strategies that are named are looked at; all of them, if none is.
+    """
+    chosen = [name for name in strategy_names() if not names or name in names]
+    found = tuple(_expected(job, site, wait, name, spread) for name in chosen)
     least = min(each.cost(prices) for each in found)
     good = [each for each in found if each.cost(prices) <= SAME * least]
     return Advice(found, good[0].strategy, _why(good[0], found, prices))
@@ -82,10 +93,15 @@ def flips(
     ratios: Sequence[float],
     waits: Sequence[float],
     prices: Prices = Prices(),  # noqa: B008 - frozen
+    names: Sequence[str] = (),
 ) -> list[list[str]]:
     """The advised strategy by the wait for nodes (rows) and by quantum to classical time."""
     jobs = [with_ratio(job, ratio) for ratio in ratios]
-    return [[advise(each, site, wait, prices).strategy for each in jobs] for wait in waits]
+
+    def advised(job: HybridJob, wait: float) -> str:
+        return advise(job, site, wait, prices, names, spread=(1.0,)).strategy
+
+    return [[advised(each, wait) for each in jobs] for wait in waits]
 
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
@@ -97,8 +113,10 @@ def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
     return replace(job, steps=tuple(steps))
 
 
-def _expected(job: HybridJob, site: SiteModel, wait: float, name: str) -> Expected:
-    played = [_played(job, site, factor * wait, name) for factor in SPREAD]
+def _expected(
+    job: HybridJob, site: SiteModel, wait: float, name: str, spread: Sequence[float]
+) -> Expected:
+    played = [_played(job, site, factor * wait, name) for factor in spread]
     walls, nodes, holds = zip(*played, strict=True)
     return Expected(name, Range.of(walls), Range.of(nodes), Range.of(holds))
 
@@ -117,7 +135,11 @@ def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[fl
 
 def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
     others = [each for each in found if each.strategy != best.strategy]
+    if not others:
+        return "no other one was looked at"
     rival = min(others, key=lambda each: each.cost(prices))
+    if rival.cost(prices) <= SAME * best.cost(prices) <= SAME**2 * rival.cost(prices):
+        return f"it is as good as {rival.strategy}, and simpler"
     parts = []
     for what, one, other in (
         ("wall time", best.wall, rival.wall),

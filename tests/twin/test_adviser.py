@@ -1,0 +1,82 @@
+"""The adviser of `--strategy auto`: what it knows of the moment changes what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide import program, quantum, task
+from qtide.client.client import Client
+from qtide.clusters.kind import Queue
+from qtide.clusters.pretend import pretend
+from qtide.clusters.simulated import Simulated
+from qtide.errors import QtideError
+from qtide.payloads.payload import Burst
+from qtide.runs.advised import ADVISERS
+from qtide.runs.call import reference
+from qtide.runs.folder import RunFolder
+from qtide.runs.spec import Spec
+from qtide.twin import adviser
+from qtide.twin.adviser import choose
+from tests.twin.sites import wide
+
+
+@program
+async def two_steps() -> int:
+    """A classical and a quantum phase."""
+    await task(pretend, 5.0)
+    return int(await quantum(Burst(2.0, 7)))
+
+
+def test_from_python_auto_learns_from_the_run_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        run = two_steps.run(strategy="auto", cluster="simulated", runs=tmp_path)
+    first, second = capsys.readouterr().err.strip().splitlines()
+    assert "strategy elastic: no earlier run" in first
+    assert second.startswith("strategy workflow: by two_steps-")
+    assert "it is as good as elastic, and simpler" in second
+    assert RunFolder(run.folder).spec.strategy == "workflow"
+
+
+def test_what_the_cluster_says_is_told_and_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_steps.run(cluster="simulated", runs=tmp_path, name="before")
+    spec = Spec(reference(two_steps), cluster="simulated", time_scale=2.0)
+    queue = Queue(60.0, "the queue is long")
+    monkeypatch.setattr(Simulated, "queue", lambda *_: queue)
+    assert adviser.present(spec, wide()).nodes == 30.0
+    assert "by before; the queue is long; " in choose(spec, tmp_path).why
+
+
+def test_a_cluster_that_cannot_be_asked_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise QtideError("there is no sbatch here")
+
+    two_steps.run(cluster="simulated", runs=tmp_path, name="before")
+    monkeypatch.setattr(Simulated, "queue", broken)
+    assert choose(Spec(reference(two_steps), cluster="simulated"), tmp_path).strategy
+
+
+def test_payloads_that_are_queued_at_the_service_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [
+        {"name": "star", "waiting": 3, "running": 1},
+        {"name": "atoms", "waiting": 0, "running": 0},
+    ]
+    monkeypatch.setattr(Client, "devices", lambda _: devices)
+    spec = Spec("any", cluster="simulated", qpu="http://127.0.0.1:1/star")
+    now = adviser.present(spec, wide())
+    assert now.payload == 4 * 30.0 and now.words == ("4 payloads are queued for the QPU",)
+    anyone = replace(spec, qpu="http://127.0.0.1:1")
+    assert adviser.present(anyone, wide()).payload == 0.0
+
+
+def test_auto_is_an_adviser_like_any_other() -> None:
+    assert ADVISERS.names() == ["auto"]
