@@ -70,6 +70,14 @@ def test_a_result_that_cannot_be_pickled_gets_a_sentence(shared: qtide.Session) 
     assert [n for n, each in enumerate(futures) if each.exception(30)] == [5]
 
 
+def test_an_argument_that_cannot_be_pickled_harms_no_other_call(shared: qtide.Session) -> None:
+    given = [threading.Lock() if n == 5 else n for n in range(60)]
+    futures = [shared.submit(calls.taken, each) for each in given]
+    assert [n for n, each in enumerate(futures) if each.exception(30)] == [5]
+    with pytest.raises(TypeError, match=r"^taken or its arguments cannot be pickled, so no node"):
+        futures[5].result()
+
+
 def test_a_session_is_not_passed_to_a_task(shared: qtide.Session) -> None:
     with pytest.raises(UsageError, match="a session cannot be passed to a task"):
         shared.submit(print, shared).result(30)
@@ -247,6 +255,12 @@ def test_names_have_one_order_and_one_owner(here: Path) -> None:
     assert "come from the thread that opened it" in errors[0]
     with pytest.raises(UsageError, match="is a session, not a program: start its script"):
         qtide.resume("mine")
+
+
+@pytest.mark.parametrize("name", ["../mine", "..", "a/b", "/mine"])
+def test_a_name_leads_nowhere_else(name: str) -> None:
+    with pytest.raises(UsageError, match="is that of a folder, without any /"):
+        qtide.session(**SIMULATED, name=name)
 
 
 SCRIPT = """

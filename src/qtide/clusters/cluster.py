@@ -178,13 +178,18 @@ class Node:
     async def _begin_anew(self, job: Job) -> None:
         """After a task was ended: only now, since the node may not be needed any more."""
         began = job.ledger.clock()
+        renewal: Future[Any] = self._world.start(self._host.renew(self, job))
         try:
-            await self._host.renew(self, job)
-            self._interrupted = False
+            await self._world.first_of([renewal, self.lost])
+        finally:
+            await self._world.cancel([renewal])  # unless it has ended
+            job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
+        try:
+            if not renewal.cancelled():
+                renewal.result()
+                self._interrupted = False
         except NodeUnusable:
             self.lose("did not start again after a task had to be ended")
-        finally:
-            job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
 
     def deliver(
         self,

@@ -16,7 +16,7 @@ from qtide.errors import QtideError, UsageError
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.runs.driver import sentence
-from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.folder import RunFolder, check_name, stamp
 from qtide.runs.options import Options
 from qtide.runs.precedent import recorded, with_precedent
 from qtide.runs.progress import progress
@@ -310,6 +310,7 @@ def session(
 
 def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
     """A new folder; that of an earlier session of the name, if there was one."""
+    check_name(name)
     found = RunFolder(runs / name) if name else None
     if found is None or not (found.path / "run.json").is_file():
         return RunFolder.create(runs, name or f"session-{stamp()}", spec)
