@@ -96,6 +96,25 @@ def test_threads_of_the_script_share_it(shared: qtide.Session) -> None:
         assert list(threads.map(ask, range(20))) == [n * n for n in range(20)]
 
 
+def test_virtual_time_has_one_thread_and_each_thread_may_have_its_own() -> None:
+    def own(number: int) -> set[float]:
+        with qtide.session(**SIMULATED) as session:
+            futures = [session.submit(_busy, number + n) for n in range(3)]
+            return {each.result() for each in as_completed(futures, 30)}
+
+    with ThreadPoolExecutor(3) as threads, qtide.session(**SIMULATED) as session:
+        future = session.submit(_busy, 1)
+        for use in (
+            lambda: session.submit(_busy, 2),
+            future.result,
+            lambda: list(wait([future])[0]),
+        ):
+            with pytest.raises(UsageError, match="only the thread that opened it can use it"):
+                threads.submit(use).result(30)
+        assert list(threads.map(own, range(9), timeout=60)) == [{n, n + 1, n + 2} for n in range(9)]
+        assert future.result() == 1
+
+
 def test_a_fork_is_told_whose_it_is(shared: qtide.Session) -> None:
     def child(pipe: Any) -> None:
         try:

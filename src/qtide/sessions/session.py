@@ -163,6 +163,7 @@ class Session(Executor):
     def attend(self, future: Future[Any], timeout: float | None = None) -> None:
         """The script is about to wait for a future."""
         if self._state == "open":
+            self._check_virtual()
             self.flush()
             self._engine.attend(future)
 
@@ -232,6 +233,15 @@ class Session(Executor):
             raise UsageError(
                 f"the calls of the session {self.name} are kept in their order, so all have to "
                 "come from the thread that opened it: leave out its name, or the other threads"
+            )
+        self._check_virtual()
+
+    def _check_virtual(self) -> None:
+        """Virtual time passes in one thread, while that thread waits."""
+        if self._engine.one_thread and threading.get_ident() != self._thread:
+            raise UsageError(
+                f"time is virtual in the session {self.name}, so only the thread that opened it "
+                "can use it: leave out the other threads, or choose a real cluster"
             )
 
     def _hand_over(self, calls: Sequence[Call], least: int) -> None:
