@@ -13,6 +13,9 @@ from typing import Any
 import joblib
 from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
+from qtide.errors import UsageError
+from qtide.runs.options import Options
+from qtide.runs.site import is_virtual
 from qtide.sessions.session import Session, session
 
 NAME = "qtide"
@@ -38,7 +41,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         if n_jobs is not None and n_jobs > 0:
             return n_jobs
         if self._nodes is None:
-            with session(**self._options) as opened:
+            with self._new_session() as opened:
                 self._nodes = opened.nodes
         return max(1, self._nodes + 1 + (-1 if n_jobs is None else n_jobs))
 
@@ -46,7 +49,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         """Open the session of a `Parallel` call."""
         self.parallel = parallel
         if self._session is None:
-            self._session = session(**self._options).__enter__()
+            self._session = self._new_session().__enter__()
             self._nodes = self._session.nodes
         return self.effective_n_jobs(n_jobs)
 
@@ -76,6 +79,13 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
             opened.shutdown(wait=False, cancel_futures=True)
         if ensure_ready:
             self.configure(parallel=self.parallel)
+
+    def _new_session(self) -> Session:
+        if is_virtual(Options("run", self._options, ("name",)).spec("")):
+            raise UsageError(
+                "joblib waits by the real clock: choose another cluster than simulated"
+            )
+        return session(**self._options)
 
 
 joblib.register_parallel_backend(NAME, QtideBackend)

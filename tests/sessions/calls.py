@@ -19,6 +19,10 @@ def refuse(number: int) -> int:
     raise ValueError(f"no {number}")
 
 
+def taken(value: Any) -> bool:
+    return value is not None
+
+
 def marked(folder: str, number: int) -> int:
     with (Path(folder) / "marks").open("a") as marks:
         marks.write(f"{number} ")

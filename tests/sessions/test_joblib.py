@@ -43,8 +43,10 @@ def test_scikit_learn_finds_the_same_as_without_nodes() -> None:
 
 
 def test_options_are_checked() -> None:
-    with (
-        joblib.parallel_config("qtide", cluster="nowhere"),
-        pytest.raises(qtide.UsageError, match="there is no cluster 'nowhere'"),
-    ):
-        joblib.Parallel()(joblib.delayed(calls.square)(n) for n in range(2))
+    for cluster, why in (("nowhere", "there is no cluster 'nowhere'"), ("simulated", "real clock")):
+        with (
+            joblib.parallel_config("qtide", cluster=cluster),
+            pytest.raises(qtide.UsageError, match=why),
+        ):
+            joblib.Parallel()(joblib.delayed(calls.square)(n) for n in range(2))
+    assert not qtide.runs()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import as_completed
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,6 @@ from qtide.world.virtual import VirtualWorld
 from tests.bench import INSTANT
 from tests.strategies.arena import GRAVEYARD, Faults, faults, folder
 
-S = TypeVar("S", bound=Session)
 NODES = 3
 seconds = st.floats(0, 20)
 steps: st.SearchStrategy[tuple[str, list[float]]] = st.one_of(
@@ -128,8 +127,8 @@ def opened(
     strategy: str,
     troubles: Faults,
     seed: int | None = None,
-    kind: type[S] = Session,  # type: ignore[assignment]  # mypy knows no default of a type variable
-) -> S:
+    kind: type[Session] = Session,
+) -> Session:
     """A named session on a site with these faults."""
     spec = Spec("script", strategy=strategy, cluster=f"simulated:{NODES}", session=True)
     run = RunFolder(root / "mine")
@@ -192,6 +191,7 @@ def test_a_driver_that_dies_at_any_call(
     CALLED.clear()
     with folder() as root:
         mortal = opened(root, strategy, Faults(), kind=Mortal)
+        assert isinstance(mortal, Mortal)
         mortal.dies_at = dies_at
         DEAD.append(mortal)
         with suppress(Died):

@@ -70,6 +70,14 @@ def test_a_result_that_cannot_be_pickled_gets_a_sentence(shared: qtide.Session) 
     assert [n for n, each in enumerate(futures) if each.exception(30)] == [5]
 
 
+def test_an_argument_that_cannot_be_pickled_harms_no_other_call(shared: qtide.Session) -> None:
+    given = [threading.Lock() if n == 5 else n for n in range(60)]
+    futures = [shared.submit(calls.taken, each) for each in given]
+    assert [n for n, each in enumerate(futures) if each.exception(30)] == [5]
+    with pytest.raises(TypeError, match=r"^taken or its arguments cannot be pickled, so no node"):
+        futures[5].result()
+
+
 def test_a_session_is_not_passed_to_a_task(shared: qtide.Session) -> None:
     with pytest.raises(UsageError, match="a session cannot be passed to a task"):
         shared.submit(print, shared).result(30)
@@ -86,6 +94,25 @@ def test_threads_of_the_script_share_it(shared: qtide.Session) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(ask, range(20))) == [n * n for n in range(20)]
+
+
+def test_virtual_time_has_one_thread_and_each_thread_may_have_its_own() -> None:
+    def own(number: int) -> set[float]:
+        with qtide.session(**SIMULATED) as session:
+            futures = [session.submit(_busy, number + n) for n in range(3)]
+            return {each.result() for each in as_completed(futures, 30)}
+
+    with ThreadPoolExecutor(3) as threads, qtide.session(**SIMULATED) as session:
+        future = session.submit(_busy, 1)
+        for use in (
+            lambda: session.submit(_busy, 2),
+            future.result,
+            lambda: list(wait([future])[0]),
+        ):
+            with pytest.raises(UsageError, match="only the thread that opened it can use it"):
+                threads.submit(use).result(30)
+        assert list(threads.map(own, range(9), timeout=60)) == [{n, n + 1, n + 2} for n in range(9)]
+        assert future.result() == 1
 
 
 def test_a_fork_is_told_whose_it_is(shared: qtide.Session) -> None:
@@ -247,6 +274,12 @@ def test_names_have_one_order_and_one_owner(here: Path) -> None:
     assert "come from the thread that opened it" in errors[0]
     with pytest.raises(UsageError, match="is a session, not a program: start its script"):
         qtide.resume("mine")
+
+
+@pytest.mark.parametrize("name", ["../mine", "..", "a/b", "/mine"])
+def test_a_name_leads_nowhere_else(name: str) -> None:
+    with pytest.raises(UsageError, match="is that of a folder, without any /"):
+        qtide.session(**SIMULATED, name=name)
 
 
 SCRIPT = """

@@ -14,6 +14,7 @@ from qtide.cli import options
 from qtide.cli.console import as_json, out
 from qtide.cli.table import print_rows
 from qtide.runs.folder import RunFolder
+from qtide.runs.listing import newest_last
 
 DAMAGED = "damaged"
 ORDER = (DAMAGED, "running", "failed", "interrupted", "cancelled", "new", "done")
@@ -33,7 +34,7 @@ def list_runs(
 
     Example: qtide list --json
     """
-    found = [_row(run, runs) for run in sorted(RunFolder.all(runs), key=lambda run: run.created)]
+    found = [_row(run, runs) for run in newest_last(runs)]
     rows = found if every else list(_together(found))
     if json:
         as_json([row | {"created": _date(row["created"], with_year=True)} for row in rows])

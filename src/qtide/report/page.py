@@ -180,7 +180,7 @@ def table_of(rows: Sequence[Row]) -> str:
     """The figures as an element of a page."""
     if not rows:
         return ""
-    relative = any(row.strategy == BASE for row in rows)
+    relative = len(rows) > 1 and any(row.strategy == BASE for row in rows)
     heads = "".join(f'<th scope="col">{_unbroken(title)}</th>' for title in headings(relative))
     lines = zip(rows, cells(rows, relative), strict=True)
     bodies = "\n".join(

@@ -42,6 +42,7 @@ class RunFolder:
     @staticmethod
     def create(root: Path, name: str, spec: Spec) -> RunFolder:
         """A new folder; if the name is taken, it gets a number."""
+        check_name(name)
         path = None
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -256,6 +257,12 @@ def _newest(root: Path) -> RunFolder:
         if run.damage is None:
             return run
     raise UsageError(f"there is no run in {root} yet")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that would lead elsewhere than to a folder of its own."""
+    if name != Path(name).name or name == "..":
+        raise UsageError(f"the name of a run is that of a folder, without any /, not {name!r}")
 
 
 def _make_unused(root: Path, name: str) -> Path:

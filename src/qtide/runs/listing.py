@@ -13,8 +13,12 @@ from qtide.runs.run import Run
 
 def runs(folder: str | Path | None = None) -> list[Run[Any]]:
     """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
-    found = RunFolder.all(Options("list", {"runs": folder}).runs)
-    return [Run(each) for each in sorted(found, key=lambda run: (run.created, run.name))]
+    return [Run(each) for each in newest_last(Options("list", {"runs": folder}).runs)]
+
+
+def newest_last(folder: Path) -> list[RunFolder]:
+    """All runs in a folder, in the order in which they were created."""
+    return sorted(RunFolder.all(folder), key=lambda run: (run.created, run.name))
 
 
 def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = None) -> Run[Any]:

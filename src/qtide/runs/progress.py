@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -15,6 +15,8 @@ from qtide.runs.spec import Spec
 
 PAUSE = 0.1
 """Seconds between two changes of the line."""
+MOST = 3
+"""Phases that are shown at once."""
 
 
 @contextmanager
@@ -24,24 +26,35 @@ def progress(spec: Spec) -> Iterator[Tell]:
     if handle is None:
         yield lambda *_: None
         return
-    line = Line(handle)
-    try:
+    with Line(handle) as line:
         yield line.tell
-    finally:
-        line.show(line.summary)
 
 
 class Line:
-    """Counts the phases that have ended, and says what is going on."""
+    """Counts the phases that have ended, and says what is going on; a thread keeps it up to date.
+
+    There may be thousands of steps per second, and the last one before a long phase must be seen.
+    """
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
         self._done = 0
         self._replayed = 0
         self._doing: dict[tuple[str, str], str] = {}
-        self._shown = 0.0
+        self._shown = ""
         self._first: float | None = None
         self._last = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_up, daemon=True)
+
+    def __enter__(self) -> Line:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._show(self.summary)
 
     def tell(self, run: str, step: Step, at: float) -> None:
         """A step of a run, and when it was, on the run's clock."""
@@ -53,19 +66,25 @@ class Line:
             self._doing.pop((run, step.key), None)
             self._done += 1
             self._replayed += step.state == "replayed"
-        if time.monotonic() > self._shown + PAUSE:
-            self.show(f"{self.summary}: {', '.join(self._doing.values())}")
 
     @property
     def summary(self) -> str:
         """How far it is."""
+        phases = "1 phase" if self._done == 1 else f"{self._done:,} phases"
         kept = f", {self._replayed:,} of them from the journal" if self._replayed else ""
-        return f"{self._last - (self._first or 0.0):,.1f} s, {self._done:,} phases{kept}"
+        return f"{self._last - (self._first or 0.0):,.1f} s, {phases}{kept}"
 
-    def show(self, text: str) -> None:
-        """Replace the line."""
-        self._shown = time.monotonic()
-        self._handle.update(_html(text), raw=True)
+    def _keep_up(self) -> None:
+        while not self._over.wait(PAUSE):
+            if self._first is not None:
+                doing = list(self._doing.values())
+                more = [f"and {len(doing) - MOST:,} more"] if len(doing) > MOST else []
+                self._show(": ".join(filter(None, (self.summary, ", ".join(doing[:MOST] + more)))))
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            self._handle.update(_html(text), raw=True)
 
 
 def _display(text: str) -> Any:

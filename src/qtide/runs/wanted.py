@@ -10,7 +10,7 @@ from qtide.errors import UsageError
 from qtide.runs.call import Call
 from qtide.runs.comparison import Case, compare
 from qtide.runs.driver import Tell
-from qtide.runs.folder import stamp
+from qtide.runs.folder import check_name, stamp
 from qtide.runs.precedent import with_precedent
 from qtide.runs.site import is_virtual
 from qtide.runs.spec import Spec
@@ -43,6 +43,7 @@ class Wanted:
         for number in self.jobs:
             if number < 1:
                 raise UsageError(f"--jobs has to be at least 1, not {number}")
+        check_name(name)
         folder = runs / (name or f"compare-{title}-{stamp()}")
         if folder.exists():
             raise UsageError(f"{folder} exists already; choose another --name")

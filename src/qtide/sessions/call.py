@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qtide.jobs.values import Unstorable
 from qtide.programs.phase import Classical, Task
 from qtide.sessions.digest import function_name
 from qtide.sessions.pending import Pending
@@ -64,7 +65,11 @@ class Batch(Task[Any]):
             self.ended([_outcome(*each) for each in zip(self.calls, found, strict=True)], seconds)
 
     def failed(self, error: Exception) -> None:
-        """None of the calls has a result."""
+        """None of the calls has a result; if they cannot be sent, each is to be tried by itself."""
+        if isinstance(error, Unstorable):
+            if len(self.calls) > 1:
+                return
+            error = _unsendable(self.calls[0]) or error
         self.ended([(call, None, error) for call in self.calls], 0.0)
 
 
@@ -85,6 +90,19 @@ def batch(calls: Sequence[Call], ended: Callable[[list[Outcome], float], None]) 
     if len(calls) == 1:
         return Batch(one, calls[0].called, calls=tuple(calls), ended=ended)
     return Batch(several, ([call.called for call in calls],), calls=tuple(calls), ended=ended)
+
+
+def _unsendable(call: Call) -> Unstorable | None:
+    """What to say about a call whose function or arguments cannot be pickled."""
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(call.called)
+    except Exception as error:
+        return Unstorable(
+            f"{call.name} or its arguments cannot be pickled, so no node can call it: {error}"
+        )
+    return None
 
 
 def _outcome(call: Call, said: Said) -> Outcome:

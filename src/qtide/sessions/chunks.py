@@ -12,6 +12,8 @@ from qtide.sessions.call import Call
 
 TRIP = 0.05
 """Seconds that a chunk should take: many times as long as the trip to a node."""
+WORTH = 0.005
+"""Seconds below which a chunk is not divided further, whoever is idle meanwhile."""
 ROUNDS = 4
 """How many chunks each node should get at least, so that all end at about the same time."""
 PROBES = 2
@@ -45,4 +47,5 @@ class Chunks:
     def _size(self, calls: Sequence[Call]) -> int:
         longest = max(self._seconds.get(name, TRIP) for name in {each.name for each in calls})
         fair = ceil(len(calls) / (ROUNDS * self._nodes))
-        return max(1, min(MOST, fair, int(TRIP / max(longest, 1e-6))))
+        worth, most = (int(each / max(longest, 1e-6)) for each in (WORTH, TRIP))
+        return max(1, min(MOST, max(fair, worth), most))

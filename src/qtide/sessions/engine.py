@@ -17,6 +17,9 @@ from qtide.world.world import World
 class Engine(Protocol):
     """Runs the main coroutine of a session."""
 
+    one_thread: bool
+    """Whether the thread that opened the session is the only one that can use it."""
+
     def start(self, main: Coroutine[Any, Any, None]) -> None:
         """Begin."""
 
@@ -35,6 +38,8 @@ class Engine(Protocol):
 
 class Threaded:
     """Real time passes in a thread."""
+
+    one_thread = False
 
     def start(self, main: Coroutine[Any, Any, None]) -> None:
         """Start the thread."""
@@ -60,6 +65,8 @@ class Threaded:
 
 class Stepped:
     """Virtual time passes while the script waits, in its own thread."""
+
+    one_thread = True
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world

@@ -173,7 +173,11 @@ class Hold:
         try:
             await self._perform(phase, calls[0].key)
         except Exception as error:  # each call that had a node knows its own
-            self._ended([(call, None, error) for call in calls if not call.future.done()], 0.0)
+            left = [call for call in calls if not call.future.done()]
+            if left and len(chunks) < len(calls):  # one of them cannot be sent
+                await self._phase([[call] for call in left])
+            else:
+                self._ended([(call, None, error) for call in left], 0.0)
 
     async def _quantum(self, call: Call, phase: Quantum) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol, TypeVar
 
@@ -36,14 +37,14 @@ class Waiters(list[Any]):
             if self._future.ended_for is waiter:
                 waiter.add_result(self._future)
             return
-        Waiters.current = waiter
+        Waiters.entering.waiter = waiter
         try:
             self._session.attend(self._future)
         finally:
-            Waiters.current = None
+            Waiters.entering.waiter = None
 
-    current: Any = None
-    """Who is entering at the moment, while virtual time passes."""
+    entering = threading.local()
+    """Who is entering at the moment, in each thread, while virtual time passes."""
 
 
 class Pending(Future[T]):
@@ -80,7 +81,7 @@ class Pending(Future[T]):
         """It is over."""
         if self.done():
             return
-        self.ended_for = Waiters.current
+        self.ended_for = getattr(Waiters.entering, "waiter", None)
         if error is None:
             self.set_result(value)  # type: ignore[arg-type]  # it may be None
         else:

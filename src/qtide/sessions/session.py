@@ -17,7 +17,7 @@ from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.runs.advised import decided
 from qtide.runs.driver import sentence
-from qtide.runs.folder import RunFolder, stamp
+from qtide.runs.folder import RunFolder, check_name, stamp
 from qtide.runs.options import Options
 from qtide.runs.precedent import recorded, with_precedent
 from qtide.runs.progress import progress
@@ -164,6 +164,7 @@ class Session(Executor):
     def attend(self, future: Future[Any], timeout: float | None = None) -> None:
         """The script is about to wait for a future."""
         if self._state == "open":
+            self._check_virtual()
             self.flush()
             self._engine.attend(future)
 
@@ -233,6 +234,15 @@ class Session(Executor):
             raise UsageError(
                 f"the calls of the session {self.name} are kept in their order, so all have to "
                 "come from the thread that opened it: leave out its name, or the other threads"
+            )
+        self._check_virtual()
+
+    def _check_virtual(self) -> None:
+        """Virtual time passes in one thread, while that thread waits."""
+        if self._engine.one_thread and threading.get_ident() != self._thread:
+            raise UsageError(
+                f"time is virtual in the session {self.name}, so only the thread that opened it "
+                "can use it: leave out the other threads, or choose a real cluster"
             )
 
     def _hand_over(self, calls: Sequence[Call], least: int) -> None:
@@ -311,6 +321,7 @@ def session(
 
 def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
     """A new folder; that of an earlier session of the name, if there was one."""
+    check_name(name)
     found = RunFolder(runs / name) if name else None
     if found is None or not (found.path / "run.json").is_file():
         return RunFolder.create(runs, name or f"session-{stamp()}", spec)

@@ -1,0 +1,39 @@
+"""The line of a notebook: what goes on is seen, however short what came before was."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+from qtide.payloads.payload import Burst
+from qtide.programs.phase import Quantum
+from qtide.programs.replay import Step
+from qtide.runs.progress import Line
+
+
+class Place:
+    """Stands for the line's place in a notebook."""
+
+    def __init__(self) -> None:
+        self.texts: queue.Queue[str] = queue.Queue()
+
+    def update(self, shown: dict[str, str], **_: Any) -> None:
+        self.texts.put(shown["text/plain"])
+
+    def wait_for(self, text: str) -> None:
+        while self.texts.get(timeout=30) != text:
+            pass
+
+
+def test_the_phase_that_began_last_is_seen_though_many_ended_just_before() -> None:
+    place = Place()
+    with Line(place) as line:
+        for number in range(1000):
+            phase = Quantum(Burst(1.0, number))
+            phase.use()
+            line.tell("mine", Step("begun", str(number), phase), float(number))
+            if number < 999:
+                line.tell("mine", Step("replayed", str(number), phase), number + 0.5)
+        place.wait_for("999.0 s, 999 phases, 999 of them from the journal: quantum Burst")
+        line.tell("mine", Step("done", "999", phase), 1000.0)
+    place.wait_for("1,000.0 s, 1,000 phases, 999 of them from the journal")
