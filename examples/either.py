@@ -21,8 +21,9 @@ def independent(vertices: list[int], edges: Edges) -> dimod.BinaryQuadraticModel
 
 def exactly(model: dimod.BinaryQuadraticModel) -> dimod.SampleSet:
     """The same question without a QPU: all samples, so also the best one."""
-    samples: dimod.SampleSet = dimod.ExactSolver().sample(model)
-    return samples.truncate(100)  # the best ones, as many as a QPU would give
+    samples = dimod.ExactSolver().sample(model)
+    best: dimod.SampleSet = samples.truncate(100)  # as many as a QPU would give
+    return best
 
 
 @program

@@ -99,6 +99,7 @@ def test_the_service_says_how_long_a_payload_would_wait(
     service: LocalService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, operator = Client(service.url, service.token("ada")), service.token("op", operator=True)
+    monkeypatch.setenv("QTIDE_URL", service.url)
     monkeypatch.setenv("QTIDE_TOKEN", operator)
 
     async def waits() -> float:
