@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import dimod
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,6 +53,13 @@ def test_a_large_plain_value_lies_in_a_file(tmp_path: Path) -> None:
 def test_a_closure_goes_by_value() -> None:
     values, number = Values(Path("nowhere")), 3
     assert values.unpack(values.pack(lambda x: x + number, by_value=True))(4) == 7
+
+
+def test_a_model_goes_along_with_code() -> None:
+    """dimod's models are rebuilt by a compiled method, which has no code."""
+    values, model = Values(Path("nowhere")), dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0, "SPIN")
+    function, found = values.unpack(values.pack((lambda each: each.num_variables, model)))
+    assert (function(found), found) == (1, model)
 
 
 def test_what_cannot_be_pickled_is_named() -> None:

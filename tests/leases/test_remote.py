@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from qtide.client.client import ServiceFailed
+from qtide.client.client import Client, ServiceFailed
 from qtide.jobs.job import Job
 from qtide.jobs.values import Values
 from qtide.leases import remote
@@ -92,3 +93,34 @@ def test_a_lease_without_a_token_says_why_it_has_none(
 
     with pytest.raises(ServiceFailed, match=r"a token is needed .* job 7 got no token"):
         asyncio.run(main())
+
+
+def test_the_service_says_how_long_a_payload_would_wait(
+    service: LocalService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, operator = Client(service.url, service.token("ada")), service.token("op", operator=True)
+    monkeypatch.setenv("QTIDE_URL", service.url)
+    monkeypatch.setenv("QTIDE_TOKEN", operator)
+
+    async def waits() -> float:
+        return await RemoteQpu.at(RealWorld(0.5), f"{service.url}/dev", 1).expected_wait()
+
+    assert asyncio.run(waits()) == 0.0
+    tasks = [ada.submit(Burst(30.0), "dev") for _ in range(2)]
+    assert 30.0 / 0.5 < asyncio.run(waits()) <= 60.0 / 0.5
+    for each in tasks:
+        each.cancel()
+    Client(service.url, operator).call("POST", "/v1/devices/dev/drain", form={})
+    try:
+        assert asyncio.run(waits()) == inf
+    finally:
+        Client(service.url, operator).call("POST", "/v1/devices/dev/resume")
+
+
+def test_of_a_service_that_is_gone_nobody_can_say(service: LocalService) -> None:
+    async def waits() -> float:
+        qpu = RemoteQpu.at(RealWorld(), f"{service.url}/dev", 1)
+        qpu._url = "http://127.0.0.1:9"
+        return await qpu.backlog()
+
+    assert asyncio.run(waits()) == inf

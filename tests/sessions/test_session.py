@@ -310,3 +310,16 @@ def test_a_script_that_was_killed_goes_on(here: Path) -> None:
         assert done.returncode == code, done.stderr
     assert done.stdout.split() == ["0", "1", "2", "3"]
     assert (here / "marks").read_text() == "0 1 2 3 "
+
+
+def test_a_payload_may_have_a_classical_equivalent(tmp_path: Path) -> None:
+    def answers() -> list[Any]:
+        with qtide.session(name="either", runs=tmp_path, **SIMULATED) as session:
+            equal = qtide.task(calls.square, 3)
+            refused = session.qpu.run("no payload", otherwise=equal)
+            return [refused, session.qpu.run(Burst(1.0, 5), otherwise=equal, patience=0)]
+
+    assert answers() == [9, 5]
+    journal = (tmp_path / "either" / "journal").read_bytes()
+    assert answers() == [9, 5]
+    assert (tmp_path / "either" / "journal").read_bytes() == journal

@@ -142,6 +142,7 @@ def test_a_payload_that_the_device_refuses_is_solved_by_the_task(tmp_path: Path,
     assert (played.result, CALLS) == ([0, "it"], [1.0])
     kept = played.choices.find("1")
     assert kept is not None and "nothing that" not in kept.why and kept.chosen == "task"
+    assert not played.bench.qpu.announced  # nobody waits for what will not come
 
 
 @pytest.mark.parametrize("name", ["elastic", "workflow"])

@@ -11,7 +11,6 @@ from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import inf
 from typing import Any, Protocol
 
 from qtide.errors import NodeUnusable, PhaseError, TimedOut
@@ -130,7 +129,6 @@ class Node:
         self._interrupted = False
         self._pending: tuple[int, Future[Any]] | None = None
         self._gone = ""
-        self._gone_since = inf
         self.dirty = False
         """Whether a task may still run on it that nobody waits for any more."""
         self.importing = 0.0
@@ -180,14 +178,18 @@ class Node:
     async def _begin_anew(self, job: Job) -> None:
         """After a task was ended: only now, since the node may not be needed any more."""
         began = job.ledger.clock()
+        renewal: Future[Any] = self._world.start(self._host.renew(self, job))
         try:
-            await self._host.renew(self, job)
-            self._interrupted = False
+            await self._world.first_of([renewal, self.lost])
+        finally:
+            await self._world.cancel([renewal])  # unless it has ended
+            job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
+        try:
+            if not renewal.cancelled():
+                renewal.result()
+                self._interrupted = False
         except NodeUnusable:
             self.lose("did not start again after a task had to be ended")
-        finally:
-            end = min(job.ledger.clock(), self._gone_since)  # then it is not held any more
-            job.ledger.enter("starting", f"node/{self.name}", began, end)
 
     def deliver(
         self,
@@ -221,7 +223,7 @@ class Node:
         """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
         if self._gone:
             return
-        self._gone, self._gone_since = why, self._world.now()
+        self._gone = why
         self.lost.set_result(why)
         if self._pending is not None and not self._pending[1].done():
             self.dirty = True

@@ -127,10 +127,10 @@ def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value:
             raise
         except Exception:
             return _dumps(value, keep, by_value=True)
-    import cloudpickle
+    from qtide.jobs.by_value import dumps
 
     try:
-        return bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=keep))
+        return dumps(value, keep)
     except QtideError:
         raise
     except Exception as error:

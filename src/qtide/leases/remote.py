@@ -110,8 +110,8 @@ class RemoteQpu(Qpu):
             return 0.0 if error.status == UNKNOWN_TOKEN else inf
 
     def _backlog(self) -> float:
-        """That of the device, or the shortest."""
-        devices = Client(self._url, patience=FIRST).devices()
+        """That of the device, or the shortest; asked with the newest token that we have."""
+        devices = Client(self._url, next(reversed(self._clients)), patience=FIRST).devices()
         found = [each for each in devices if self._device in (None, each["name"])]
         waits = [each.get("expected_wait", 0.0) for each in found]  # older services do not say
         return min((inf if each is None else each / self._scale for each in waits), default=inf)

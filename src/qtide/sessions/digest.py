@@ -34,9 +34,9 @@ def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:
-        import cloudpickle
+        from qtide.jobs.by_value import dumps
 
-        return bytes(cloudpickle.dumps(value, protocol=5))
+        return dumps(value)
 
 
 def _ordered(value: Any) -> bytes:

@@ -65,10 +65,10 @@ def _dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:
-        import cloudpickle
+        from qtide.jobs.by_value import dumps
 
         try:
-            return bytes(cloudpickle.dumps(value))
+            return dumps(value)
         except Exception as error:
             shown = repr(value)[:80]
             raise TypeError(

@@ -79,15 +79,15 @@ class Strategy(ABC):
 
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run a phase, and learn from it what follows what; refuse it before anything is queued."""
-        if isinstance(phase, Quantum):
-            await self.site.qpu.check(phase.payload, phase.shots)
-        with self.forecast.phases.during(shape(phase), key):
-            if isinstance(phase, Classical):
-                return await self.classical(phase, key)
-            try:
+        try:
+            if isinstance(phase, Quantum):
+                await self.site.qpu.check(phase.payload, phase.shots)
+            with self.forecast.phases.during(shape(phase), key):
+                if isinstance(phase, Classical):
+                    return await self.classical(phase, key)
                 return await self._patiently(phase, key)
-            finally:
-                self.site.qpu.announced.pop((self.job, key), None)
+        finally:
+            self.site.qpu.announced.pop((self.job, key), None)
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
         """The QPU or the task, whichever the forecasts speak for."""

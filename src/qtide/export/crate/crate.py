@@ -13,7 +13,7 @@ from pwd import getpwuid
 from typing import Any
 
 from qtide.errors import UsageError
-from qtide.export.crate.graph import Graph, Ref
+from qtide.export.crate.graph import Graph, Ref, ref
 from qtide.export.crate.history import History
 from qtide.export.crate.source import Source, source_of
 from qtide.export.crate.steps import Steps
@@ -81,6 +81,7 @@ class Crate:
             description=f"{self.run.spec.program} under {self.run.spec.strategy}, by qtide",
             datePublished=self._times()["endTime"],
             license=self.licence,
+            author=self._agent(),
             conformsTo=conforms,
         )
 
@@ -90,7 +91,7 @@ class Crate:
         workflow = self._workflow(source, inputs, [output])
         own = [self._copy(name, self.run.path / name, told) for name, told in OWN.items()]
         action = self._action(source, workflow, values, result)
-        steps = Steps(self.graph, self._history, workflow, self.texts)
+        steps = Steps(self.graph, self._history, workflow, self._agent(), self.texts)
         performed = [steps.add(each) for each in self._executions]
         self._organise(action, [each.control for each in performed])
         self._parts += [workflow, result, *filter(None, own), *steps.files]
@@ -117,6 +118,7 @@ class Crate:
             input=inputs,
             output=outputs,
             conformsTo={"@id": COMPUTATIONAL},
+            encodingFormat="text/x-python" if source.file.endswith(".py") else "text/plain",
         )
 
     def _inputs(self, source: Source) -> tuple[list[Ref], list[Ref]]:
@@ -127,11 +129,11 @@ class Crate:
     def _input(self, name: str, value: Any) -> tuple[Ref, Ref]:
         identity = f"#input-{name}"
         file = self._input_file(name, value)
-        example = file or {"@id": f"{identity}-value"}
+        example = file or ref(f"{identity}-value")
         parameter = self._parameter(identity, name, example, "File" if file else type_of(value))
         if file is None:
             shown = value if isinstance(value, bool | int | float) else _text(value)
-            self.graph.value(example["@id"], name, shown, exampleOfWork=parameter)
+            self.graph.value(f"{identity}-value", name, shown, exampleOfWork=parameter)
         else:
             self.graph.extend(example, exampleOfWork=[parameter])
         return parameter, example
@@ -149,9 +151,9 @@ class Crate:
                 return None
         except OSError:  # a text that cannot be a path
             return None
-        ref = self._copy(f"inputs/{name}/{path.name}", path, f"the argument {name}")
-        self._parts += [ref] if ref else []
-        return ref
+        copy = self._copy(f"inputs/{name}/{path.name}", path, f"the argument {name}")
+        self._parts += [copy] if copy else []
+        return copy
 
     def _output(self) -> tuple[Ref, Ref]:
         """What the program returned, or how it failed."""
@@ -183,18 +185,12 @@ class Crate:
         engine = self.graph.add(
             QTIDE, "SoftwareApplication", name="qtide", url=QTIDE, softwareVersion=__version__
         )
-        options = self.run.spec.options | {"strategy": self.run.spec.strategy}
-        settings = [
-            self.graph.value(f"#option-{name}", name, _text(value))
-            for name, value in options.items()
-            if value is not None
-        ]
         self.graph.add(
             "#organised",
             "OrganizeAction",
             name=f"qtide under the strategy {self.run.spec.strategy}",
             instrument=engine,
-            object=[*controls, *settings],
+            object=controls,
             result=action,
             agent=self._agent(),
             **self._times(),

@@ -96,12 +96,17 @@ class History:
         names = set(phase.label.replace(" instead of ", " + ").split(" + "))
         names |= {name.partition(" × ")[2] for name in names}
         lanes = "qpu/" if phase.lane == "quantum" else "node/"
-        within = (each for each in self.spans if phase.start <= each.start <= phase.end)
+        within = (each for each in self.spans if phase.start <= _middle(each) <= phase.end)
         return [
             each
             for each in within
             if each.what == "busy" and each.lane.startswith(lanes) and each.label in names
         ]
+
+
+def _middle(span: Interval) -> float:
+    """What ends as the next thing begins belongs to one of them; clocks may differ a little."""
+    return (span.start + span.end) / 2
 
 
 def _began(span: Interval) -> float:

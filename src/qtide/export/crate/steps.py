@@ -22,14 +22,21 @@ class Steps:
     """Adds phases, and remembers the files of their results."""
 
     def __init__(
-        self, graph: Graph, history: History, workflow: Ref, texts: dict[str, str]
+        self,
+        graph: Graph,
+        history: History,
+        workflow: Ref,
+        agent: Ref,
+        texts: dict[str, str],
     ) -> None:
         self.files: list[Ref] = []
         self._graph = graph
         self._history = history
         self._workflow = workflow
+        self._agent = agent
         self._texts = texts
         self._steps: dict[tuple[str, str], Ref] = {}
+        self._tools: dict[str, Ref] = {}
         lanes = {each.lane for each in history.spans if each.what == "busy"}
         names = [lane.removeprefix("qpu/") for lane in lanes if lane.startswith("qpu/")]
         self._devices = described(history.run, names)
@@ -54,14 +61,19 @@ class Steps:
             names = [lane.removeprefix("qpu/") for lane in phase.lanes]
             tool = self._device(names[0] if names else self._history.run.spec.qpu)
         else:
-            label = phase.span.label
-            told = "functions of the program, on compute nodes"
-            number = len(self._steps) + 1
-            tool = self._known(phase) or self._graph.add(
-                f"#functions-{number}", "SoftwareApplication", name=label, description=told
-            )
+            tool = self._functions(phase.span.label)
         self._graph.extend(self._workflow, hasPart=[tool])
         return tool
+
+    def _functions(self, label: str) -> Ref:
+        if label not in self._tools:
+            self._tools[label] = self._graph.add(
+                f"#functions-{len(self._tools) + 1}",
+                "SoftwareApplication",
+                name=label,
+                description="functions of the program, on compute nodes",
+            )
+        return self._tools[label]
 
     def _device(self, name: str) -> Ref:
         known = self._devices.get(name, {"kind": name, "properties": {}})
@@ -78,10 +90,6 @@ class Steps:
             description="the device that answered payloads",
             additionalProperty=values,
         )
-
-    def _known(self, phase: Execution) -> Ref | None:
-        step = self._steps.get((phase.span.lane, phase.span.label))
-        return None if step is None else {"@id": step["@id"].replace("#step", "#functions")}
 
     def _step(self, phase: Execution, tool: Ref) -> Ref:
         """The same step for all phases that ask for the same: programs loop."""
@@ -104,6 +112,7 @@ class Steps:
             name=f"Phase {phase.key}: {span.label}",
             description=f"{told}: {phase.why}" if phase.why else told,
             instrument=tool,
+            agent=self._agent,
             startTime=moment(span.start),
             endTime=moment(span.end),
             actionStatus=f"http://schema.org/{completed}",
