@@ -20,7 +20,7 @@ LIMIT = 300.0
 
 def engines() -> Path:
     """The folder of their commands."""
-    return python_with(REQUIREMENT, "cwltool", connector()).parent
+    return python_with(REQUIREMENT, "cwltool", connector(), built=True).parent
 
 
 def environment(**more: str) -> dict[str, str]:
