@@ -45,8 +45,15 @@ SCHEMA = {
 class QuantumConnector(LocalConnector):
     """Steps run beside StreamFlow; their payloads run where the URL says."""
 
-    def __init__(self, deployment_name: str, config_dir: str, url: str, slots: int = 1) -> None:
-        super().__init__(deployment_name, config_dir)
+    def __init__(
+        self,
+        deployment_name: str,
+        config_dir: str,
+        url: str,
+        slots: int = 1,
+        transferBufferSize: int = 2**16,  # noqa: N803 - StreamFlow's own name
+    ) -> None:
+        super().__init__(deployment_name, config_dir, transferBufferSize)
         parts = urlsplit(url)
         self._url = url
         self._device = parts.path.strip("/")

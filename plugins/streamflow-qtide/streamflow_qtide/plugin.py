@@ -1,6 +1,6 @@
 """What StreamFlow finds by its entry point."""
 
-from streamflow.ext import StreamFlowPlugin
+from streamflow.ext.plugin import StreamFlowPlugin
 
 from streamflow_qtide.connector import QuantumConnector
 

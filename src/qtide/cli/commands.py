@@ -106,24 +106,25 @@ def load(name: str, words: list[str], settings: Settings, *, lenient: bool = Fal
     module = import_module(f"qtide.cli.{place}")
     command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
-        return _group(get_command(command), module, words, settings, lenient=lenient)
+        group: Any = get_command(command)
+        for sub, each in getattr(module, "WITH_SPEC", {}).items():
+            own = words[1:] if words[:1] == [sub] else []
+            group.add_command(_program(f"{name} {sub}", each, own, settings, lenient=lenient), sub)
+        return group
     if getattr(command, "takes_spec", False):
-        from qtide.cli.program import program_command
-
-        return program_command(name, command, words, settings, lenient=lenient)
+        return _program(name, command, words, settings, lenient=lenient)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name, cls=PlainCommand)(command)
     return get_command(app)
 
 
-def _group(group: Any, module: Any, words: list[str], settings: Settings, *, lenient: bool) -> Any:
-    """A group with all its commands; those that run a program have the options of its plug-ins."""
-    for name, command in getattr(module, "WITH_SPEC", {}).items():
-        from qtide.cli.program import program_command
+def _program(
+    name: str, command: Any, words: list[str], settings: Settings, *, lenient: bool
+) -> Any:
+    """A command that runs a program, with the options of the plug-ins that it chooses."""
+    from qtide.cli.program import program_command
 
-        own = words[1:] if words[:1] == [name] else []
-        group.add_command(program_command(name, command, own, settings, lenient=lenient), name)
-    return group
+    return program_command(name, command, words, settings, lenient=lenient)
 
 
 def _check(settings: Settings, name: str, command: Any) -> None:

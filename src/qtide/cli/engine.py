@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from qtide.cli.console import out
+from qtide.cli.console import as_json, out
 from qtide.cli.help import PlainCommand, PlainGroup
+from qtide.cli.options import Json
 from qtide.errors import UsageError
 from qtide.runs.engines import ENGINES
 
@@ -28,14 +29,17 @@ def _group() -> None:
 @engine.command("install", cls=PlainCommand)
 def install(
     name: Annotated[str, typer.Argument(metavar="ENGINE", help="streamflow.")] = "streamflow",
+    json: Json = False,
 ) -> None:
     """Install an engine for `qtide run --strategy workflow --engine NAME`, once per user.
 
     Example: qtide engine install streamflow
     """
-    install_it = getattr(ENGINES.load(name), "install", None)
-    if install_it is None:
-        raise UsageError(
-            f"the engine {name} comes with its own installation; see its documentation"
-        )
-    out.print(f"{name} is in {install_it()}", markup=False, highlight=False)
+    installed = getattr(ENGINES.load(name), "install", None)
+    if installed is None:
+        raise UsageError(f"qtide does not install the engine {name}; see its own documentation")
+    place = str(installed())
+    if json:
+        as_json({"engine": name, "folder": place})
+    else:
+        out.print(f"{name} is in {place}", markup=False, highlight=False)

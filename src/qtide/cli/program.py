@@ -37,7 +37,10 @@ def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
 def program_command(
     name: str, command: Callable[..., None], words: list[str], settings: Settings, *, lenient: bool
 ) -> Any:
-    """The command with the options that these words, or the settings, choose."""
+    """The command with the options that these words, or the settings, choose.
+
+    A command of a group has the name of its group before its own.
+    """
     try:
         chosen = list(_chosen(name, command, words, settings))
     except UsageError:
@@ -49,7 +52,8 @@ def program_command(
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     full = _with_options(command, chosen, unchosen, parted=own != words)
     epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
-    app.command(name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
+    own_name = name.rpartition(" ")[2]
+    app.command(own_name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
     return get_command(app)
 
 
@@ -116,7 +120,7 @@ def _chosen(
 def _choice(option: str, name: str, words: list[str], settings: Settings) -> list[str]:
     if said := _said(_own(words), option):
         return said
-    found = settings.find((name,), option)
+    found = settings.find(tuple(name.split()), option)
     value = found[0] if found else []
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 

@@ -33,6 +33,8 @@ def check_site(spec: Spec) -> None:
         raise UsageError(f"--seed has to be at least 0, not {spec.seed}")
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
+    if spec.session and spec.options.get("engine"):
+        raise UsageError("no workflow engine runs a session: leave engine out, or use a program")
     _check_qpu(spec, world_for(spec))
 
 

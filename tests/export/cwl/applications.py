@@ -24,4 +24,5 @@ async def both(folder: Path = Path()) -> list[Any]:
     shape.write_text(SHAPE)
     small = clustering(blobs=60, most=1, configuration="published", folder=folder)
     checked, clustered = await together(synthetic(str(shape)), small)
-    return [checked["checksum"], clustered["silhouette"], clustered["clusters"]]
+    del clustered["files"]  # their paths differ from run to run
+    return [checked["checksum"], clustered]

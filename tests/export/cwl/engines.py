@@ -19,8 +19,9 @@ LIMIT = 300.0
 
 
 def engines() -> Path:
-    """The folder of their commands."""
-    return python_with(REQUIREMENT, "cwltool", connector()).parent
+    """The folder of their commands; the connector there is always the present one."""
+    source = f"--editable={connector()}"
+    return python_with(REQUIREMENT, "cwltool", source, built=True).parent
 
 
 def environment(**more: str) -> dict[str, str]:

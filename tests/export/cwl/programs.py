@@ -36,9 +36,10 @@ async def branch(n: int) -> int:
     """Goes on after a failure, while its neighbours do other things."""
     first = await task(square, n)
     try:
-        return first + await task(refuse, n)
+        first += await task(refuse, n)
     except ValueError as error:
-        return first + len(str(error)) + sum(await classical(task(square, 1), task(square, 2)))
+        first += len(str(error)) + sum(await classical(task(square, 1), task(square, 2)))
+    return first
 
 
 @program
@@ -86,12 +87,13 @@ def crash_once(place: Path) -> int:
 @program
 async def fragile(place: Path) -> int:
     """Notes each task that is really run; the one called last is killed from outside."""
-    total = await task(note, place, "first")
+    total: int = await task(note, place, "first")
     total += await quantum(Burst(0.01, 2))
     total += await task(crash_once, place)
     while not await task(_released, place):
         continue
-    return total + await task(note, place, "last")
+    total += await task(note, place, "last")
+    return total
 
 
 def _released(place: Path) -> bool:

@@ -70,7 +70,7 @@ def test_streamflow_runs_a_program_with_the_devices_of_a_service(
     run = RunFolder(tmp_path / "flow")
     log = (run.path / "engine" / "streamflow.log").read_text()
     assert "QtidePlugin" in log
-    assert len(list(service.client("anyone").tasks(everybody=True))) == 2
+    assert len(list(service.operator().tasks(everybody=True))) == 2
     call(*QTIDE, "report", "flow", "--runs", tmp_path)
 
 

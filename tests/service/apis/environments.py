@@ -16,15 +16,15 @@ INSTALL_LIMIT = 1200.0
 """Seconds for half a gigabyte of packages."""
 
 
-def python_with(*requirements: str) -> Path:
-    """The interpreter of an environment that has these packages."""
+def python_with(*requirements: str, built: bool = False) -> Path:
+    """The interpreter of an environment that has these packages; `built` if one has no wheel."""
     words = "\n".join((sys.version, *requirements, *map(_content, requirements)))
     folder = ENVIRONMENTS / sha256(words.encode()).hexdigest()[:16]
     ENVIRONMENTS.mkdir(exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
-            _make(folder, requirements)
+            _make(folder, requirements, built=built)
     return folder / "bin" / "python"
 
 
@@ -34,10 +34,11 @@ def _content(requirement: str) -> str:
     return file.read_text() if file.is_file() else ""
 
 
-def _make(folder: Path, requirements: tuple[str, ...]) -> None:
+def _make(folder: Path, requirements: tuple[str, ...], *, built: bool) -> None:
     python = str(folder / "bin" / "python")
+    wheels = () if built else ("--only-binary", ":all:")
     _uv("venv", "--clear", "--python", sys.executable, str(folder))
-    _uv("pip", "install", "--only-binary", ":all:", "--python", python, *requirements)
+    _uv("pip", "install", *wheels, "--python", python, *requirements)
     (folder / "complete").write_text("\n".join(requirements))
 
 

@@ -7,7 +7,7 @@ later all the phases that it asks for at the same time are known.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,8 @@ from qtide.runs.folder import RunFolder
 from qtide.system.files import write_json
 from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld
+
+Tell = Callable[[Step], None]
 
 MOMENT = 1.0
 """Virtual seconds after which whatever can happen at once has happened."""
@@ -78,7 +80,7 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
 
 
 def play(
-    run: RunFolder, call: Call, journal: Journal, given: list[Answer], tell: Any = lambda _: None
+    run: RunFolder, call: Call, journal: Journal, given: list[Answer], tell: Tell = lambda _: None
 ) -> Stand:
     """Where the program stands with these answers; what is new is in the journal then."""
     world = VirtualWorld()

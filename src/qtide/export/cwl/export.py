@@ -20,8 +20,9 @@ STRATEGY = "workflow"
 
 
 def export_cwl(spec: Spec, folder: Path) -> RunFolder:
-    """Write a program as a workflow to a new folder."""
-    spec = replace(spec, strategy=STRATEGY)
+    """Write a program as a workflow to a new folder; whoever has that chooses the engine."""
+    options = {name: value for name, value in spec.options.items() if name != "engine"}
+    spec = replace(spec, strategy=STRATEGY, options=options)
     check_spec(spec)
     check(spec)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -34,7 +34,7 @@ class Parcel:
     def write(self, folder: Path) -> Path:
         """Write it to a file that is named by its place in the program."""
         try:
-            packed = Inline().pack(self.phase, by_value=True).as_json()
+            packed = _sendable(self.phase)
         except Unstorable as error:
             raise QtideError(
                 f"phase {self.key} of {self.run} cannot be sent to a step: {error}; give tasks "
@@ -100,6 +100,14 @@ class Answer:
     def intervals(self) -> list[Interval]:
         """What was held for it, and used, and when."""
         return [Interval(**span) for span in self.spans]
+
+
+def _sendable(phase: Phase) -> dict[str, Any]:
+    """With functions as code, if need be; some vendors' payloads take only plain pickle."""
+    try:
+        return Inline().pack(phase, by_value=True).as_json()
+    except Unstorable:
+        return Inline().pack(phase).as_json()
 
 
 def _packed(outcome: Any, parcel: Parcel) -> dict[str, Any]:

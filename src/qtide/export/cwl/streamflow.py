@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,10 @@ PAUSE = 0.1
 """Seconds between two looks at the notes."""
 ENDING = 20.0
 """Seconds for StreamFlow to cancel its jobs when it is interrupted."""
+
+
+STALLED = 120.0
+"""Seconds after which an engine that starts nothing is stuck."""
 
 
 class StreamFlow:
@@ -90,17 +95,23 @@ class _Drive:
         await self._cancel_jobs()
         write(self.run, self._folder)
         process = await self._start()
-        ended = None
+        ended, active = None, time.monotonic()
         try:
             while process.returncode is None:
                 ended = take_in(self.run, journal, ledger, self._tell) or ended
+                active = time.monotonic() if _has_children(process.pid) else active
+                if time.monotonic() > active + STALLED:
+                    raise QtideError(f"StreamFlow has done nothing for {STALLED:g} s{self._said()}")
                 await asyncio.sleep(PAUSE)
         finally:
             await _stop(process)
             await self._cancel_jobs()
         ended = take_in(self.run, journal, ledger, self._tell) or ended
         if ended is None:
-            raise QtideError(self._complaint(process.returncode))
+            raise QtideError(
+                f"StreamFlow ended with exit code {process.returncode} before the program did"
+                f"{self._said()}"
+            )
         return ended
 
     @property
@@ -149,14 +160,23 @@ class _Drive:
             at = over if each.state == "begun" else began
             self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
 
-    def _complaint(self, code: int | None) -> str:
+    def _said(self) -> str:
+        """Its first error, where its log is, and what to do."""
         lines = self._log.read_text(errors="replace").splitlines()
-        errors = [line.partition("ERROR")[2].strip() for line in lines if " ERROR " in line]
-        said = f" ({errors[-1]})" if errors else ""
+        errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
+        first = f" ({errors[0]})" if errors else ""
         return (
-            f"StreamFlow ended with exit code {code} before the program did{said}; its log is "
-            f"{self._log}; finished phases are kept, so go on with: qtide resume {self.run.name}"
+            f"{first}; its log is {self._log}; finished phases are kept, so go on with: "
+            f"qtide resume {self.run.name}"
         )
+
+
+def _has_children(pid: int) -> bool:
+    """Whether it runs a step here, or asks its batch system about one, as it does all the time."""
+    try:
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
+    except OSError:
+        return True  # not known here
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
