@@ -12,8 +12,10 @@ from typing import Any, Literal, Protocol
 
 from qtide.programs.journal import Record
 
-CHOICE = "choice"
-"""How the places of choices in the journal begin; those of phases begin with a number."""
+
+def choice_of(key: str) -> str:
+    """The place of a phase's choice in the journal; those of phases begin with a number."""
+    return f"choice {key}"
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ class Choices:
 
     def find(self, key: str) -> Choice | None:
         """What was chosen for the phase at `key`, if anything was."""
-        record = self._journal.find(f"{CHOICE} {key}")
+        record = self._journal.find(choice_of(key))
         return None if record is None else Choice.from_json(record.outcome)
 
     def keep(self, key: str, asked: str, choice: Choice) -> None:
         """Write a choice durably; a later one for the same phase takes its place."""
-        self._journal.append(Record(f"{CHOICE} {key}", asked, choice.as_json()))
+        self._journal.append(Record(choice_of(key), asked, choice.as_json()))

@@ -64,6 +64,15 @@ async def everything(boom: bool = False, seed: int = 0) -> list[Any]:
 
 
 @program
+async def either() -> list[Any]:
+    """A payload that has an equivalent, and one that the device does not take."""
+    found = [await quantum(Burst(0.01, 5), otherwise=task(square, 5))]
+    found.append(await quantum(Burst(0.01, 6), otherwise=task(square, 6), patience=0))
+    found.append(await quantum({"no": "burst"}, otherwise=task(square, 7)))
+    return found
+
+
+@program
 async def unsendable() -> None:
     """Its task gets what nobody can serialise."""
     await task(str, threading.Lock())

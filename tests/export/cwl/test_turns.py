@@ -80,6 +80,20 @@ def test_turns_give_what_a_run_gives(tmp_path: Path) -> None:
     assert "squaring 3" in run.log.read_text()
 
 
+def test_a_payload_that_fails_is_replaced_by_its_equivalent(tmp_path: Path) -> None:
+    expected = play(create(spec_of("either"), tmp_path, "plain"), lambda *_: None).value
+    run = export_cwl(spec_of("either"), tmp_path / "exported")
+    assert result_of(Loop(run, tmp_path / "steps").end()) == expected == [5, 6, 49]
+    phases = [span.lane for span in run.intervals() if span.what == "phase"]
+    assert phases == ["quantum", "quantum", "classical"]
+    chosen = [(each.what, each.lane) for each in run.notes()]
+    taken = [("chose the qpu", f"phase/{n}") for n in (1, 2, 3)]
+    assert chosen == [*taken, ("chose the task", "phase/3")]
+    again = Loop(run, tmp_path / "again")
+    assert result_of(again.end()) == expected
+    assert again.turns == 0
+
+
 def test_a_workflow_that_was_stopped_continues_by_its_journal(tmp_path: Path) -> None:
     run = export_cwl(spec_of("everything"), tmp_path / "exported")
     first = Loop(run, tmp_path / "first")

@@ -9,7 +9,7 @@ from typing import Any
 
 from qtide.jobs.values import Packed
 from qtide.ledger.ledger import Interval
-from qtide.programs.choice import CHOICE
+from qtide.programs.choice import choice_of
 from qtide.programs.journal import Record, records
 from qtide.runs.driver import plain
 from qtide.runs.folder import RunFolder
@@ -88,7 +88,7 @@ class History:
             return UNKNOWN
 
     def _why(self, key: str) -> str:
-        choice = self._records.get(f"{CHOICE} {key}")
+        choice = self._records.get(choice_of(key))
         return "" if choice is None else str(choice.outcome["why"])
 
     def _busy(self, phase: Interval) -> list[Interval]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qtide.errors import QtideError
 from qtide.export.cwl.answered import Answered, parts
-from qtide.export.cwl.note import Note, Told, outcome_of
+from qtide.export.cwl.note import Chosen, Note, Told, outcome_of
 from qtide.export.cwl.parcel import Answer, Parcel
 from qtide.jobs.job import Job
 from qtide.jobs.values import Inline
 from qtide.ledger.ledger import Ledger
+from qtide.ledger.notes import notes
+from qtide.programs.choice import choice_of
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Phase, Quantum
 from qtide.programs.program import Playing
@@ -27,6 +29,8 @@ from qtide.programs.replay import Replay, Step
 from qtide.programs.target import KEY, Target
 from qtide.runs.call import Call
 from qtide.runs.folder import RunFolder
+from qtide.runs.site import is_service, qpu_for
+from qtide.runs.spec import Spec
 from qtide.system.files import write_json
 from qtide.world.real import RealWorld
 from qtide.world.virtual import VirtualWorld
@@ -45,6 +49,8 @@ class Stand:
     kept: list[Answer] = field(default_factory=list)
     """Failures that the program has not caught yet: the journal has only those it did."""
     outcome: dict[str, Any] | None = None
+    choices: list[Chosen] = field(default_factory=list)
+    """What was chosen on the way, and why."""
 
 
 def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path) -> dict[str, Any]:
@@ -62,8 +68,10 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
         stand = play(run, call, opened, given, steps.append)
         stand, tasks, payloads = sent(run, stand, clock.now(), folder)
         told = [Told.of(step) for step in steps if step.state != "replayed"]
-        records = [each for key in {step.key: None for step in told} if (each := opened.find(key))]
-    note = Note(before, (began, clock.now()), told, records, given, stand.outcome)
+        keys = {step.key: None for step in told}
+        places = [place for key in keys for place in (choice_of(key), key)]
+        records = [each for place in places if (each := opened.find(place))]
+    note = Note(before, (began, clock.now()), told, records, given, stand.outcome, stand.choices)
     note.publish(run, call.program.name)
     kept = [answer.again().write(folder) for answer in stand.kept]
     write_json(folder / "outcome.json", stand.outcome or {})
@@ -84,12 +92,15 @@ def play(
 ) -> Stand:
     """Where the program stands with these answers; what is new is in the journal then."""
     world = VirtualWorld()
-    answered = Answered(world, given)
-    job = Job(run.name, Ledger(run.name, world.now), Inline(), run.spec.seed)
+    answered = Answered(world, given, lambda: _wait_for_qpu(run.spec))
+    ledger = Ledger(run.name, world.now)
+    job = Job(run.name, ledger, Inline(), run.spec.seed)
     replay = Replay(world, answered, journal, job, tell)
     playing = call.prepare(seed=run.spec.seed, folder=run.path.absolute(), target=_target(journal))
     with closing(playing):
-        return world.run(_until_it_waits(world, replay, playing, answered, journal))
+        stand = world.run(_until_it_waits(world, replay, playing, answered, journal))
+    choices = [Chosen(each.what, each.lane, each.why) for each in notes(ledger.events)]
+    return replace(stand, choices=choices)
 
 
 def sent(
@@ -117,12 +128,19 @@ async def _until_it_waits(
     if not work.done():
         asked = dict(answered.asked)
         await world.cancel([work])
-        unsettled = [key for key in answered.keys if journal.find(key) is None]
-        return Stand(asked, answered.of(unsettled))
+        return Stand(asked, answered.unsettled(journal.find))
     try:
         return Stand(outcome=outcome_of(work.result()))
     except Exception as error:
         return Stand(outcome=outcome_of(error=error))
+
+
+def _wait_for_qpu(spec: Spec) -> float:
+    """How long a payload would wait now at the service; a device of the step's own is free."""
+    if not is_service(spec.qpu):
+        return 0.0
+    world = RealWorld(spec.time_scale)
+    return world.run(qpu_for(spec, world).expected_wait(leased=True))
 
 
 def _target(journal: Journal) -> Target | None:

@@ -44,6 +44,15 @@ class Told:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """What was chosen for a phase, the QPU or its classical equivalent, and why."""
+
+    what: str
+    lane: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Note:
     """One turn: how the program went on, and what the steps before had held."""
 
@@ -54,6 +63,7 @@ class Note:
     records: Sequence[Record]
     answers: Sequence[Answer]
     outcome: dict[str, Any] | None = None
+    choices: Sequence[Chosen] = ()
 
     def publish(self, run: RunFolder, program: str) -> None:
         """Leave it in the run's folder; if nobody follows the run, take it in at once."""
@@ -76,11 +86,14 @@ class Note:
             [Record(**each) for each in entry["records"]],
             [Answer(**each) for each in entry["answers"]],
             entry["outcome"],
+            [Chosen(**each) for each in entry["choices"]],
         )
 
     def take_in(self, journal: Journal, ledger: Ledger, run: RunFolder) -> None:
         """Let the run know what it says: its journal, then its ledger and its log."""
-        journal.extend([each for each in self.records if journal.find(each.key) is None])
+        journal.extend([each for each in self.records if journal.find(each.key) != each])
+        for chosen in self.choices:
+            ledger.explain(chosen.what, chosen.lane, chosen.why)
         for span in self._spans():
             ledger.enter(span.what, span.lane, span.start, span.end, span.label)
         log = "".join(each.log for each in self.answers)
@@ -90,11 +103,10 @@ class Note:
 
     def _spans(self) -> list[Interval]:
         fresh = [each for each in self.answers if not each.kept]
-        asked = {each.key: each.asked for each in fresh}
+        asked = {each.key: (each.kind, each.asked) for each in fresh}
         ended = [each for each in self.steps if each.state != "begun" and each.key in asked]
         phases = [
-            Interval("", "phase", each.kind, asked[each.key], self.during[0], each.label)
-            for each in ended
+            Interval("", "phase", *asked[each.key], self.during[0], each.label) for each in ended
         ]
         return phases + [span for each in fresh for span in each.intervals()]
 

@@ -66,6 +66,8 @@ class Answer:
     failed: bool = False
     spans: list[dict[str, Any]] = field(default_factory=list)
     log: str = ""
+    kind: str = "classical"
+    """Of the phase: a place may have a payload and, since that failed, a task in its stead."""
     kept: bool = False
     """Whether an earlier turn of the workflow had it already."""
 
@@ -75,12 +77,13 @@ class Answer:
     ) -> Answer:
         """The answer to a parcel."""
         packed = _packed(outcome, parcel)
-        told = [asdict(span) for span in spans]
-        return Answer(parcel.key, parcel.place, parcel.asked, packed, failed, told, log)
+        told = [span._asdict() for span in spans]
+        kind = parcel.phase.kind
+        return Answer(parcel.key, parcel.place, parcel.asked, packed, failed, told, log, kind)
 
     def write(self, folder: Path) -> Path:
         """Write it to a file that is named like its parcel's."""
-        file = folder / f"answer-{self.key}-{self.place}.json"
+        file = folder / f"answer-{self.key}-{self.place}-{self.kind}.json"
         write_json(file, asdict(self))
         return file
 

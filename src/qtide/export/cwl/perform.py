@@ -22,7 +22,7 @@ from qtide.jobs.log import Log
 from qtide.jobs.values import Values
 from qtide.ledger.ledger import Interval, Ledger
 from qtide.options import chosen
-from qtide.programs.phase import Classical
+from qtide.programs.phase import Classical, Quantum
 from qtide.runs.site import qpu_for
 from qtide.runs.spec import Spec
 from qtide.strategies.node_pool import NodePool
@@ -98,13 +98,20 @@ async def _answer(world: RealWorld, perform: Perform, parcel: Parcel, folder: Pa
     ledger.enter("wait", lane, parcel.asked, world.now(), "a step of the workflow")
     try:
         outcome, failed = await perform(parcel, job), False
-    except QtideError:
-        raise
+    except QtideError as error:
+        if not _has_equivalent(parcel):
+            raise
+        outcome, failed = error, True
     except Exception as error:
         outcome, failed = error, True
     spans = [_placed(span, parcel.place) for span in ledger.intervals()]
     printed = log.path.read_text() if log.path.exists() else ""
     return Answer.to(parcel, outcome, spans, printed, failed=failed)
+
+
+def _has_equivalent(parcel: Parcel) -> bool:
+    """Whether the program goes on with a task if the QPU is away."""
+    return isinstance(parcel.phase, Quantum) and parcel.phase.otherwise is not None
 
 
 def _placed(span: Interval, place: int) -> Interval:
@@ -114,7 +121,7 @@ def _placed(span: Interval, place: int) -> Interval:
     host = os.environ.get("SLURMD_NODENAME")
     name = host or f"{socket.gethostname()}.{place + 1}"
     rank = span.lane.removeprefix("node/n")
-    return replace(span, lane=f"node/{name}" if rank == "1" else f"node/{name}.{rank}")
+    return span._replace(lane=f"node/{name}" if rank == "1" else f"node/{name}.{rank}")
 
 
 def _limits(spec: Spec) -> Options:
