@@ -42,6 +42,12 @@ def kill_node(flag: str) -> str:
     os._exit(1)
 
 
+def kill_node_at(number: int, fatal: int) -> int:
+    if number == fatal:
+        os._exit(1)
+    return number
+
+
 def nested() -> None:
     with qtide.session(cluster="simulated") as inner:
         inner.submit(square, 1)

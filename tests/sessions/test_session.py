@@ -135,6 +135,13 @@ def test_a_lost_node_is_replaced(here: Path) -> None:
         assert session.submit(calls.kill_node, str(here / "flag")).result(60) == "done"
 
 
+def test_a_call_that_kills_its_nodes_harms_no_call_that_travels_with_it() -> None:
+    with qtide.session(**LOCAL) as session:
+        assert len(list(session.map(calls.kill_node_at, range(20), [-1] * 20))) == 20
+        futures = [session.submit(calls.kill_node_at, number, 3) for number in range(20)]
+        assert [n for n, each in enumerate(futures) if each.exception(60)] == [3]
+
+
 def test_two_sessions_at_once() -> None:
     with qtide.session(**LOCAL) as one, qtide.session(**SIMULATED) as other:
         futures = [one.submit(calls.square, 2), other.submit(calls.square, 3)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from qtide.clusters.cluster import NodeLost
 from qtide.jobs.values import Unstorable
 from qtide.programs.phase import Classical, Task
 from qtide.sessions.digest import function_name
@@ -65,10 +66,10 @@ class Batch(Task[Any]):
             self.ended([_outcome(*each) for each in zip(self.calls, found, strict=True)], seconds)
 
     def failed(self, error: Exception) -> None:
-        """None of the calls has a result; if they cannot be sent, each is to be tried by itself."""
+        """None of the calls has a result; if one is to blame, each is to be tried by itself."""
+        if len(self.calls) > 1 and isinstance(error, Unstorable | NodeLost):
+            return
         if isinstance(error, Unstorable):
-            if len(self.calls) > 1:
-                return
             error = _unsendable(self.calls[0]) or error
         self.ended([(call, None, error) for call in self.calls], 0.0)
 

@@ -174,7 +174,7 @@ class Hold:
             await self._perform(phase, calls[0].key)
         except Exception as error:  # each call that had a node knows its own
             left = [call for call in calls if not call.future.done()]
-            if left and len(chunks) < len(calls):  # one of them cannot be sent
+            if left and len(chunks) < len(calls):  # one of them cannot be sent, or kills its node
                 await self._phase([[call] for call in left])
             else:
                 self._ended([(call, None, error) for call in left], 0.0)
