@@ -1,5 +1,6 @@
 """What holds in virtual time alone."""
 
+import gc
 from asyncio import CancelledError, InvalidStateError
 from typing import Any
 
@@ -161,3 +162,35 @@ def test_whoever_cancels_whom_every_task_ends_once_and_the_world_goes_on(
     for task in crowd.tasks:
         outcome = task.exception()
         assert isinstance(outcome, (CancelledError, ValueError)) or task.result() == "ended"
+
+
+def test_what_an_alarm_raises_ends_the_run() -> None:
+    world = VirtualWorld()
+
+    async def main() -> None:
+        world.alarm(1, lambda: 1 // 0)
+        await world.sleep(2)
+
+    with pytest.raises(ZeroDivisionError):
+        world.run(main())
+    assert world.now() == 1
+
+
+def test_tasks_that_have_ended_leave_nothing_to_the_collector() -> None:
+    world = VirtualWorld()
+
+    async def work(seconds: float) -> float:
+        await world.sleep(seconds)
+        return seconds
+
+    async def main() -> None:
+        for _ in range(100):
+            await world.all_of([work(1), work(2)])
+
+    gc.collect()
+    gc.disable()
+    try:
+        world.run(main())
+        assert gc.collect() < 100  # of 200 tasks, each with an event and a coroutine
+    finally:
+        gc.enable()

@@ -150,7 +150,7 @@ class ElasticPool(NodePool):
             if alarm is not None:
                 alarm.cancel()
         self._kept.clear()
-        self._plan = None
+        self._plan = self._next = None
         await super().release_all()
 
     async def replace(self) -> None:

@@ -34,7 +34,11 @@ class Malleable(Strategy):
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Grow, then spread the tasks over the nodes there are."""
         work = self.pool.run(phase, key)
-        await self._grow()
+        try:
+            await self._grow()
+        except BaseException:
+            work.close()  # it has not begun
+            raise
         return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

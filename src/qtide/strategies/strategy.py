@@ -144,6 +144,7 @@ class Strategy(ABC):
     async def close(self) -> None:
         """Give everything back."""
         await self.pool.close()
+        self.pool.on_starving = lambda: None  # or they would know each other, to be collected
         self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()

@@ -138,10 +138,16 @@ class VirtualTask(VirtualFuture[T]):
 
     def end(self, result: T) -> None:
         """The coroutine has returned."""
+        del self._resumption  # which knows the task: without it, no collector has to find both
         if self._cancelling:
             self.set_exception(CancelledError())
         else:
             self.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """The coroutine has raised an error."""
+        del self._resumption
+        self.set_exception(error)
 
     def _throw(self, _: None) -> Any:
         if self.waiters is None:  # it had cancelled itself, then ended
@@ -277,7 +283,7 @@ class VirtualWorld(World):
                 except StopIteration as stop:
                     each.task.end(stop.value)
                 except BaseException as error:
-                    each.task.set_exception(error)
+                    each.task.fail(error)
                 else:
                     kind = type(awaited)
                     if kind is float or kind is int:
