@@ -127,7 +127,7 @@ def main() -> None:
         "slurm_backfill",
         [
             at_most(
-                "mean wait, twin from Slurm, %", 100 * abs(waits["easy"] / waits["slurm"] - 1), 35
+                "mean wait, twin from Slurm, %", 100 * abs(waits["easy"] / waits["slurm"] - 1), 20
             ),
             at_most("last end, twin from Slurm, %", 100 * abs(ends[1] / ends[0] - 1), 10),
             at_least("FIFO's mean wait by Slurm's", waits["fifo"] / waits["slurm"], 1.0),
