@@ -165,7 +165,7 @@ def test_a_slot_that_does_not_come_is_given_up_for_a_while(tmp_path: Path, name:
     played = Played(bench, name, twice)
     others.cancel()
     assert (played.result, CALLS) == (["it", "it"], [1.0, 2.0, 3.0])
-    assert played.choice == Choice("task", "the QPU had not begun after 20 s")
+    assert played.choice == Choice("task", "the QPU had not begun within its 20 s")
     assert bench.world.now() == pytest.approx(1.0 + 20.0 + GRACE + 2.0 + 3.0)
 
 

@@ -4,12 +4,14 @@ import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qtide.clusters.simulated import Delays, Loss
-from qtide.programs.journal import Journal
+from qtide.programs.choice import CHOICE
+from qtide.programs.journal import Journal, records
 from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
 from tests.strategies.arena import Case, Faults, broken, cases, create, expected, folder, play
@@ -133,6 +135,17 @@ def _resume(root: Path, run: RunFolder, case: Case, torn: int) -> tuple[Outcome,
     journal = Journal(copy.journal, "planned")
     journaled = set(journal._records)
     journal.close()
+    chosen = _choices(copy)
     RAN.clear()
     outcomes, _ = play([copy], case, Faults())
+    later = _choices(copy)
+    kept = {key for key, choice in chosen.items() if later[key] == choice}
+    turned = {key for key in later if "had not begun" in later[key]["why"]}
+    assert chosen.keys() <= kept | turned
     return outcomes[0], journaled
+
+
+def _choices(run: RunFolder) -> dict[str, Any]:
+    """What was chosen for payloads that have a classical equivalent."""
+    found = records(run.journal).items()
+    return {key: record.outcome for key, record in found if key.startswith(CHOICE)}

@@ -129,7 +129,7 @@ class Strategy(ABC):
             first = await world.first_of([work, begun, alarm])
             if first is alarm:
                 self.site.qpu.waited_in_vain(phase.patience)
-                raise QpuBusy(f"the QPU had not begun after {phase.patience:g} s")
+                raise QpuBusy(f"the QPU had not begun within its {phase.patience:g} s")
             await world.settled([work])
             return work.result()
         finally:

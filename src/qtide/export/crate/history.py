@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from qtide.errors import PhaseError
 from qtide.jobs.values import Packed
 from qtide.ledger.ledger import Interval
+from qtide.payloads.encoded import encode_answer
 from qtide.programs.choice import choice_of
 from qtide.programs.journal import Record, records
 from qtide.runs.driver import plain
@@ -83,7 +87,7 @@ class History:
         if execution.record is None:
             return None
         try:
-            return plain(self.run.values.unpack(Packed.from_json(execution.record.outcome)))
+            return _readable(self.run.values.unpack(Packed.from_json(execution.record.outcome)))
         except Exception:  # the program, or a package of it, may be gone
             return UNKNOWN
 
@@ -102,6 +106,13 @@ class History:
             for each in within
             if each.what == "busy" and each.lane.startswith(lanes) and each.label in names
         ]
+
+
+def _readable(value: Any) -> Any:
+    """In a form that JSON can represent: the answers of devices as the service sends them."""
+    with suppress(PhaseError, ValueError):  # it is no such answer
+        return json.loads(encode_answer(value).data)
+    return [_readable(each) for each in value] if isinstance(value, list) else plain(value)
 
 
 def _middle(span: Interval) -> float:

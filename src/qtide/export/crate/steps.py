@@ -125,7 +125,7 @@ class Steps:
             return []
         name = f"results/{phase.number}.json"
         found = self._history.result(phase)
-        self._texts[name] = json.dumps(found, indent=1, ensure_ascii=False)
+        self._texts[name] = json.dumps(found, ensure_ascii=False)
         told = f"the outcome of phase {phase.key}"
         kind = "application/json"
         self.files.append(
