@@ -2,7 +2,7 @@
 
 The same chain of steps, each a job of its own that starts when the one before has ended: by qtide,
 by StreamFlow from a CWL workflow that has nothing else in it, with a polling interval of a second,
-and by submitit. Every step notes when it began and when it ended. It takes two minutes:
+and by submitit. Every step notes when it began and when it ended. It takes a minute:
 python benchmarks/workflow_engines.py
 """
 
