@@ -12,6 +12,7 @@ from qtide.export.cwl import environment
 from qtide.export.cwl.mapping import Mapping
 from qtide.export.cwl.yaml import yaml
 from qtide.runs.folder import RunFolder
+from qtide.runs.session import play
 from qtide.runs.spec import Spec
 from qtide.runs.start import create
 
@@ -82,3 +83,12 @@ def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     spec = Spec("synthetic", strategy="workflow", options={"engine": "make"})
     with pytest.raises(UsageError, match="no workflow engine 'make'; there are: streamflow"):
         create(spec, tmp_path)
+
+
+def test_streamflow_refuses_a_folder_that_it_would_not_quote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(environment.NAMED, "true")
+    spec = Spec("synthetic", strategy="workflow", options={"engine": "streamflow"})
+    run = create(spec, tmp_path / "my runs")
+    assert "because of a space" in str(play(run, lambda *_: None).error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from qtide.runs.folder import RunFolder
@@ -113,4 +114,4 @@ def _slurm(name: str, jobs: int, work: str) -> dict[str, Any]:
 
 
 def _script(words: list[str]) -> str:
-    return SCRIPT.format(directives="\n".join(f"#SBATCH {word}" for word in words))
+    return SCRIPT.format(directives="\n".join(f"#SBATCH {quote(word)}" for word in words))

@@ -13,9 +13,10 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
-from qtide.errors import QtideError
+from qtide.errors import QtideError, UsageError
 from qtide.export.cwl import environment
 from qtide.export.cwl.files import begin, check_spec, write
 from qtide.export.cwl.mapping import mark
@@ -76,6 +77,7 @@ class _Drive:
             closing(Ledger(run.name, self.world.now, run.ledger)) as ledger,
         ):
             try:
+                _check_place(self._folder)
                 run.unfinish()
                 run.presence.arrive()
                 await begin(run, call, journal)
@@ -168,6 +170,16 @@ class _Drive:
         return (
             f"{first}; its log is {self._log}; finished phases are kept, so go on with: "
             f"qtide resume {self.run.name}"
+        )
+
+
+def _check_place(folder: Path) -> None:
+    """StreamFlow does not quote the folder that it works in."""
+    place = str(folder.absolute())
+    if quote(place) != place:
+        raise UsageError(
+            f"StreamFlow cannot work in {place}, because of a space or another special character; "
+            "name another folder of runs with --runs"
         )
 
 
