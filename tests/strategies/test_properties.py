@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qtide.clusters.simulated import Delays, Loss
-from qtide.programs.choice import CHOICE
+from qtide.programs.choice import choice_of
 from qtide.programs.journal import Journal, records
 from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
@@ -148,4 +148,4 @@ def _resume(root: Path, run: RunFolder, case: Case, torn: int) -> tuple[Outcome,
 def _choices(run: RunFolder) -> dict[str, Any]:
     """What was chosen for payloads that have a classical equivalent."""
     found = records(run.journal).items()
-    return {key: record.outcome for key, record in found if key.startswith(CHOICE)}
+    return {key: record.outcome for key, record in found if key.startswith(choice_of(""))}
