@@ -14,6 +14,11 @@ COSTS = (
     "the rest."
 )
 
+SIZES = "how the number of nodes changed, and what each part of that took"
+"""What is told of an MPI program, which decides by itself: no costs were weighed."""
+MPI = "mpi"
+"""What such a run has in place of a strategy."""
+
 PARTS = ("grant", "start", "connect", "move")
 """Of a change of an MPI program's size."""
 

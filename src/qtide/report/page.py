@@ -12,7 +12,7 @@ from string import Template
 
 from qtide.ledger.metrics import Metrics
 from qtide.report import svg, timeline
-from qtide.report.decisions import COSTS, decisions
+from qtide.report.decisions import COSTS, MPI, SIZES, decisions
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
@@ -159,9 +159,12 @@ def _decisions(panel: Panel) -> str:
         for each in decisions(notes)
     ]
     more = f"<p>{len(items) - SHOWN:,} more are in the ledgers.</p>" if len(items) > SHOWN else ""
-    return f"""<details><summary>What {escape(panel.strategy)} decided over each gap, and why
+    title, costs = f"What {panel.strategy} decided over each gap, and why", COSTS
+    if panel.strategy == MPI:
+        title, costs = SIZES.capitalize(), ""
+    return f"""<details><summary>{escape(title)}
 ({len(items):,})</summary>
-<p>{escape(COSTS)}</p>
+<p>{escape(costs)}</p>
 <ol class="decisions">
 {chr(10).join(items[:SHOWN])}
 </ol>
