@@ -73,6 +73,7 @@ def test_if_the_root_is_killed_its_companions_end(on_slurm: Stage, stage: SlurmS
         process.wait(10)
     assert until(lambda: not on_slurm.processes(), 10), on_slurm.processes()
     assert until(lambda: not stage.running(), 10)
+    assert until(lambda: stage.idle() == 3)
 
 
 def test_a_policy_is_followed_while_the_program_computes_on(local: Stage) -> None:
