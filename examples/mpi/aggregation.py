@@ -8,10 +8,13 @@ import argparse
 import time
 from typing import Any
 
-from dwave.samplers import SimulatedAnnealingSampler
-
 import qtide
-from qtide.apps.clustering import tasks
+from qtide.apps.clustering import (
+    dbscan,  # noqa: F401 - loaded before a newcomer joins, while the QPU still works
+    kmeans,  # noqa: F401 - likewise
+    linkage,  # noqa: F401 - likewise
+    tasks,
+)
 from qtide.apps.clustering.configurations import published_configuration
 from qtide.apps.clustering.consensus import consensus_labels, repaired
 from qtide.apps.clustering.overlap import overlap_graph, qubo
@@ -27,14 +30,19 @@ def clustered(name: str, data: Any, setting: Any) -> Any:
     return getattr(tasks, f"by_{name}")(data, setting, 0)
 
 
-def sampled(problem: Any, options: argparse.Namespace) -> Any:
+def sampled(problem: Any, options: argparse.Namespace, job: Job) -> Any:
     """The answer of the QPU: of a service, or one that is emulated here."""
     if options.qpu:
         url, _, device = options.qpu.rpartition("/")
         return qtide.qpu(device, url=url).run(problem)
-    began = time.monotonic()
+    from dwave.samplers import SimulatedAnnealingSampler  # the root alone needs it
+
+    end = time.monotonic() + options.seconds
     samples = SimulatedAnnealingSampler().sample(problem, num_reads=20, seed=0)
-    time.sleep(max(0.0, options.seconds - (time.monotonic() - began)))
+    time.sleep(max(0.0, end - job.lead - time.monotonic()))
+    if not options.static and job.state.round + 1 < options.rounds:
+        job.expand(wait=0)  # its nodes start now, and are there when the answer is
+    time.sleep(max(0.0, end - time.monotonic()))
     return samples
 
 
@@ -66,7 +74,7 @@ with Job(most=options.nodes) as job:
             merged = {name: part[name] for part in parts for name in part}
             labels = {name: merged[name].labels for name in METHODS}
             graph = overlap_graph(labels, {name: merged[name].qualities for name in METHODS})
-            samples = sampled(qubo(graph), options)
+            samples = sampled(qubo(graph), options, job)
             chosen, _ = repaired(graph, [n for n, on in samples.first.sample.items() if on])
             score = tasks.score(data, consensus_labels(data, graph, chosen), 0.8)
             job.state.best = max(job.state.best, score.silhouette)

@@ -1,6 +1,7 @@
 """Growing and shrinking, with data that is checked after every change."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_if_the_root_is_killed_its_companions_end(on_slurm: Stage, stage: SlurmS
         process.wait(10)
     assert until(lambda: not on_slurm.processes(), 10), on_slurm.processes()
     assert until(lambda: not stage.running(), 10)
+    assert until(lambda: stage.idle() == 3)
 
 
 def test_a_policy_is_followed_while_the_program_computes_on(local: Stage) -> None:
@@ -105,3 +107,7 @@ def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
     assert [event["note"] for event in notes] == ["grew", "shrank", "grew", "grew", "shrank"]
     assert {"grant", "start", "connect", "move"} <= set(notes[0])
     assert "move" in notes[1]
+    command = [sys.executable, "-m", "qtide.cli.main", "show", "last", "--runs", str(local.folder)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert "how the number of nodes changed" in shown
+    assert re.search(r"grew from 1 node to 3 nodes: grant .* start .* connect .* move ", shown)

@@ -8,7 +8,7 @@ from typing import Any
 
 from qtide.cli import options
 from qtide.cli.console import as_json, out
-from qtide.report.decisions import remarks
+from qtide.report.decisions import headline, remarks
 from qtide.runs.description import describe
 from qtide.runs.folder import RunFolder
 from qtide.runs.presence import where
@@ -36,7 +36,8 @@ def show(
             out.print(f"{name}: {_words(name, value)}", markup=False, highlight=False)
     figures = _node_seconds(found["metrics"], found["lower bounds"])
     out.print(figures, markup=False, highlight=False)
-    for line in (*_account_lines(kind, found.get(kind, {})), *_decision_lines(found["decisions"])):
+    decided = _decision_lines(found["decisions"], found["spec"]["strategy"])
+    for line in (*_account_lines(kind, found.get(kind, {})), *decided):
         out.print(line, markup=False, highlight=False)
 
 
@@ -62,12 +63,12 @@ def _words(name: str, value: Any) -> str:
     return str(value)
 
 
-def _decision_lines(found: list[dict[str, Any]]) -> list[str]:
+def _decision_lines(found: list[dict[str, Any]], strategy: str) -> list[str]:
     if not found:
         return []
     earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
     lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
-    return [f"what was decided, and why{earlier}:", *lines, *remarks(lines)]
+    return [f"{headline(strategy)}{earlier}:", *lines, *remarks(lines)]
 
 
 def _jobs(number: int) -> str:

@@ -89,6 +89,11 @@ class Job:
     def __enter__(self) -> Job:
         told = os.environ.pop(JOIN, None)
         launcher = None if told else Launcher.of_this_process()
+        if launcher is not None and launcher.size > self.sizes.most:
+            raise UsageError(
+                f"the job was started with {launcher.size} processes, but has {self.sizes.most} at "
+                "most; start fewer, or raise Job(most=...)"
+            )
         if launcher is not None and launcher.rank > 0:
             told = founders.told(launcher)
         if told is None:

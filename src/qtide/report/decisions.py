@@ -20,6 +20,9 @@ CHOICES = {
 }
 """What became of a phase that may do without the QPU."""
 
+MPI = "mpi"
+"""What an MPI program that changes its size has in place of a strategy."""
+
 PARTS = ("grant", "start", "connect", "move")
 """Of a change of an MPI program's size."""
 
@@ -36,6 +39,13 @@ def decisions(notes: Iterable[Note]) -> Iterator[Decision]:
     """One for all nodes about which the same was decided at the same moment."""
     for (at, what, _), same in groupby(notes, key=_alike):
         yield Decision(at, _sentence(what, list(same)))
+
+
+def headline(strategy: str) -> str:
+    """What the sentences are about; an MPI program decides by itself, so no costs were weighed."""
+    if strategy == MPI:
+        return "how the number of nodes changed, and what each part of that took"
+    return "what was decided, and why"
 
 
 def remarks(found: Iterable[str]) -> list[str]:

@@ -12,7 +12,7 @@ from string import Template
 
 from qtide.ledger.metrics import Metrics
 from qtide.report import svg, timeline
-from qtide.report.decisions import decisions, remarks
+from qtide.report.decisions import decisions, headline, remarks
 from qtide.report.number import brief
 from qtide.report.panel import Panel
 from qtide.report.table import BASE, Cell, Row, cells, headings
@@ -160,7 +160,8 @@ def _decisions(panel: Panel) -> str:
     ]
     more = f"<p>{len(items) - SHOWN:,} more are in the ledgers.</p>" if len(items) > SHOWN else ""
     costs = "".join(f"<p>{escape(each)}</p>" for each in remarks(items))
-    return f"""<details><summary>What {escape(panel.strategy)} decided, and why
+    title = f"{panel.strategy}: {headline(panel.strategy)}"
+    return f"""<details><summary>{escape(title)}
 ({len(items):,})</summary>
 {costs}
 <ol class="decisions">
