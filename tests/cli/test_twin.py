@@ -38,6 +38,15 @@ def test_a_site_file_is_a_simulated_cluster(here: Path) -> None:
     assert found["cases"][0]["total"] == 10 + 77.3 + 5 + 120 + 10 + 52
 
 
+def test_a_partition_of_a_site_file_is_a_simulated_cluster(here: Path) -> None:
+    parts = "[[partitions]]\nname = 'cpu'\nnodes = 2\n[[partitions]]\nname = 'gpu'\nnodes = 4\n"
+    (here / "site.toml").write_text(parts)
+    words = ("run", "synthetic", "published", "--iterations", 1, "--nodes", 4)
+    called(*words, "--cluster", "simulated:site.toml:gpu")
+    assert "the cluster has 2" in refused(*words, "--cluster", "simulated:site.toml")
+    assert "no partition 'tpu'" in refused(*words, "--cluster", "simulated:site.toml:tpu")
+
+
 def test_auto_says_what_it_chose_and_why(here: Path) -> None:
     words = ("run", "synthetic", "published", "--iterations", 2, "--cluster", "simulated")
     assert "no earlier run" in called(*words, "--strategy", "auto").stderr

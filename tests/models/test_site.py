@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -105,6 +106,15 @@ def test_each_partition_is_a_site_of_its_own(tmp_path: Path) -> None:
     assert site.part("cpu").background.trace == str(tmp_path / "cpu.swf")
     with pytest.raises(UsageError, match="no partition 'tpu'; it has: cpu, gpu"):
         site.part("tpu")
+
+
+def test_the_files_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "twin.md"
+    blocks = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"site-{number}.toml"
+        file.write_text(block)
+        assert read_site(file).all_nodes in (64, 56)
 
 
 def test_failures_come_at_their_rate_and_by_their_seed() -> None:

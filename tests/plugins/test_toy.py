@@ -44,11 +44,14 @@ def qtide(installed: str, *words: str, cwd: Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def test_cluster_strategy_device_and_application_are_used(installed: str, tmp_path: Path) -> None:
-    chosen = ("--cluster", "toy", "--strategy", "toy", "--qpu", "toy:photonic,answer=fish")
+def test_cluster_adviser_strategy_device_and_application_are_used(
+    installed: str, tmp_path: Path
+) -> None:
+    chosen = ("--cluster", "toy", "--strategy", "playful", "--qpu", "toy:photonic,answer=fish")
     said = qtide(installed, "run", "toy", "21", *chosen, "--colour", "blue", "--json", cwd=tmp_path)
     run = json.loads(said)
     assert run["value"] == [42, 84]
+    assert '"strategy": "toy"' in (tmp_path / run["folder"] / "run.json").read_text()
     ledger = (tmp_path / run["folder"] / "ledger.jsonl").read_text()
     assert "node/blue1" in ledger and "node/blue2" in ledger and "qpu/toy" in ledger
 

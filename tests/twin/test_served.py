@@ -110,6 +110,14 @@ def test_calibrations_and_maintenances_are_waited_for() -> None:
     assert starts == pytest.approx([0, 25, 40, 70], abs=0.02)
 
 
+def test_a_maintenance_that_ends_as_a_calibration_begins_is_over() -> None:
+    daily, once = Window(at=50, lasts=20, every=1000), Window(at=40, lasts=10)
+    site = SiteModel(nodes=1, qpu=QpuModel(windows=(daily, once)), service=FIFO)
+    (spans,) = played(site, Policy("workflow"), [loop(2, 0.0, 45.0)])
+    starts = [span.start for span in spans if span.what == "busy" and span.lane == "qpu/qpu-1"]
+    assert starts == pytest.approx([0, 70], abs=0.02)
+
+
 def test_a_payload_over_the_limit_of_the_service_fails_its_job_alone() -> None:
     site = SiteModel(nodes=2, service=replace(FIFO, limit=50.0))
     stage = Stage(site, Policy("workflow", 2), lambda *_: None)

@@ -156,7 +156,8 @@ class SharedQpus:
             await self.world.sleep(begins - self.world.now())
             await self.service.drain(OPERATOR, device, "maintenance")
             await self.world.sleep(begins + window.lasts - self.world.now())
-            if self.model.back(self.world.now()) <= self.world.now():
+            now = self.world.now()
+            if all(each.end(now) <= now for each in self._maintenance):
                 await self.service.resume(OPERATOR, device)
             if window.every is None:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from qtide import classical, program, quantum, task
@@ -11,6 +12,8 @@ from qtide.clusters.simulated import Simulated, SimulatedCluster
 from qtide.devices.device import Device
 from qtide.options import Option
 from qtide.payloads.payload import PayloadRefused
+from qtide.runs.advised import Advised
+from qtide.runs.spec import Spec
 from qtide.strategies.static import Static
 from qtide.world.world import World
 
@@ -49,6 +52,11 @@ class Riddle:
     """A payload of a format of its own."""
 
     text: str
+
+
+def playful(spec: Spec, runs: Path) -> Advised:
+    """An adviser that has made up its mind."""
+    return Advised("toy", "everything else is work")
 
 
 class ToyDevice(Device):
