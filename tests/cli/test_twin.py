@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.inside import called, printed, refused
 
 SITE = """
@@ -36,6 +38,20 @@ def test_a_site_file_is_a_simulated_cluster(here: Path) -> None:
     words = ("synthetic", "published", "--iterations", 1, "--cluster", "simulated:site.toml")
     found = json.loads(called("compare", *words, "--strategy", "workflow", "--json").stdout)
     assert found["cases"][0]["total"] == 10 + 77.3 + 5 + 120 + 10 + 52
+
+
+@pytest.mark.parametrize(("terms", "queues"), [("", False), ("qpu.licences = 1\n", True)])
+def test_jobs_of_a_comparison_share_the_service_of_a_site_file(
+    here: Path, terms: str, queues: bool
+) -> None:
+    (here / "site.toml").write_text(f"nodes = 6\n{terms}[service]\npolicy = 'fifo'\ncommit = 0.0\n")
+    words = ("synthetic", "published", "--iterations", 1, "--cluster", "simulated:site.toml")
+    both = ("--nodes", 3, "--jobs", 2, "--strategy", "workflow", "--qpu", "annealer")
+    found = json.loads(called("compare", *words, *both, "--json").stdout)
+    assert found["cases"][0]["total"] == 77.3 + 120 + 120 + 52
+    events = "".join(file.read_text() for file in here.rglob("ledger*"))
+    assert '"qpu/qpu-1"' in events
+    assert ('"a lease"' in events) == queues
 
 
 def test_a_partition_of_a_site_file_is_a_simulated_cluster(here: Path) -> None:

@@ -65,17 +65,20 @@ def test_a_cluster_that_cannot_be_asked_is_no_obstacle(
     assert choose(Spec(reference(two_steps), cluster="simulated"), tmp_path).strategy
 
 
-def test_payloads_that_are_queued_at_the_service_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_service_expects_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [
-        {"name": "star", "waiting": 3, "running": 1},
-        {"name": "atoms", "waiting": 0, "running": 0},
+        {"name": "star", "expected_wait": 120.0},
+        {"name": "atoms", "expected_wait": 0.0},
+        {"name": "chip", "expected_wait": None},
     ]
     monkeypatch.setattr(Client, "devices", lambda _: devices)
     spec = Spec("any", cluster="simulated", qpu="http://127.0.0.1:1/star")
     now = adviser.present(spec, wide())
-    assert now.payload == 4 * 30.0 and now.words == ("4 payloads are queued for the QPU",)
+    assert now.payload == 120.0 and now.words == ("payloads wait 120 s for the QPU",)
     anyone = replace(spec, qpu="http://127.0.0.1:1")
     assert adviser.present(anyone, wide()).payload == 0.0
+    away = adviser.present(replace(spec, qpu="http://127.0.0.1:1/chip"), wide())
+    assert away.payload is None and "when the QPU is back" in away.words[0]
 
 
 def test_auto_is_an_adviser_like_any_other() -> None:

@@ -75,7 +75,7 @@ def simulate(
 
 def served(model: SiteModel, policy: str | None) -> SiteModel:
     """The site with a vQPU service, whether its file says anything about that or not."""
-    from qtide.twin.served import checked_policy
+    from qtide.runs.served import checked_policy
 
     service = model.service or ServiceModel()
     return replace(model, service=replace(service, policy=checked_policy(policy or service.policy)))

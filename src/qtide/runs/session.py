@@ -9,7 +9,7 @@ from qtide.runs.driver import Outcome, Tell, drive
 from qtide.runs.engines import engine_of
 from qtide.runs.folder import RunFolder
 from qtide.runs.precedent import recorded
-from qtide.runs.site import is_virtual, opened, world_for
+from qtide.runs.site import is_virtual, leases, opened, world_for
 from qtide.strategies.site import Site
 from qtide.strategies.warm_up import WarmUp
 
@@ -61,7 +61,7 @@ def _session(
 
     async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
         site.cluster.forget()
-        place = Site(world, site.cluster, site.qpu.renewed(runs[0].spec.vqpus))
+        place = Site(world, site.cluster, site.qpu.renewed(leases(runs[0].spec)))
         outcomes = await world.all_of([drive(run, place, tell) for run in runs])
         for run in runs:
             run.note_durations(durations.used, durations.missing)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qtide.clusters.kind import cluster_kind
 from qtide.clusters.recorded import Recorded
@@ -16,11 +17,14 @@ from qtide.errors import UsageError
 from qtide.leases.emulated import EmulatedQpu
 from qtide.leases.modelled import ModelledQpu
 from qtide.leases.qpu import Qpu
-from qtide.models.site import QpuModel
+from qtide.models.site import SiteModel
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.world.real import RealWorld
 from qtide.world.world import World
+
+if TYPE_CHECKING:
+    from qtide.runs.served import SharedQpus
 
 
 def check_site(spec: Spec) -> None:
@@ -59,18 +63,21 @@ async def opened(
     cluster: how long tasks take that pretend nothing.
     """
     kind, _ = cluster_kind(spec.cluster)
-    qpu = qpu_for(spec, world, device_log)
+    shared = _served(spec, world)
+    qpu = qpu_for(spec, world, device_log) if shared is None else shared.qpus[0]
     cluster = await kind.open(world, spec.setting())
     if durations is not None and isinstance(cluster, SimulatedCluster):
         cluster.seconds = durations.seconds
     try:
+        if shared is not None:
+            await shared.open()
         qpu.start()
         site = Site(world, cluster, qpu)
         qpu.check_admission()
         yield site
     finally:
         try:
-            await qpu.close()
+            await (qpu if shared is None else shared).close()
         finally:
             await cluster.close()
 
@@ -85,17 +92,35 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     runner = None
     if isinstance(world, RealWorld) and not chosen.device.light:
         runner = Runner(chosen, device_log)
-    model = qpu_model(spec)
+    model = _model(spec)
     if model is not None:
-        return ModelledQpu(world, chosen.device, chosen.profile, spec.vqpus, model)
+        return ModelledQpu(world, chosen.device, chosen.profile, leases(spec), model.qpu)
     return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
 
 
-def qpu_model(spec: Spec) -> QpuModel | None:
-    """The QPU that a simulated site's file describes, if there is a file."""
+def leases(spec: Spec) -> int:
+    """How many jobs may use the QPU at a time: a site that counts licences has no more of them."""
+    model = _model(spec)
+    return (model.qpu.licences if model else None) or spec.vqpus
+
+
+def _served(spec: Spec, world: World) -> SharedQpus | None:
+    """The vQPU service of a simulated site, if its file has one."""
+    model = _model(spec)
+    if model is None or model.service is None:
+        return None
+    from qtide.runs.served import SharedQpus, Solver
+
+    chosen = choice(spec.qpu)
+    solver = Solver(chosen.device, chosen.profile)
+    return SharedQpus(world, model.qpu, model.service, leases(spec), solver)
+
+
+def _model(spec: Spec) -> SiteModel | None:
+    """The site that a file describes, if there is a file."""
     kind, argument = cluster_kind(spec.cluster)
     if isinstance(kind, Simulated) and is_site(argument):
-        return site_model(spec.setting()).qpu
+        return site_model(spec.setting())
     return None
 
 

@@ -1,7 +1,7 @@
 """The adviser `auto`: plays the newest run of a program under every strategy, on the site as it is.
 
 What the site is like now comes from whoever knows: the cluster says how long a request would wait,
-the vQPU service how many payloads are queued.
+the vQPU service how long a payload would wait.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def present(spec: Spec, job: HybridJob) -> Present:
         queue = kind.queue(setting, job.nodes)
     except QtideError:  # the run itself will say what is wrong
         queue = None
-    payload, said = _at_service(spec, job)
+    payload, said = _at_service(spec)
     words = [*([queue.words] if queue else []), *said]
     wait = queue.wait / spec.time_scale if queue else None
     return Present(wait, payload, tuple(words))
@@ -78,7 +78,7 @@ def _site(spans: Sequence[Interval], job: HybridJob, now: Present) -> SiteModel:
     return site
 
 
-def _at_service(spec: Spec, job: HybridJob) -> tuple[float | None, list[str]]:
+def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
     """How long a payload waits there now, if the QPU is a service's."""
     parts = urlsplit(spec.qpu)
     if parts.scheme not in ("http", "https"):
@@ -88,13 +88,11 @@ def _at_service(spec: Spec, job: HybridJob) -> tuple[float | None, list[str]]:
         devices = Client(f"{parts.scheme}://{parts.netloc}", patience=PATIENCE).devices()
     except ServiceFailed:  # the run itself will say what is wrong
         return None, []
-    queued = min(
-        (each["waiting"] + each["running"] for each in devices if name in ("", each["name"])),
-        default=0,
-    )
-    payloads = sum(step.quantum is not None for step in job.steps) or 1
-    wait = queued * job.quantum / payloads
-    return wait, [f"{queued} payloads are queued for the QPU"]
+    waits = [each["expected_wait"] for each in devices if name in ("", each["name"])]
+    known = [wait for wait in waits if wait is not None]
+    if not known:
+        return None, ["the service does not say when the QPU is back"]
+    return min(known) / spec.time_scale, [f"payloads wait {min(known):.0f} s for the QPU"]
 
 
 def _earlier(spec: Spec, runs: Iterable[RunFolder]) -> RunFolder | None:

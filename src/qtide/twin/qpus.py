@@ -10,11 +10,11 @@ from qtide.devices.profile import UNTIMED
 from qtide.jobs.job import Job
 from qtide.leases.emulated import EmulatedTask
 from qtide.leases.fifo import FifoSlots
+from qtide.leases.meter import Meter, Metered
 from qtide.leases.modelled import ModelledQpu
 from qtide.models.site import QpuModel, SiteModel
+from qtide.runs.served import Promises, ServedQpu, SharedQpus
 from qtide.service.task import Caller
-from qtide.twin.meter import Meter, Metered
-from qtide.twin.served import Promises, ServedQpu, SharedQpus
 from qtide.world.world import World
 
 

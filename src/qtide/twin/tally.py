@@ -12,9 +12,9 @@ from qtide.ledger.ledger import Interval
 from qtide.ledger.metrics import measure
 from qtide.models.kernel import Array
 from qtide.models.site import SiteModel
+from qtide.runs.served import Promises
 from qtide.twin.hybrid import HybridJob
 from qtide.twin.play import Stage
-from qtide.twin.served import Promises
 
 BOUND = 10.0
 """Seconds: the slowdown of shorter jobs counts as if they took so long."""

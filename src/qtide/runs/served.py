@@ -1,26 +1,33 @@
 """QPUs behind the vQPU service, in virtual time: its own queue, policies, promises and limits.
 
-Nothing of the service is modelled here: it is the one of `qtide serve`, on the clock of the stage,
-with a store in memory and devices that pretend to work.
+Nothing of the service is modelled here: it is the one of `qtide serve`, on the virtual clock, with
+a store in memory and devices that pretend to work. Its tasks are bursts, each as long as its
+payload takes; the answer of the payload is computed in no time.
 """
 
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from qtide.devices.profile import UNTIMED
+from qtide.devices.bursts import Bursts
+from qtide.devices.device import Device
+from qtide.devices.profile import UNTIMED, Profile
 from qtide.errors import UsageError
 from qtide.forecasts.outlook import Outlook
 from qtide.jobs.job import Job
+from qtide.leases.fit import check
+from qtide.leases.meter import Meter, Metered
 from qtide.leases.modelled import offloaded
 from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
 from qtide.models.qpu import QpuModel, ServiceModel, Window
 from qtide.payloads.encoded import encode
-from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.payloads.payload import Burst
 from qtide.service.configuration import Configuration
 from qtide.service.intake import Submission
 from qtide.service.policies import POLICIES
@@ -30,7 +37,6 @@ from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, Si
 from qtide.service.simulated.store import SimulatedStore
 from qtide.service.task import Caller, State, Task
 from qtide.system.frames import Header
-from qtide.twin.meter import Meter, Metered
 from qtide.world.world import World
 
 OPERATOR = Caller("operator", operator=True)
@@ -49,26 +55,42 @@ class Promises:
     kept: int = 0
 
 
-class TwinDevice(SimulatedDevice):
+@dataclass(frozen=True)
+class Solver:
+    """What finds the answers, and the technology whose time they take."""
+
+    device: Device
+    profile: Profile
+
+    def answer(self, payload: Payload) -> Any:
+        """What the device finds; a burst carries its answer."""
+        shots = self.profile.shots if payload.shots is None else payload.shots
+        return self.device.solve(payload.content, shots, payload.seed)
+
+
+class PretendedDevice(SimulatedDevice):
     """A device whose payloads take as long as the site's file says, and which keeps no record."""
 
     def __init__(self, world: World, model: QpuModel) -> None:
         super().__init__(world, lambda header: Fate(share=model.factor(header["seed"])), 0.0)
         self.meter = Meter(world)
+        self.begun: dict[str, Callable[[], None]] = {}
+        """Whom to tell that a task has started, by the task."""
 
     def new_worker(self) -> SimulatedWorker:
         """One that tells the meter when it works."""
-        return TwinWorker(self)
+        return PretendedWorker(self)
 
     def occupy(self, ticket: str) -> Occupation:
         """A task starts; a year of them would fill the memory."""
+        self.begun.get(ticket.partition(":")[0], lambda: None)()
         return Occupation(ticket, self.world.now())
 
 
-class TwinWorker(SimulatedWorker):
+class PretendedWorker(SimulatedWorker):
     """Runs tasks under the eyes of a meter."""
 
-    def __init__(self, device: TwinDevice) -> None:
+    def __init__(self, device: PretendedDevice) -> None:
         super().__init__(device)
         self._meter = device.meter
 
@@ -79,14 +101,21 @@ class TwinWorker(SimulatedWorker):
 
 
 class SharedQpus:
-    """The service of a site with all its devices, as the QPUs of a stage."""
+    """The service of a site, with all its devices."""
 
-    def __init__(self, world: World, qpu: QpuModel, service: ServiceModel, vqpus: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        qpu: QpuModel,
+        service: ServiceModel,
+        vqpus: int,
+        solver: Solver = Solver(Bursts(), UNTIMED),  # noqa: B008 - has no state
+    ) -> None:
         self.world = world
         self.model = qpu
         self.longest = service.longest
         self.promises = Promises()
-        self._devices = {f"qpu-{n + 1}": TwinDevice(world, qpu) for n in range(qpu.number)}
+        self._devices = {f"qpu-{n + 1}": PretendedDevice(world, qpu) for n in range(qpu.number)}
         self._maintaining: list[Any] = []
         calibration, self._maintenance = _calendars(qpu)
         setup = {
@@ -111,7 +140,7 @@ class SharedQpus:
             configuration, world, store, lambda name, setup: start[name](name, setup), Random(0)
         )
         self.qpus = [
-            ServedQpu(self, name, vqpus, each.meter) for name, each in self._devices.items()
+            ServedQpu(self, name, vqpus, each, solver) for name, each in self._devices.items()
         ]
 
     async def open(self) -> None:
@@ -128,10 +157,10 @@ class SharedQpus:
         await self.world.cancel(self._maintaining)
         await self.service.close()
 
-    async def submit(self, caller: Caller, device: str, payload: Payload) -> Task:
-        """A payload as a task; if the wait that is wished cannot be promised, without a promise."""
-        content = encode(payload.content)
-        seed = payload.seed >> 1  # the service counts up to 2 ** 63
+    async def submit(self, caller: Caller, device: str, seconds: float, seed: int) -> Task:
+        """A payload's time as a task; if the longest wait cannot be promised, without a promise."""
+        content = encode(Burst(seconds))
+        seed >>= 1  # the service counts up to 2 ** 63
         if self.longest is not None:
             self.promises.asked += 1
             try:
@@ -167,11 +196,15 @@ class SharedQpus:
 class ServedQpu(Metered):
     """A device of the service."""
 
-    def __init__(self, shared: SharedQpus, name: str, slots: int, meter: Meter) -> None:
-        super().__init__(shared.world, UNTIMED, slots)
+    def __init__(
+        self, shared: SharedQpus, name: str, slots: int, device: PretendedDevice, solver: Solver
+    ) -> None:
+        super().__init__(shared.world, solver.profile, slots)
         self.shared = shared
         self.name = name
-        self.meter = meter
+        self.device = device
+        self.meter = device.meter
+        self.solver = solver
         self._callers: dict[Job, Caller] = {}
 
     def admit(self, job: Job, caller: Caller) -> None:
@@ -184,21 +217,29 @@ class ServedQpu(Metered):
         self._callers.pop(job, None)
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
-        """The twin has bursts alone."""
+        """Ask the device."""
         if not isinstance(payload, Burst):
-            raise PayloadRefused("the twin's QPUs take bursts alone; give the payload as a Burst")
+            check(self.solver.device, payload, shots)
 
     async def describe(self) -> dict[str, Any]:
-        """As the service says."""
-        return {"name": self.name, "kind": "burst", "properties": {}}
+        """As the device says."""
+        device = self.solver.device
+        return {"name": self.name, "kind": device.name, "properties": device.properties()}
 
     def renewed(self, slots: int) -> Qpu:
         """The same device of the same service."""
-        return ServedQpu(self.shared, self.name, slots, self.meter)
+        return ServedQpu(self.shared, self.name, slots, self.device, self.solver)
+
+    async def backlog(self) -> float:
+        """As the service expects."""
+        model = self.shared.model
+        wait = self.shared.service.devices[self.name].expected_wait
+        return inf if wait is None else model.offload + model.wait + wait
 
     def task(self, payload: Payload) -> ServedTask:
         """A payload that becomes a task of the service once it runs."""
-        return ServedTask(self, payload, self._callers.get(payload.job, Caller("nobody")))
+        caller = self._callers.setdefault(payload.job, Caller("user", job=len(self._callers)))
+        return ServedTask(self, payload, caller)
 
 
 class ServedTask(QpuTask):
@@ -234,26 +275,34 @@ class ServedTask(QpuTask):
         shared.settle(task)
         started = shared.world.now() if task.started is None else task.started
         ledger.enter("wait", "qpu", came, started, "the device")
-        ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, "Burst")
+        kind = type(self._payload.content).__name__
+        ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, kind)
         if task.state is not State.DONE:
             raise QpuFailed(task.error or f"the service ended the payload: it is {task.state}")
-        return self._payload.content.answer
+        return self._qpu.solver.answer(self._payload)
 
     async def _submitted(self) -> Task:
-        self._task = await self._qpu.shared.submit(self._caller, self._qpu.name, self._payload)
+        self._task = await self._qpu.shared.submit(
+            self._caller, self._qpu.name, self._seconds, self._payload.seed
+        )
         return self._task
 
     async def _over(self, task: Task) -> None:
         """Wait for a task's end; who waits no longer cancels it."""
-        world = self._qpu.world
+        world, begun = self._qpu.world, self._qpu.device.begun
+        if task.started is not None:
+            self._payload.begun()
         if not task.over:
             waiter = world.future()
             task.waiters.append(waiter)
+            begun[task.id] = self._payload.begun
             try:
                 await waiter
             except CancelledError:
                 world.start(self._qpu.shared.service.cancel(self._caller, task.id))
                 raise
+            finally:
+                del begun[task.id]
 
 
 def checked_policy(name: str) -> str:
