@@ -25,7 +25,7 @@ from qtide.models.generator import Generator
 from qtide.models.kernel import Array
 from qtide.models.mix import Mix
 from qtide.models.queue import BatchQueue
-from qtide.models.site import Background, QpuModel, SiteModel
+from qtide.models.site import Background, QpuModel, ServiceModel, SiteModel
 from qtide.models.swf import read_swf
 from qtide.models.trace import Trace
 from qtide.runs.comparison import compare
@@ -49,6 +49,7 @@ YEAR = SiteModel(
         generate=Generator(jobs=1_000_000, days=365, largest=2048, smaller=0.6, mean_run=20_000)
     ),
     hybrid=Mix(jobs=50_000, days=365, quantum=60.0),
+    service=ServiceModel(),
 )
 
 

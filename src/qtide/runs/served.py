@@ -132,6 +132,7 @@ class SharedQpus:
                 "devices": dict.fromkeys(self._devices, setup),
                 "fair": {"half_life": service.half_life},
                 "quotas": {"user": {}},
+                "retention_days": 1.0,  # years are simulated
             }
         )
         store = SimulatedStore(world, service.commit)
