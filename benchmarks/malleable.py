@@ -14,15 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from boxes import put_up
 from claims import at_least, at_most, conclude
 
-from qtide import box
 from qtide.ledger.metrics import Metrics, measure
 from qtide.runs.folder import RunFolder
 
@@ -32,16 +31,6 @@ ROUNDS = 20
 GIGABYTE = 131072  # rows of 8 kB
 LIMIT = 300.0  # seconds per program
 ITERATIONS, QUANTUM = 3, 40.0  # of the clustering; seconds of each quantum phase
-
-
-@contextmanager
-def put_up() -> Iterator[Path]:
-    """A box for the duration of the benchmark; yields its configuration."""
-    folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
-    try:
-        yield Path(box.env(box.up(folder, nodes=3).folder)["SLURM_CONF"])
-    finally:
-        box.down(folder)
 
 
 def told(words: list[str], folder: Path, variables: Mapping[str, str]) -> str:

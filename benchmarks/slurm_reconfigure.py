@@ -14,15 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
+from boxes import put_up
 from claims import at_most, conclude
 
-from qtide import box, task
+from qtide import task
 from qtide.clusters.cluster import Work
 from qtide.jobs.job import Job
 from qtide.jobs.values import Values
@@ -64,16 +63,6 @@ class Times:
     def expand(self) -> list[float]:
         """From the request until all new agents have answered."""
         return [sum(pair) for pair in zip(self.grant, self.start, strict=True)]
-
-
-@contextmanager
-def put_up() -> Iterator[Path]:
-    """A box for the duration of the benchmark; yields its configuration."""
-    folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
-    try:
-        yield Path(box.env(box.up(folder, nodes=3).folder)["SLURM_CONF"])
-    finally:
-        box.down(folder)
 
 
 async def reconfigure(world: RealWorld, conf: Path, folder: Path) -> Times:

@@ -7,7 +7,6 @@ hybrid job gets nodes before then. All requests of one moment are in the same pa
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -111,17 +110,7 @@ class BatchCluster(SimulatedCluster):
         alarm = None
         if request.least is not None:
             alarm = self.world.alarm(request.patience, lambda: self._settle_for_less(pending))
-        try:
-            return await pending.answer
-        except CancelledError:
-            if self._withdrawn(pending):
-                await self.world.sleep(self._withdrawal)
-            elif pending.answer.done() and not pending.answer.cancelled():
-                await pending.answer.result().release()
-            raise
-        finally:
-            if alarm is not None:
-                alarm.cancel()
+        return await self._grant_of(pending, alarm)
 
     def take_back(self, name: str) -> None:
         """A node of a hybrid job is free for everybody, after the turnaround."""

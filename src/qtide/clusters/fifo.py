@@ -14,7 +14,7 @@ from qtide.errors import NotEnoughNodes
 from qtide.forecasts.waits import Waits
 from qtide.jobs.job import Job
 from qtide.ledger.ledger import Span
-from qtide.world.world import Future, World
+from qtide.world.world import Alarm, Future, World
 
 
 @dataclass(eq=False)
@@ -173,13 +173,15 @@ class FifoCluster(Cluster):
         pending = Pending(request, self.world.future())
         self._queue.append(pending)
         alarm = None if request.least is None else self.world.start(self._hurry(pending))
+        self._serve()
+        return await self._grant_of(pending, alarm)
+
+    async def _grant_of(self, pending: Pending, alarm: Alarm | None) -> FifoAllocation:
+        """Wait for the answer to a request; who waits no longer withdraws it."""
         try:
-            self._serve()
             return await pending.answer
         except CancelledError:
-            if pending in self._queue:
-                self._queue.remove(pending)
-                self._serve()
+            if self._withdrawn(pending):
                 await self.world.sleep(self._withdrawal)
             elif pending.answer.done() and not pending.answer.cancelled():
                 await pending.answer.result().release()
@@ -187,6 +189,14 @@ class FifoCluster(Cluster):
         finally:
             if alarm is not None:
                 alarm.cancel()
+
+    def _withdrawn(self, pending: Pending) -> bool:
+        """Whether the request was still in the queue; then it is no longer."""
+        if pending not in self._queue:
+            return False
+        self._queue.remove(pending)
+        self._serve()
+        return True
 
     async def _hurry(self, pending: Pending) -> None:
         """When its patience is over, a request takes fewer nodes; one that needs none ends."""

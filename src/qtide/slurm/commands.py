@@ -43,6 +43,13 @@ class Slurm:
 
     async def output(self, *words: str, limit: float = LIMIT) -> str:
         """What a command prints; if it fails, SlurmFailed with its message."""
+        code, out, err = await self.said(*words, limit=limit)
+        if code:
+            raise SlurmFailed(f"{words[0]} failed: {reason(err)}")
+        return out
+
+    async def said(self, *words: str, limit: float = LIMIT) -> tuple[int | None, str, str]:
+        """How a command ends, what it prints, and what it complains about."""
         process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
         try:
             out, err = await asyncio.wait_for(process.communicate(), limit)
@@ -52,9 +59,7 @@ class Slurm:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        if process.returncode:
-            raise SlurmFailed(f"{words[0]} failed: {reason(err.decode(errors='replace'))}")
-        return out.decode(errors="replace")
+        return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     async def hostnames(self, names: str) -> list[str]:
         """The nodes in a Slurm node list, such as c[1-3]."""

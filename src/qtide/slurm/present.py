@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 
 from qtide.clusters.kind import Queue
-from qtide.slurm.commands import LIMIT, Slurm, SlurmFailed, reason
+from qtide.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.slurm.options import Options
 from qtide.slurm.queue import entries
 
@@ -27,19 +26,8 @@ async def present(slurm: Slurm, options: Options, nodes: int) -> Queue:
 
 
 async def _start(slurm: Slurm, terms: list[str]) -> float:
-    words = ["sbatch", "--test-only", *terms, "--wrap=true"]
-    process = await slurm.start(
-        *words, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        out, _ = await asyncio.wait_for(process.communicate(), LIMIT)
-    except TimeoutError:
-        raise SlurmFailed(f"sbatch gave no answer within {LIMIT:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    text = out.decode(errors="replace")
+    _, out, err = await slurm.said("sbatch", "--test-only", *terms, "--wrap=true")
+    text = out + err
     found = START.search(text)
     if found is None:
         raise SlurmFailed(f"sbatch does not say when a job would start: {reason(text)}")
