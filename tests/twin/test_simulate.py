@@ -69,3 +69,5 @@ def test_a_figure_has_as_many_digits_as_are_known() -> None:
     assert shown(Estimate(17_218.4, 11_658.0)) == "17,218 ± 11,658"
     assert shown(Estimate(0.5619, 0.0432)) == "0.562 ± 0.043"
     assert (shown(Estimate(60.0, 0.0)), shown(Estimate(0.0, 0.0))) == ("60.0", "0")
+    assert shown(Estimate(2991.6096, 2.3e-9)) == "2,991.6"
+    assert shown(Estimate(2.6e-7, 2.7e-7)) == "0"

@@ -12,6 +12,8 @@ from typing import Any
 
 from qtide.twin.simulate import Case, Estimate
 
+MOST_DIGITS = 4
+"""After the point."""
 PICTURES = {
     "turnaround": "turnaround of a hybrid job, s",
     "slowdown": "bounded slowdown of a hybrid job",
@@ -68,11 +70,17 @@ def _cells(name: str, estimates: Sequence[dict[str, Estimate]]) -> str:
 
 
 def shown(estimate: Estimate) -> str:
-    """A mean and its interval, to two digits of what is uncertain."""
-    known = estimate.half or estimate.mean / 10
-    digits = max(0, 1 - floor(log10(known))) if known > 0 else 0
-    mean = f"{estimate.mean:,.{digits}f}"
-    return f"{mean} ± {estimate.half:,.{digits}f}" if estimate.half else mean
+    """A mean and its interval, to two digits of what is uncertain, but to no more than four."""
+    size = abs(estimate.mean)
+    known = max(estimate.half or size / 10, size / 1000)
+    digits = min(MOST_DIGITS, max(0, 1 - floor(log10(known)))) if known else 0
+    mean, half = (_rounded(each, digits) for each in (estimate.mean, estimate.half))
+    return mean if half == "0" else f"{mean} ± {half}"
+
+
+def _rounded(value: float, digits: int) -> str:
+    """A number with so many digits after the point; nought without any."""
+    return f"{value:,.{digits}f}" if round(value, digits) else "0"
 
 
 def _name(case: Case) -> str:
