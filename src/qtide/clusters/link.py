@@ -22,6 +22,8 @@ START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
 PREPARATION_LIMIT = 60.0
 """Seconds within which it has to have imported what earlier tasks needed."""
+USUAL = ("srun: cluster configuration lacks support for cpu binding",)
+"""What is said of every agent where that is so, and helps nobody."""
 LAST_WORDS = 1.0
 """Seconds for what an agent that is gone has left in its pipe."""
 SILENCE = 60.0
@@ -144,7 +146,9 @@ class Link:
     async def _note_complaints(self) -> None:
         """What is said by the command that starts it, or by the supervisor, if anything."""
         async for text in self.child.complaints():
-            told = text.decode(errors="replace").splitlines()
+            told = [
+                line for line in text.decode(errors="replace").splitlines() if line not in USUAL
+            ]
             if told and self.log is not None and not self._given_up:
                 self.log.write(self.name, "\n".join(told))
 

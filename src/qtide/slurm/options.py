@@ -82,7 +82,6 @@ class Options:
             *(["--het-group=0"] if het else []),  # with --nodelist, it is not implied
             "--mpi=none",
             "--cpu-bind=none",
-            "--quiet",  # otherwise each step says it where that has no effect
             "--unbuffered",
             *command,
         ]
