@@ -24,17 +24,14 @@ from dwave.samplers import SimulatedAnnealingSampler
 
 from qtide.apps.clustering.arrays import Labels, Points
 from qtide.apps.clustering.configurations import Configuration, published_configuration, search
-from qtide.apps.clustering.consensus import consensus_labels, repaired
+from qtide.apps.clustering.consensus import best_independent_set, consensus_labels, repaired
 from qtide.apps.clustering.dbscan import dbscan
 from qtide.apps.clustering.farfield import certified_silhouette
-from qtide.apps.clustering.kmeans import kmeans
 from qtide.apps.clustering.linkage import cut, linkage_tree
-from qtide.apps.clustering.methods import clusterings
-from qtide.apps.clustering.optimum import best_independent_set
+from qtide.apps.clustering.methods import clusterings, kmeans
 from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
 from qtide.apps.clustering.points import blobs
-from qtide.apps.clustering.quality import qualities
-from qtide.apps.clustering.silhouette import silhouette
+from qtide.apps.clustering.silhouette import qualities, silhouette
 
 ITERATION = 1  # k-means 9, eps 1.603: the first of the published iterations that can pass 0.8
 THRESHOLD = 0.8

@@ -24,21 +24,21 @@ from typing import Any
 from claims import at_most, conclude
 
 from qtide import classical, pretend, quantum, task
-from qtide.clusters.simulated import Delays, SimulatedCluster
-from qtide.devices.bursts import Bursts
-from qtide.devices.profile import Profile
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.ledger import Ledger
-from qtide.ledger.metrics import measure
-from qtide.payloads.payload import Burst
+from qtide.backends.clusters.simulated import Delays, SimulatedCluster
+from qtide.backends.devices.bursts import Bursts
+from qtide.backends.devices.profile import Profile
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.backends.payloads.payload import Burst
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.metrics import measure
+from qtide.core.values import Values
+from qtide.core.world.virtual import VirtualWorld
+from qtide.core.world.world import Future
 from qtide.programs.journal import Record
 from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
-from qtide.world.virtual import VirtualWorld
-from qtide.world.world import Future
 
 OTHERS = ("static", "malleable", "workflow", "split")
 NODES, ROUNDS = 3, 5

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.sampler import Sampler
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
+from qtide.apps.colouring.cutting.plan import Partition
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles, Ansatz
 

@@ -23,13 +23,13 @@ from statistics import median, quantiles
 
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.client.client import Client
-from qtide.payloads.encoded import encode
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import Client
+from qtide.backends.payloads.encoded import encode
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from qtide.service.records import Draft, insert
 from qtide.service.store import connect
 from qtide.service.task import Caller, Task
-from qtide.testing.service import LocalService
 
 POLICIES = ("fair", "fifo", "jobs")
 DEPTHS = (1_000, 10_000, 100_000)

@@ -19,16 +19,16 @@ from typing import Any
 
 from claims import at_least, at_most, conclude
 
-from qtide.devices.choice import choice
-from qtide.devices.runner import Runner
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.devices.device import choice
+from qtide.backends.devices.runner import Runner
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
 
 ROUNDS, PAYLOADS = 5, 200
 EXAMPLE = Path(__file__).parents[1] / "examples" / "hello.py"
 IN_A_WORKER = """
-from qtide.devices.annealer import Annealer
+from qtide.backends.devices.annealer import Annealer
 Annealer.light = {light}
-from qtide.cli.main import main
+from qtide.interfaces.cli.main import main
 main()
 """
 SMALL = ("run", str(EXAMPLE), "--cluster", "local:1", "--qpu", "annealer")

@@ -8,7 +8,7 @@ from typing import Any
 
 import simpy
 
-from qtide.models.trace import Trace
+from qtide.backends.models.trace import Trace
 
 AFTER_ALL: Any = 2
 """The priority of the scheduling pass: after everything else of the moment."""

@@ -19,11 +19,11 @@ from typing import Any
 from attacks import ATTACKS, Target
 from claims import Claim, at_most, conclude
 
-from qtide.client.client import Client, ServiceFailed
-from qtide.errors import PhaseError, QtideError
-from qtide.payloads.encoded import Encoded
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.errors import PhaseError, QtideError
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
-from qtide.testing.service import LocalService
 
 HEAD = 'operators = ["boss"]'
 DEVICES = """

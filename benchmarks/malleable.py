@@ -22,7 +22,7 @@ from typing import Any
 from boxes import put_up
 from claims import at_least, at_most, conclude
 
-from qtide.ledger.metrics import Metrics, measure
+from qtide.core.metrics import Metrics, measure
 from qtide.runs.folder import RunFolder
 
 HERE = Path(__file__).parent

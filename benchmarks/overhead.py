@@ -21,14 +21,14 @@ import simpy
 from claims import Claim, at_least, at_most, conclude
 
 from qtide import task
-from qtide.clusters.cluster import Work
-from qtide.clusters.local import LocalCluster
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
+from qtide.backends.clusters.cluster import Work
+from qtide.backends.clusters.local import LocalCluster
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
+from qtide.core.world.virtual import VirtualWorld
 from qtide.programs.journal import Journal, Record
-from qtide.world.real import RealWorld
-from qtide.world.virtual import VirtualWorld
 
 CALLS, STARTS, RECORDS = 200, 7, 200
 JOBS, CYCLES, CLASSICAL, QUANTUM = 100, 2000, 90.0, 1.0

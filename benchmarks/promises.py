@@ -17,20 +17,19 @@ from statistics import mean
 
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.apps.synthetic.shape import read
-from qtide.client.client import Client, ServiceFailed
-from qtide.payloads.encoded import encode
-from qtide.payloads.payload import Burst
+from qtide.apps.synthetic import read
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.payloads.encoded import encode
+from qtide.backends.payloads.payload import Burst
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import Configuration
-from qtide.service.intake import Submission
-from qtide.service.policies import POLICIES
+from qtide.service.local_service import LocalService
+from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
-from qtide.service.simulated.device import SimulatedDevice
-from qtide.service.simulated.store import SimulatedStore
 from qtide.service.store import connect
 from qtide.service.task import Caller
-from qtide.testing.service import LocalService
-from qtide.world.virtual import VirtualWorld
+from qtide.service.tasks import Submission
+from qtide.service.virtual_service import SimulatedDevice, SimulatedStore
 
 sys.path.append(str(Path(__file__).parent.parent))
 from tests.service.rivals import Rivals

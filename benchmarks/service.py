@@ -20,10 +20,10 @@ from typing import Any
 
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.client.client import Client
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import Client
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
-from qtide.testing.service import LocalService
 
 sys.path.append(str(Path(__file__).parent.parent))
 from tests.service.apis.environments import python_with

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from claims import Claim, at_least, at_most, conclude
 
-from qtide.experiments.sharing.experiment import Progress, measure
+from qtide.experiments.sharing.experiment import Measuring, measure
 from qtide.experiments.sharing.plan import Plan
 from qtide.experiments.sharing.results import Row
 
@@ -45,7 +45,7 @@ def main() -> None:
     conclude("sharing", claims(rows))
 
 
-def tell(progress: Progress) -> None:
+def tell(progress: Measuring) -> None:
     """What is measured now."""
     point = progress.point
     words = f"alpha {point.alpha:g}, replicas {point.replicas}"

@@ -24,9 +24,9 @@ import numpy as np
 from claims import at_least, at_most, conclude
 
 from qtide import box
-from qtide.models.kernel import Array
-from qtide.models.queue import BatchQueue
-from qtide.models.trace import Trace
+from qtide.backends.models.batch_queue import BatchQueue
+from qtide.backends.models.kernel import Array
+from qtide.backends.models.trace import Trace
 
 NODES, JOBS, LIMIT = 6, 30, 600.0
 WAVE = 10

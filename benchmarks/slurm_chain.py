@@ -21,9 +21,9 @@ from statistics import mean
 from claims import Claim, at_most, conclude
 
 from qtide import box
-from qtide.slurm.commands import Slurm, environment
-from qtide.slurm.companion import Companion
-from qtide.slurm.options import Options
+from qtide.backends.clusters.slurm.commands import Slurm, environment
+from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.options import Options
 
 INTERVALS = (1, 10)
 """Seconds of Slurm's bf_interval; a site's default is 30."""

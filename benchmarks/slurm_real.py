@@ -24,9 +24,9 @@ from statistics import median
 from claims import Claim, at_most, conclude
 
 from qtide import box
-from qtide.ledger.metrics import Metrics, measure
+from qtide.core.metrics import Metrics, measure
+from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
 
 PROGRAMS = ("portfolio", "colouring", "qaoa")

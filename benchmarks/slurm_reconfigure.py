@@ -22,13 +22,13 @@ from boxes import put_up
 from claims import at_most, conclude
 
 from qtide import task
-from qtide.clusters.cluster import Work
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import environment
-from qtide.world.real import RealWorld
+from qtide.backends.clusters.cluster import Work
+from qtide.backends.clusters.slurm.commands import environment
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
 
 ROUNDS = 20
 EXPAND_GOAL, SHRINK_GOAL = 0.12, 0.08  # seconds, median

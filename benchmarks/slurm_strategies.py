@@ -24,7 +24,7 @@ from statistics import median
 from claims import Claim, at_most, conclude
 
 from qtide import box
-from qtide.ledger.ledger import Interval
+from qtide.core.ledger import Interval
 from qtide.runs.comparison import Case, compare
 from qtide.runs.spec import Spec
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from claims import Claim, at_most, conclude
 from rich.console import Console
 
-from qtide.ledger.metrics import Metrics
-from qtide.report.table import Row, rich_table
+from qtide.core.metrics import Metrics
+from qtide.interfaces.report.table import Row, rich_table
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names

@@ -19,21 +19,17 @@ import numpy as np
 from claims import Claim, at_least, at_most, conclude
 from easy_peer import Easy
 
-from qtide.ledger.ledger import Interval
-from qtide.ledger.metrics import measure
-from qtide.models.generator import Generator
-from qtide.models.kernel import Array
-from qtide.models.mix import Mix
-from qtide.models.queue import BatchQueue
-from qtide.models.site import Background, QpuModel, ServiceModel, SiteModel
-from qtide.models.swf import read_swf
-from qtide.models.trace import Trace
+from qtide.backends.models.batch_queue import BatchQueue
+from qtide.backends.models.kernel import Array
+from qtide.backends.models.site_model import Background, Mix, QpuModel, ServiceModel, SiteModel
+from qtide.backends.models.trace import Generator, Trace, read_swf
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.hybrid import HybridJob
-from qtide.twin.play import Policy, Stage
+from qtide.twin.play import HybridJob, Policy, Stage
 from qtide.twin.published import CALIBRATIONS, QLUSTER, predict
 from qtide.twin.simulate import rare_collections, replicate
 

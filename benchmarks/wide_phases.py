@@ -15,12 +15,12 @@ from pathlib import Path
 from claims import at_least, at_most, conclude
 
 from qtide import classical, task
-from qtide.clusters.local import LocalCluster
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
+from qtide.backends.clusters.local import LocalCluster
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
 from qtide.strategies.node_pool import NodePool
-from qtide.world.real import RealWorld
 
 WIDTHS = (1_000, 10_000, 100_000)
 NODES = 2

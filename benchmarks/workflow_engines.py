@@ -22,9 +22,9 @@ from statistics import median
 from claims import at_least, at_most, conclude
 
 from qtide import box, program, task
-from qtide.errors import UsageError
-from qtide.export.cwl import environment
-from qtide.export.cwl.yaml import yaml
+from qtide.core.errors import UsageError
+from qtide.interfaces.export import streamflow
+from qtide.interfaces.export.cwl import yaml
 
 STEPS = 8
 WORK = 0.2
@@ -123,9 +123,9 @@ def _mapping(folder: Path) -> dict[str, object]:
 def _streamflow() -> str:
     """Installed first, if it is not."""
     try:
-        return environment.command()
+        return streamflow.command()
     except UsageError:
-        return str(environment.install() / "bin" / "streamflow")
+        return str(streamflow.install() / "bin" / "streamflow")
 
 
 def gaps(times: list[Times]) -> list[float]:

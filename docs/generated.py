@@ -19,19 +19,17 @@ from mkdocs.utils import get_relative_url
 from typer.testing import CliRunner
 
 import qtide
-from qtide.cli.commands import COMMANDS, load
-from qtide.cli.main import application
-from qtide.client.client import Client, RemoteTask
-from qtide.client.handle import QpuHandle
-from qtide.payloads.shots import Shots
+from qtide.backends.client.client import Client, RemoteTask
+from qtide.backends.client.handle import QpuHandle
+from qtide.backends.payloads.shots import Shots
+from qtide.interfaces.cli.main import COMMANDS, application, load
+from qtide.interfaces.python.compared import Comparison
+from qtide.interfaces.python.run import Run
+from qtide.interfaces.python.runnable import Action, Runnable, Using
+from qtide.interfaces.sessions.session import Session
+from qtide.interfaces.sessions.session_qpu import SessionQpu
 from qtide.programs.phase import Task
-from qtide.runs.action import Action
-from qtide.runs.compared import Comparison
-from qtide.runs.run import Run
-from qtide.runs.runnable import Runnable, Using
 from qtide.runs.settings import Settings
-from qtide.sessions.qpu import SessionQpu
-from qtide.sessions.session import Session
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -5,7 +5,7 @@ from typing import Any
 from qiskit import QuantumCircuit, transpile
 
 from qtide import Target, program, quantum, task
-from qtide.payloads.shots import Shots
+from qtide.backends.payloads.shots import Shots
 
 
 def entangled(qubits: int) -> QuantumCircuit:

@@ -4,7 +4,7 @@ Run it: qtide run examples/together.py --strategy malleable
 """
 
 from qtide import classical, pretend, program, quantum, task, together
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 
 def simulate(seconds: float) -> float:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import Profile
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.ledger import Interval, Ledger
+from qtide.backends.clusters.simulated import Delays, Loss, SimulatedCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.profile import Profile
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.core.job import Job
+from qtide.core.ledger import Interval, Ledger
+from qtide.core.values import Values
+from qtide.core.world.virtual import VirtualWorld
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment
-from qtide.world.virtual import VirtualWorld
 
 INSTANT = Profile("instant", 0.0, 0.0, 1)
 

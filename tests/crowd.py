@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Cluster
-from qtide.clusters.simulated import Delays, SimulatedCluster
-from qtide.devices.bursts import Bursts
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.ledger import Ledger
-from qtide.ledger.metrics import Metrics, measure
+from qtide.backends.clusters.cluster import Allocation, Cluster
+from qtide.backends.clusters.simulated import Delays, SimulatedCluster
+from qtide.backends.devices.bursts import Bursts
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.metrics import Metrics, measure
+from qtide.core.values import Values
+from qtide.core.world.virtual import VirtualWorld
+from qtide.core.world.world import Future, World
 from qtide.programs.journal import Record
 from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
-from qtide.world.virtual import VirtualWorld
-from qtide.world.world import Future, World
 from tests.bench import INSTANT
 
 STAY = 60.0

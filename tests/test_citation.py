@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from qtide.version import __version__
+from qtide.core.version import __version__
 
 FILE = Path(__file__).parents[1] / "CITATION.cff"
 

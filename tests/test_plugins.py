@@ -2,11 +2,11 @@
 
 import pytest
 
-from qtide.clusters.kind import CLUSTERS
-from qtide.errors import UsageError
-from qtide.options import chosen, declared
-from qtide.plugins import Plugins
-from qtide.slurm.kind import SlurmOptions
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.backends.clusters.slurm.kind import SlurmOptions
+from qtide.core.errors import UsageError
+from qtide.core.options import chosen, declared
+from qtide.core.plugins import Plugins
 from qtide.strategies.strategy import strategy_names
 
 

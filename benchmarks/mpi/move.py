@@ -9,9 +9,8 @@ from functools import partial
 import numpy as np
 
 from qtide.malleable import Job
-from qtide.malleable.layout import Layout
-from qtide.malleable.move import Array, moved, share
 from qtide.mpi.communicator import Communicator
+from qtide.mpi.distributed import Array, Layout, moved, share
 from qtide.mpi.library import library
 
 ROWS, WIDTH = int(sys.argv[1]), 1024  # of 8 bytes: 8 kB a row

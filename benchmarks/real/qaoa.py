@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qtide import classical, program, quantum, task
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 QUBITS = 8
 

@@ -9,12 +9,7 @@ import time
 from typing import Any
 
 import qtide
-from qtide.apps.clustering import (
-    dbscan,  # noqa: F401 - loaded before a newcomer joins, while the QPU still works
-    kmeans,  # noqa: F401 - likewise
-    linkage,  # noqa: F401 - likewise
-    tasks,
-)
+from qtide.apps.clustering import tasks
 from qtide.apps.clustering.configurations import published_configuration
 from qtide.apps.clustering.consensus import consensus_labels, repaired
 from qtide.apps.clustering.overlap import overlap_graph, qubo

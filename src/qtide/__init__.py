@@ -3,19 +3,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from qtide.version import __version__ as __version__  # for `qtide.__version__`
+from qtide.core.version import __version__ as __version__  # for `qtide.__version__`
 
 if TYPE_CHECKING:
-    from qtide.client.handle import qpu
-    from qtide.clusters.pretend import pretend
-    from qtide.errors import PhaseError, QtideError, TimedOut, UsageError
+    from qtide.backends.client.handle import qpu
+    from qtide.backends.clusters.pretend import pretend
+    from qtide.core.errors import PhaseError, QtideError, TimedOut, UsageError
+    from qtide.interfaces.python.compared import Comparison, compare
+    from qtide.interfaces.python.run import Run
+    from qtide.interfaces.python.runnable import program, resume, runs
+    from qtide.interfaces.sessions.session import Session, session
     from qtide.programs.phase import classical, quantum, task, together
     from qtide.programs.target import Target
-    from qtide.runs.compared import Comparison, compare
-    from qtide.runs.listing import resume, runs
-    from qtide.runs.run import Run
-    from qtide.runs.runnable import program
-    from qtide.sessions.session import Session, session
 
 __all__ = [
     "Comparison",
@@ -41,20 +40,20 @@ __all__ = [
 
 
 _HOMES = {
-    "Comparison": "qtide.runs.compared",
-    "PhaseError": "qtide.errors",
-    "QtideError": "qtide.errors",
-    "Run": "qtide.runs.run",
-    "Session": "qtide.sessions.session",
+    "Comparison": "qtide.interfaces.python.compared",
+    "PhaseError": "qtide.core.errors",
+    "QtideError": "qtide.core.errors",
+    "Run": "qtide.interfaces.python.run",
+    "Session": "qtide.interfaces.sessions.session",
     "Target": "qtide.programs.target",
-    "TimedOut": "qtide.errors",
-    "UsageError": "qtide.errors",
-    "compare": "qtide.runs.compared",
-    "pretend": "qtide.clusters.pretend",
-    "program": "qtide.runs.runnable",
-    "qpu": "qtide.client.handle",
-    "resume": "qtide.runs.listing",
-    "session": "qtide.sessions.session",
+    "TimedOut": "qtide.core.errors",
+    "UsageError": "qtide.core.errors",
+    "compare": "qtide.interfaces.python.compared",
+    "pretend": "qtide.backends.clusters.pretend",
+    "program": "qtide.interfaces.python.runnable",
+    "qpu": "qtide.backends.client.handle",
+    "resume": "qtide.interfaces.python.runnable",
+    "session": "qtide.interfaces.sessions.session",
 }
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import joblib
 from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
+from qtide.interfaces.sessions.session import Session, session
 from qtide.runs.options import Options
 from qtide.runs.site import is_virtual
-from qtide.sessions.session import Session, session
 
 NAME = "qtide"
 

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from qtide import box
+from qtide.backends.clusters.slurm.commands import environment
 from qtide.box import daemons as daemons_module
-from qtide.box import packages as packages_module
-from qtide.box.processes import daemons, offspring
-from qtide.cli.box import box as commands
-from qtide.errors import QtideError, UsageError
-from qtide.slurm.commands import environment
+from qtide.box import layout as packages_module
+from qtide.box.daemons import daemons, offspring
+from qtide.core.errors import QtideError, UsageError
+from qtide.interfaces.cli.box import box as commands
 from tests.slurm.stage import Stage, until
 
 

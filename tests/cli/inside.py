@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from typer.testing import CliRunner, Result
 
-from qtide.cli.main import application
-from qtide.errors import QtideError
+from qtide.core.errors import QtideError
+from qtide.interfaces.cli.main import application
 
 
 def called(*words: object, env: Mapping[str, str | None] | None = None) -> Result:

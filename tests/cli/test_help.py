@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.cli.commands import COMMANDS, load
-from qtide.cli.known import leaves
-from qtide.clusters.kind import CLUSTERS
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.interfaces.cli.main import COMMANDS, leaves, load
 from qtide.runs.settings import Settings
 from qtide.strategies.strategy import STRATEGIES
 from tests.cli.inside import called, printed

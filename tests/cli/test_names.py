@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from qtide.runs.folder import RunFolder, unique
 from qtide.runs.spec import Spec
 from tests.cli.inside import printed, refused

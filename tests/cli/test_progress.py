@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from qtide.cli.progress import Progress
+from qtide.interfaces.progress import Progress
 from qtide.programs.phase import quantum
 from qtide.programs.replay import Step
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from qtide.runs.owners import owner
-from qtide.runs.plugin_options import plugin_value
+from qtide.runs.options import owner, plugin_value
 from tests.cli.inside import printed, refused
 
 PROGRAM = """

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from qtide.errors import QtideError
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError
+from qtide.service.local_service import LocalService
 from tests.cli.inside import called
 from tests.service.serving import wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.cli.table import print_rows, shortened
+from qtide.interfaces.cli.console import print_rows, shortened
 
 LONG = "the cryostat is being warmed up for the yearly maintenance of its pumps, until Friday"
 TASK = {

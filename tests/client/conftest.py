@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from qtide.client.client import Client
-from qtide.testing.service import LocalService
+from qtide.backends.client.client import Client
+from qtide.service.local_service import LocalService
 
 DEVICES = """
 [devices.star]

@@ -8,16 +8,16 @@ from qiskit import QuantumCircuit, transpile
 from qiskit.primitives import BackendSamplerV2
 from qiskit.providers import JobStatus
 
-from qtide.client.backend import Backend
-from qtide.client.client import Client, ServiceFailed, TaskFailed
-from qtide.errors import UsageError
-from qtide.testing.service import LocalService
+from qtide.backends.client.backend import Backend
+from qtide.backends.client.client import Client, ServiceFailed, TaskFailed
+from qtide.core.errors import UsageError
+from qtide.service.local_service import LocalService
 from tests.client.circuits import bell, distance, three_registers
 
 ELSEWHERE = """
 import json, sys
-from qtide.client.backend import Backend
-from qtide.client.client import Client
+from qtide.backends.client.backend import Backend
+from qtide.backends.client.client import Client
 print(json.dumps(Backend(Client(), sys.argv[1]).retrieve_job(sys.argv[2]).result().get_counts()))
 """
 FAIR = {"00": 1, "11": 1}

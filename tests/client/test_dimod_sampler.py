@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qtide.client.client import Client
-from qtide.client.dimod_sampler import DimodSampler
+from qtide.backends.client.client import Client
+from qtide.backends.client.dimod_sampler import DimodSampler
 
 LABELS = st.one_of(st.integers(-9, 9), st.text(max_size=3), st.tuples(st.integers(0, 3), st.text()))
 BIASES = st.integers(-20, 20).map(lambda tenths: tenths / 10)

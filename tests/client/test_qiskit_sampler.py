@@ -4,10 +4,10 @@ from qiskit import transpile
 from qiskit.primitives import SamplerPubResult, StatevectorSampler
 from qiskit.providers import JobStatus
 
-from qtide.client.backend import Backend
-from qtide.client.client import Client, TaskFailed
-from qtide.client.qiskit_sampler import QiskitSampler
-from qtide.errors import UsageError
+from qtide.backends.client.backend import Backend
+from qtide.backends.client.client import Client, TaskFailed
+from qtide.backends.client.qiskit_sampler import QiskitSampler
+from qtide.core.errors import UsageError
 from tests.client.circuits import bell, distance, rotated, three_registers
 
 SHOTS = 4000

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from qtide.client import access, startup
-from qtide.client.access import URL, find_access, here
-from qtide.client.client import Client
-from qtide.errors import UsageError
-from qtide.system.ports import free_ports
-from qtide.testing.service import QTIDE
+from qtide.backends.client import access
+from qtide.backends.client.access import URL, find_access, here
+from qtide.backends.client.client import Client
+from qtide.core.errors import UsageError
+from qtide.core.sockets import free_ports
+from qtide.service.local_service import QTIDE
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv(URL, raising=False)
     monkeypatch.setattr(access, "SITE", tmp_path / "site")
-    monkeypatch.setattr(startup, "PROCESSES", tmp_path / "proc")  # other tests start services, too
+    monkeypatch.setattr(access, "PROCESSES", tmp_path / "proc")  # other tests start services, too
     return tmp_path / "qtide" / "service"
 
 
@@ -47,8 +47,8 @@ def just_started(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 def test_a_service_that_is_coming_up_is_waited_for(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "PROCESSES", Path("/proc"))
-    monkeypatch.setattr(startup, "LIMIT", 60.0)  # the machine may be busy
+    monkeypatch.setattr(access, "PROCESSES", Path("/proc"))
+    monkeypatch.setattr(access, "LIMIT", 60.0)  # the machine may be busy
     with just_started(tmp_path) as (process, url):
         (device,) = Client().devices()
         assert device["name"] == "dev" and device["state"] in ("starting", "idle")
@@ -57,13 +57,13 @@ def test_a_service_that_is_coming_up_is_waited_for(
         assert find_access().state == home
         process.kill()
         process.wait()
-        monkeypatch.setattr(startup, "PROCESSES", tmp_path / "proc")
+        monkeypatch.setattr(access, "PROCESSES", tmp_path / "proc")
         with pytest.raises(UsageError, match=rf"{home}/access.json is of an earlier one"):
             find_access()
 
 
 def test_where_nothing_is_coming_up_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "PAUSE", None)  # no argument of sleep
+    monkeypatch.setattr(access, "PAUSE", None)  # no argument of sleep
     with pytest.raises(UsageError, match=r"no vQPU service is known: .* qtide serve --demo"):
         find_access()
 
@@ -93,7 +93,7 @@ def test_a_service_that_listens_is_no_longer_coming_up(
     for number, (command, name, began) in enumerate(
         [
             (serves, "qtide", 998),
-            (serves, startup.SERVING, 998),
+            (serves, access.SERVING, 998),
             (serves, "of a version that did not say", 900),
             (b"python\0/opt/bin/qtide\0devices\0", "qtide", 999),
             (b"bash\0-c\0qtide serve --demo & qtide devices\0", "bash", 997),
@@ -105,6 +105,6 @@ def test_a_service_that_listens_is_no_longer_coming_up(
         (folder / "stat").write_text(f"{number} ({name} )) {' '.join(words)}")
         (folder / "cmdline").write_bytes(command)
         (folder / "comm").write_text(f"{name}\n")
-    assert list(startup._coming_up()) == [0]
+    assert list(access._coming_up()) == [0]
     monkeypatch.setattr(os, "geteuid", lambda: processes.stat().st_uid + 1)
-    assert list(startup._coming_up()) == []
+    assert list(access._coming_up()) == []

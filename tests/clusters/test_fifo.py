@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from qtide import pretend, task
-from qtide.clusters.cluster import NodeLost, Work
-from qtide.clusters.simulated import Delays, Loss
-from qtide.errors import NotEnoughNodes
-from qtide.ledger.invariant import check
+from qtide.backends.clusters.cluster import NodeLost, Work
+from qtide.backends.clusters.simulated import Delays, Loss
+from qtide.core.errors import NotEnoughNodes
 from tests.bench import Bench
+from tests.ledger.invariant import check
 
 
 def work(seconds: float, value: Any = "done") -> Any:

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from qtide import classical, task
-from qtide.clusters.cluster import Allocation, NodeLost, Work
-from qtide.clusters.link import SILENCE, TaskFailed
-from qtide.clusters.local import LocalCluster, Options
-from qtide.errors import NodeUnusable
-from qtide.jobs.job import Job
-from qtide.jobs.log import Log, lines
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
+from qtide.backends.clusters.cluster import Allocation, NodeLost, Work
+from qtide.backends.clusters.link import SILENCE, TaskFailed
+from qtide.backends.clusters.local import LocalCluster, Options
+from qtide.core.errors import NodeUnusable
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.log import Log, lines
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
 from qtide.programs.phase import Task
 from qtide.strategies.node_pool import NodePool
-from qtide.world.real import RealWorld
 from tests.clusters import remote
 
 AS_USUAL = Options()

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from qtide import task
-from qtide.clusters import link
-from qtide.clusters.cluster import Request, Work
-from qtide.clusters.local import LocalCluster, Options
-from qtide.errors import NodeUnusable
-from qtide.jobs.job import Job
-from qtide.jobs.preparation import Preparation
-from qtide.jobs.values import Values
-from qtide.ledger.invariant import check
-from qtide.ledger.ledger import Interval, Ledger
-from qtide.ledger.metrics import measure
-from qtide.world.real import RealWorld
+from qtide.backends.clusters import link
+from qtide.backends.clusters.cluster import Request, Work
+from qtide.backends.clusters.local import LocalCluster, Options
+from qtide.core.errors import NodeUnusable
+from qtide.core.job import Job, Preparation
+from qtide.core.ledger import Interval, Ledger
+from qtide.core.metrics import measure
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
+from tests.ledger.invariant import check
 
 
 def loaded(*names: str) -> list[str]:

@@ -1,7 +1,7 @@
 """How long tasks take in virtual time that pretend nothing: as long as they worked before."""
 
-from qtide.clusters.recorded import Recorded
-from qtide.ledger.ledger import Interval
+from qtide.backends.clusters.simulated import Recorded
+from qtide.core.ledger import Interval
 
 
 def busy(start: float, end: float, what: str = "busy", label: str = "f") -> Interval:

@@ -1,7 +1,7 @@
 """The sentences are true for the figures they are about, also if these are unfavourable."""
 
-from qtide.demo.findings import about_results, about_sharing, about_strategies
-from qtide.ledger.metrics import JobTime, Metrics
+from qtide.core.metrics import JobTime, Metrics
+from qtide.experiments.demo import about_results, about_sharing, about_strategies
 
 JOBS = tuple(JobTime(f"job-{n}", 0.0, 1.0, 1.0) for n in range(3))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from qtide.demo import story
-from qtide.errors import QtideError
-from qtide.testing.service import LocalService
+from qtide.core.errors import QtideError
+from qtide.experiments import demo
+from qtide.service.local_service import LocalService
 from tests.cli.inside import called
 from tests.slurm.stage import until
 
@@ -22,8 +22,8 @@ FEW = ["--blobs", "300", "--configuration", "published", "--threshold", "0.99", 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> list[LocalService]:
     """A demonstration of seconds; the services that it starts."""
-    monkeypatch.setattr(story, "STRATEGIES", replace(story.STRATEGIES, words=FEW, time_scale=0.001))
-    monkeypatch.setattr(story, "SHARING", replace(story.SHARING, words=FEW))
+    monkeypatch.setattr(demo, "STRATEGIES", replace(demo.STRATEGIES, words=FEW, time_scale=0.001))
+    monkeypatch.setattr(demo, "SHARING", replace(demo.SHARING, words=FEW))
     started: list[LocalService] = []
 
     class Noted(LocalService):
@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[LocalService]:
             started.append(self)
             return super().start(ready=ready)
 
-    monkeypatch.setattr(story, "LocalService", Noted)
+    monkeypatch.setattr(demo, "LocalService", Noted)
     return started
 
 
@@ -54,25 +54,25 @@ def test_it_ends_with_sentences_and_one_page(small: list[LocalService], tmp_path
 def test_its_service_ends_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from qtide.testing.service import LocalService\n"
+        "from qtide.service.local_service import LocalService\n"
         "made = LocalService(Path(sys.argv[1]), sys.argv[2], bound=True)\n"
         "print(made.start(ready=False).pid, flush=True); time.sleep(60)"
     )
-    words = [sys.executable, "-c", script, str(tmp_path), story.DEVICE]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as demo:
-        assert demo.stdout is not None
-        service = Path(f"/proc/{int(demo.stdout.readline())}")
+    words = [sys.executable, "-c", script, str(tmp_path), demo.DEVICE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        service = Path(f"/proc/{int(shown.stdout.readline())}")
         assert service.exists()
-        demo.kill()
+        shown.kill()
     assert until(lambda: not service.exists())
 
 
 def test_its_service_ends_even_if_a_job_fails(
     small: list[LocalService], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wrong = replace(story.SHARING, words=["no-such-file.csv"])
-    monkeypatch.setattr(story, "SHARING", wrong)
+    wrong = replace(demo.SHARING, words=["no-such-file.csv"])
+    monkeypatch.setattr(demo, "SHARING", wrong)
     with pytest.raises(QtideError, match=r"no-such-file\.csv"):
-        story.share(tmp_path / "sharing", lambda *_: None, lambda _: None)
+        demo.share(tmp_path / "sharing", lambda *_: None, lambda _: None)
     (service,) = small
     assert not is_alive(service)

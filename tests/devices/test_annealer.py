@@ -1,8 +1,8 @@
 import dimod
 import pytest
 
-from qtide.devices.annealer import Annealer
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.payloads.payload import PayloadRefused
 
 
 def test_the_annealer_has_limits() -> None:

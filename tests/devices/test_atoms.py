@@ -4,10 +4,9 @@ from typing import Any
 import dimod
 import pytest
 
-from qtide.devices.atoms import Atoms
-from qtide.devices.layout import FAR, layout
-from qtide.payloads.encoded import encode_answer
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.devices.atoms import FAR, Atoms, layout
+from qtide.backends.payloads.encoded import encode_answer
+from qtide.backends.payloads.payload import PayloadRefused
 
 Edge = tuple[int, int]
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from qtide.devices.choice import LIMIT, choice
-from qtide.devices.kinds import DEVICES
-from qtide.devices.profile import UNTIMED, profiles
-from qtide.errors import UsageError
+from qtide.backends.devices.device import DEVICES, LIMIT, choice
+from qtide.backends.devices.profile import UNTIMED, profiles
+from qtide.core.errors import UsageError
 
 LINE = [[0, 1], [1, 2]]
 

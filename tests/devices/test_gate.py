@@ -5,11 +5,11 @@ import pytest
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Gate, Parameter, Qubit
 
-from qtide.devices.gate import GateDevice, gate, star
-from qtide.payloads.encoded import Encoded, decode, encode
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
-from qtide.payloads.payload import PayloadRefused
-from qtide.payloads.shots import Shots
+from qtide.backends.devices.gate import GateDevice, gate, star
+from qtide.backends.payloads.encoded import Encoded, decode, encode
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.shots import Shots
 
 QUBITS = ("QB1", "QB2", "QB3", "QB4", "QB5")
 MEASURE = Operation("measure", QUBITS, {"key": "m"})

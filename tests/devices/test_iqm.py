@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from qtide.devices.kinds import make
-from qtide.errors import UsageError
-from qtide.payloads.formats.iqm import IqmBatch
-from qtide.payloads.shots import Shots
-from qtide.testing.service import LocalService
+from qtide.backends.devices.device import make
+from qtide.backends.payloads.formats.iqm import IqmBatch
+from qtide.backends.payloads.shots import Shots
+from qtide.core.errors import UsageError
+from qtide.service.local_service import LocalService
 from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 HERE = Path(__file__).parent

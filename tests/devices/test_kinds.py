@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from qtide.devices.kinds import make
-from qtide.errors import UsageError
-from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.backends.devices.device import make
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.errors import UsageError
 
 EMULATED = ["annealer", "atoms", "burst", "gate", "noisy-star", "star"]
 

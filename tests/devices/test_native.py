@@ -5,9 +5,9 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from qtide.devices.gate import star
-from qtide.payloads.encoded import Encoded, decode
-from qtide.payloads.shots import Shots
+from qtide.backends.devices.gate import star
+from qtide.backends.payloads.encoded import Encoded, decode
+from qtide.backends.payloads.shots import Shots
 from tests.service.apis.environments import python_with
 
 PROGRAM = Path(__file__).parent / "programs" / "serialise.py"

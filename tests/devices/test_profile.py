@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from qtide.devices.profile import Profile
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit
+from qtide.backends.devices.profile import Profile
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit
 
 PROFILE = Profile("round", payload_s=1, shot_s=0.01, shots=100)
 

@@ -12,10 +12,9 @@ from typing import Any
 import dimod
 import pytest
 
-from qtide.devices.choice import choice
-from qtide.devices.device import DeviceFailed
-from qtide.devices.process import WorkerLost
-from qtide.devices.runner import Runner
+from qtide.backends.devices.device import DeviceFailed, choice
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.runner import Runner
 
 MODEL = dimod.BinaryQuadraticModel({"a": -1, "b": -2, "c": -1}, {"ab": 3, "bc": 3}, 0, "BINARY")
 FOR_EVER = "annealer,sweeps=1000000000"

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from qtide.system.ports import free_ports
+from qtide.core.sockets import free_ports
 from tests.docs.blocks import Block, missing
 
 ROOT = Path(__file__).parents[2]

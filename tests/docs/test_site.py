@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import qtide
-from qtide.cli.commands import COMMANDS
+from qtide.interfaces.cli.main import COMMANDS
 from tests.docs.reader import ROOT
 
 LIMIT = 120.0

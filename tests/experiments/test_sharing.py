@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.experiments.sharing.experiment import Progress, measure, write
+from qtide.core.errors import UsageError
+from qtide.experiments.sharing.experiment import Measuring, measure, write
 from qtide.experiments.sharing.jobs import at_once
 from qtide.experiments.sharing.plan import Plan, Point, read_plan
 from qtide.experiments.sharing.replica import Record
@@ -129,7 +129,7 @@ def test_a_failure_of_one_replica_is_raised_at_once() -> None:
 
 
 def test_it_measures_on_a_real_service_and_continues_where_it_was(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[Measuring] = []
     first = measure(SMALL, tmp_path, told.append)
     assert [each.number for each in told] == [1, 2, 3, 4]
     assert told[0].left is None and all(each.left is not None for each in told[1:])
@@ -184,7 +184,7 @@ def test_bad_options_are_one_sentence(
 def test_an_interrupted_experiment_leaves_no_process_and_continues(tmp_path: Path) -> None:
     place = Path(tempfile.mkdtemp(prefix="q-"))  # short: a socket is in it
     words = [*COMMAND, "--runs", str(tmp_path), "--json"]
-    command = [sys.executable, "-m", "qtide.cli.main", *words]
+    command = [sys.executable, "-m", "qtide.interfaces.cli.main", *words]
     first = subprocess.Popen(
         command,
         env=os.environ | {"TMPDIR": str(place)},

@@ -24,7 +24,7 @@ PROGRAM = '''
 """A program with a phase of each kind."""
 from pathlib import Path
 from qtide import classical, pretend, program, quantum, task, together
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 
 def count(path, times):

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from qtide.forecasts.durations import Durations
-from qtide.forecasts.forecast import STARTS, Forecast
-from qtide.forecasts.phases import HORIZON, Need, Phases, Shape
+from qtide.core.forecasts import HORIZON, STARTS, Durations, Forecast, Need, Phases, Shape
 from tests.forecasts.test_waits import Clock
 
 SCATTER = Shape("classical scatter", "scatter", (0, 1, 2))

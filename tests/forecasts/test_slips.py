@@ -2,7 +2,7 @@
 
 import pytest
 
-from qtide.forecasts.slips import SEEN, Slips
+from qtide.core.forecasts import SEEN, Slips
 
 
 def test_nothing_is_corrected_before_anything_was_seen() -> None:

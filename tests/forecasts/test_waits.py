@@ -2,7 +2,7 @@
 
 import pytest
 
-from qtide.forecasts.waits import RECENT, Waits
+from qtide.core.forecasts import RECENT, Waits
 
 
 class Clock:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.jobs import log
-from qtide.jobs.log import Line, Log, earlier, follow, lines
+from qtide.core import log
+from qtide.core.log import Line, Log, earlier, follow, lines
 
 
 def test_each_line_has_its_time_node_and_task(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What nodes import first, learnt from tasks, and how long a start should take."""
 
-from qtide.jobs.preparation import FAILURES, MOST, Preparation
+from qtide.core.job import FAILURES, MOST, Preparation
 
 
 def test_modules_are_kept_in_the_order_in_which_tasks_imported_them() -> None:

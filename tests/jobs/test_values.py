@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.jobs.values import LARGE, Packed, Unstorable, Values
+from qtide.core.values import LARGE, Packed, Unstorable, Values
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -4,12 +4,12 @@ from typing import Any
 import dimod
 import pytest
 
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import profile, profiles
-from qtide.errors import UsageError
-from qtide.forecasts.outlook import Outlook
-from qtide.leases.qpu import QpuFailed
-from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.profile import profile, profiles
+from qtide.backends.leases.qpu import QpuFailed
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.errors import UsageError
+from qtide.core.forecasts import Outlook
 from tests.bench import Bench
 
 TRIANGLE = dimod.BinaryQuadraticModel({"a": -1, "b": -2, "c": -1}, {"ab": 3, "bc": 3}, 0, "BINARY")

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from qtide.client.client import Client, ServiceFailed
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.leases import remote
-from qtide.leases.qpu import Lease, QpuFailed
-from qtide.leases.remote import RemoteQpu
-from qtide.leases.slots import Slot
-from qtide.ledger.ledger import Ledger
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.leases import remote
+from qtide.backends.leases.qpu import Lease, QpuFailed, Slot
+from qtide.backends.leases.remote import RemoteQpu
+from qtide.backends.payloads.payload import Burst
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
 from qtide.service.tokens import digest, revoke
-from qtide.testing.service import LocalService
-from qtide.world.real import RealWorld
 
 DEVICES = '[devices.dev]\nkind = "burst"\nprofile = "superconducting"\n'
 LIMIT = 60.0

@@ -11,20 +11,20 @@ import dimod
 import pytest
 
 from qtide import quantum
-from qtide.clusters.simulated import SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.devices.choice import choice
-from qtide.devices.runner import Runner
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.leases.emulated import EmulatedQpu
-from qtide.leases.qpu import QpuFailed
-from qtide.ledger.ledger import Ledger
-from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.backends.clusters.simulated import SimulatedCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.device import choice
+from qtide.backends.devices.runner import Runner
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.backends.leases.qpu import QpuFailed
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import World
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy_names
-from qtide.world.real import RealWorld
-from qtide.world.world import World
 from tests.bench import INSTANT, Bench
 from tests.strategies.test_strategies import play
 

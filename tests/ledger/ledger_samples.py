@@ -3,10 +3,10 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from qtide.ledger.ledger import Interval
-from qtide.ledger.metrics import measure
-from qtide.report.page import Group
-from qtide.report.panel import Panel
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
+from qtide.interfaces.report.page import Group
+from qtide.interfaces.report.timeline import Panel
 
 STRATEGIES = ("static", "malleable", "workflow", "split", "elastic")
 

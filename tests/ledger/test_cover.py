@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.ledger.cover import Cover, merge, outside, seconds
+from qtide.core.ledger import Cover, merge, outside, seconds
 
 stretches = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 

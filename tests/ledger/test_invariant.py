@@ -1,8 +1,8 @@
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qtide.ledger.invariant import check
-from qtide.ledger.ledger import Interval
+from qtide.core.ledger import Interval
+from tests.ledger.invariant import check
 from tests.ledger.ledger_samples import some, two_jobs, valid_ledgers
 
 

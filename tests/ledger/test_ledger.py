@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.ledger.ledger import Interval, Ledger, append, left_open, read, read_events
+from qtide.core.ledger import Interval, Ledger, append, left_open, read, read_events
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ import json
 import pytest
 from hypothesis import given
 
-from qtide.ledger.ledger import Interval
-from qtide.ledger.metrics import JobTime, Metrics, measure
+from qtide.core.ledger import Interval
+from qtide.core.metrics import JobTime, Metrics, measure
 from tests.ledger.ledger_samples import some, two_jobs, valid_ledgers
 
 

@@ -107,7 +107,15 @@ def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
     assert [event["note"] for event in notes] == ["grew", "shrank", "grew", "grew", "shrank"]
     assert {"grant", "start", "connect", "move"} <= set(notes[0])
     assert "move" in notes[1]
-    command = [sys.executable, "-m", "qtide.cli.main", "show", "last", "--runs", str(local.folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "qtide.interfaces.cli.main",
+        "show",
+        "last",
+        "--runs",
+        str(local.folder),
+    ]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert "how the number of nodes changed" in shown
     assert re.search(r"grew from 1 node to 3 nodes: grant .* start .* connect .* move ", shown)

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.malleable.layout import Layout
-from qtide.malleable.move import share
+from qtide.mpi.distributed import Layout, share
 
 LAYOUTS = st.builds(Layout, st.integers(1, 200), st.none() | st.integers(1, 20))
 SIZES = st.integers(1, 9)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.malleable.stage import Stage
 from tests.slurm.stage import Stage as SlurmStage
 from tests.slurm.stage import until

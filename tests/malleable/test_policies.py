@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from qtide.malleable.job import Sizes
-from qtide.malleable.policies import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue
+from qtide.mpi.job import Sizes
+from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue
 
 
 @dataclass

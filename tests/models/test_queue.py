@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from qtide.models.kernel import Array
-from qtide.models.queue import BatchQueue
-from qtide.models.trace import Trace
+from qtide.backends.models.batch_queue import BatchQueue
+from qtide.backends.models.kernel import Array
+from qtide.backends.models.trace import Trace
 from tests.models.slow_easy import Job, schedule
 
 NODES = 8

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.models.site import Failures, QpuModel, Window, read_site
+from qtide.backends.models.site_model import Failures, QpuModel, Window, read_site
+from qtide.core.errors import UsageError
 
 FULL = """
 nodes = 64

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.models.generator import Generator
-from qtide.models.swf import read_swf, write_swf
+from qtide.backends.models.trace import Generator, read_swf, write_swf
+from qtide.core.errors import UsageError
 
 GOOD = "1 10 0 100 4 -1 -1 8 200 -1 1 7 -1 -1 -1 -1 -1 -1"
 SPARSE = "2 5 0 100 4 -1 -1 -1 -1 -1 1 7 -1 -1 -1 -1 -1 -1"

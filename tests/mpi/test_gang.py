@@ -16,7 +16,14 @@ EXPECTED = [10, [30, 30], [2, 2], "rank 1 does not like this"]
 
 def ran(folder: Path, *words: str) -> object:
     """The result of the program."""
-    command = [sys.executable, "-m", "qtide.cli.main", "run", str(PROGRAM), str(folder / "mark")]
+    command = [
+        sys.executable,
+        "-m",
+        "qtide.interfaces.cli.main",
+        "run",
+        str(PROGRAM),
+        str(folder / "mark"),
+    ]
     done = subprocess.run(
         [*command, "--runs", str(folder / "runs"), "--json", *words],
         env=os.environ,

@@ -2,8 +2,7 @@
 
 import socket
 
-from qtide.mpi.hub import Hub
-from qtide.mpi.lines import Line
+from qtide.mpi.control import Hub, Line
 from tests.slurm.stage import until
 
 

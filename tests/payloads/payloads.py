@@ -7,8 +7,8 @@ import dimod
 from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.payloads.payload import Burst
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 biases = st.floats(-1e6, 1e6)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
-from qtide.payloads import guard
-from qtide.payloads.encoded import Encoded, decode, encode
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.payloads import guard
+from qtide.backends.payloads.encoded import Encoded, decode, encode
+from qtide.backends.payloads.payload import PayloadRefused
 from tests.payloads.payloads import circuits
 
 BELL = QuantumCircuit(2, 2)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
-from qtide.payloads.encoded import (
+from qtide.backends.payloads.encoded import (
     AnswerUnreadable,
     Encoded,
     decode,
@@ -16,9 +16,9 @@ from qtide.payloads.encoded import (
     encode,
     encode_answer,
 )
-from qtide.payloads.limits import MOST_BYTES
-from qtide.payloads.payload import Burst, PayloadRefused
-from qtide.payloads.shots import Shots
+from qtide.backends.payloads.guard import MOST_BYTES
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.backends.payloads.shots import Shots
 from tests.payloads.payloads import bursts, iqm_batches, json_values, models
 
 SAMPLES = dimod.SampleSet.from_samples(
@@ -108,8 +108,8 @@ def test_what_cannot_travel_is_not_packed(payload: Any, sentence: str) -> None:
 
 def test_no_sdk_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys; from qtide.payloads.encoded import *\n"
-        "from qtide.payloads.payload import Burst\n"
+        "import sys; from qtide.backends.payloads.encoded import *\n"
+        "from qtide.backends.payloads.payload import Burst\n"
         "from qtide.devices import kinds\n"
         "for kind in ('star', 'gate', 'annealer', 'burst', 'atoms'):\n"
         "    kinds.make(kind, {}).properties()\n"

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from qtide.payloads.encoded import Encoded, decode
-from qtide.payloads.formats.iqm import IqmBatch
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.payloads.encoded import Encoded, decode
+from qtide.backends.payloads.formats.iqm import IqmBatch
+from qtide.backends.payloads.payload import PayloadRefused
 
 MEASURE = {"name": "measure", "locus": ["QB1"], "args": {"key": "m", "feedback_key": "f"}}
 PRX = {"name": "prx", "locus": ["QB1"], "args": {"angle": 0.5, "phase": 0}}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.payloads.shots import Shots
+from qtide.backends.payloads.shots import Shots
 
 
 @st.composite

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 
 TOY = Path(__file__).with_name("toy")
 LIMIT = 120.0
@@ -32,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def qtide(installed: str, *words: str, cwd: Path, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "qtide.cli.main", *words],
+        [sys.executable, "-m", "qtide.interfaces.cli.main", *words],
         env=os.environ | {"PYTHONPATH": installed},
         capture_output=True,
         text=True,
@@ -77,7 +77,7 @@ def test_device_format_policy_and_api_are_served(
     with LocalService(tmp_path, DEVICES) as service:
         script = (
             "import toy\n"
-            "from qtide.client.client import Client\n"
+            "from qtide.backends.client.client import Client\n"
             "print(Client().run(toy.Riddle('six by nine?'), 'riddles', shots=2))"
         )
         env = os.environ | {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token()}

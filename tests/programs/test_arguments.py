@@ -7,7 +7,7 @@ import pytest
 from annotated_types import Ge, Interval
 
 from qtide import program
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from qtide.programs.arguments import parse, rows, usage, value_of
 
 

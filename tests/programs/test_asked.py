@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qtide import classical, program, quantum, task, together
-from qtide.errors import QtideError
+from qtide.core.errors import QtideError
 from qtide.programs.phase import Task
 from tests.programs.test_replay import double, play
 

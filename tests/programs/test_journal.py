@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.errors import QtideError
+from qtide.core.errors import QtideError
 from qtide.programs.journal import Journal, Record
 
 records = st.lists(

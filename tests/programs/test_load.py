@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.programs.load import APPS, load, located
+from qtide.core.errors import UsageError
+from qtide.programs.program import APPS, load, located
 
 ONE = "from qtide import program\n@program\nasync def {name}(): ...\n"
 
@@ -36,7 +36,7 @@ def test_what_lies_beside_the_file_can_be_imported(tmp_path: Path) -> None:
 
 def test_an_application_and_a_module() -> None:
     assert load("synthetic").name == "synthetic"
-    assert load("qtide.apps.synthetic.program:synthetic").name == "synthetic"
+    assert load("qtide.apps.synthetic:synthetic").name == "synthetic"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qtide import program, task
-from qtide.programs.no_loop import NotInAProgram
+from qtide.programs.replay import NotInAProgram
 from tests.programs.test_replay import double, play
 
 TOGETHER, WITHIN, TASK = "`await together(a, b)`", ".within(seconds)`", "`await task("

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from qtide import classical, program, quantum, task, together
-from qtide.errors import QtideError
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
-from qtide.programs.choice import Choice
+from qtide.core.errors import QtideError
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
+from qtide.core.world.virtual import VirtualWorld
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Phase, Quantum, Task
 from qtide.programs.program import Program
-from qtide.programs.replay import Replay
-from qtide.world.virtual import VirtualWorld
+from qtide.programs.replay import Choice, Replay
 
 
 class Direct:

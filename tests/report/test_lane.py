@@ -1,5 +1,5 @@
-from qtide.ledger.ledger import Interval
-from qtide.report.lane import LONGEST, MOST_NODES, clean, lanes
+from qtide.core.ledger import Interval
+from qtide.interfaces.report.timeline import LONGEST, MOST_NODES, clean, lanes
 from tests.ledger.ledger_samples import two_jobs
 
 

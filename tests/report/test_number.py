@@ -1,6 +1,6 @@
 import pytest
 
-from qtide.report.number import brief, decimals, grouped, percent, times
+from qtide.interfaces.report.table import brief, decimals, grouped, percent, times
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.ledger.ledger import Interval
-from qtide.report.page import Group, Report, sentence, write_report
+from qtide.core.ledger import Interval
+from qtide.interfaces.report.page import Group, Report, sentence, write_report
 from tests.ledger.ledger_samples import STRATEGIES, groups, panel, two_jobs
 
 VOID = {"meta", "link", "br", "img", "path", "use"}

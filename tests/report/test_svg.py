@@ -3,8 +3,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from qtide.report.svg import SVG, inline
-from qtide.report.timeline import draw
+from qtide.interfaces.report.page import SVG, inline
+from qtide.interfaces.report.timeline import draw
 from tests.ledger.ledger_samples import panel, two_jobs
 
 

@@ -3,8 +3,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from qtide.ledger.metrics import JobTime, Metrics
-from qtide.report.table import Row, cells, headings, rich_table
+from qtide.core.metrics import JobTime, Metrics
+from qtide.interfaces.report.table import Row, cells, headings, rich_table
 
 
 def row(strategy: str, jobs: int, total: float, held: float) -> Row:

@@ -5,8 +5,8 @@ import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from qtide.ledger.ledger import Interval
-from qtide.report.timeline import draw, save
+from qtide.core.ledger import Interval
+from qtide.interfaces.report.timeline import draw, save
 from tests.ledger.ledger_samples import panel, two_jobs
 
 

@@ -6,8 +6,8 @@ from math import pi
 from typing import Any
 
 from qtide import Target, classical, program, quantum, task
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
-from qtide.payloads.shots import Shots
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.payloads.shots import Shots
 
 
 def turn(qubit: str, angle: float) -> Operation:

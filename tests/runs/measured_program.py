@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from qtide import classical, program, quantum, task
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 RARE = "wave"
 """A module that nothing else imports."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide import classical, program, quantum, task
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 
 def count(folder: str, number: int) -> int:

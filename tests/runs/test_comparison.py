@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from qtide.ledger.ledger import Ledger
+from qtide.core.ledger import Ledger
 from qtide.runs.comparison import Case, compare, notes
+from qtide.runs.earlier import with_precedent
 from qtide.runs.folder import WARM_UP, RunFolder
-from qtide.runs.precedent import with_precedent
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from qtide.runs.description import describe
+from qtide.interfaces.python.description import describe
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
-QTIDE = [sys.executable, "-m", "qtide.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
 MARK = "TEST_FOLDER"
 """A variable by which the agents of a driver are found: they inherit it."""
 ROUNDS = 15
@@ -59,7 +59,7 @@ def agents_of(folder: Path) -> list[int]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            agent = b"qtide.clusters.agent" in (place / "cmdline").read_bytes()
+            agent = b"qtide.backends.clusters.agent" in (place / "cmdline").read_bytes()
             if agent and mark in (place / "environ").read_bytes():
                 found.append(int(place.name))
         except OSError:  # it has just ended

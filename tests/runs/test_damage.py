@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from qtide.runs.description import describe
+from qtide.interfaces.python.description import describe
 from qtide.runs.folder import RunFolder
 from tests.cli.inside import called, printed, refused
 
-QTIDE = [sys.executable, "-m", "qtide.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
 RUN = ("run", "synthetic", "--iterations", "4", "--cluster", "simulated")
 SMALL = ("run.json", "driver.json", "end.json", "durations.json", "lessons.json")
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.errors import UsageError
 from qtide.programs.target import Target
 from qtide.runs.comparison import compare
+from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
+from qtide.service.local_service import LocalService
 from qtide.strategies.strategy import strategy_names
-from qtide.testing.service import LocalService
 from tests.runs.test_crash import QTIDE, none_left
 from tests.service.serving import wait_until
 
@@ -182,7 +182,7 @@ def test_a_target_says_what_the_device_takes() -> None:
 
 
 def test_a_target_needs_qiskit_for_its_qiskit_form_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "qtide.client.target", None)
+    monkeypatch.setitem(sys.modules, "qtide.backends.client.backend", None)
     star = Target("star", "star", {"formats": ["qpy"], "qubits": ["a"], "connections": []})
     assert star.formats == ["qpy"]
     with pytest.raises(UsageError, match=r"needs Qiskit .*pip install 'qtide\[gate\]'"):

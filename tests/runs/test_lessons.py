@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from qtide.forecasts.forecast import Forecast
-from qtide.jobs.preparation import Preparation
+from qtide.core.forecasts import Forecast
+from qtide.core.job import Preparation
+from qtide.runs.earlier import NAME, hand_on, recall, remember
 from qtide.runs.folder import RunFolder
-from qtide.runs.lessons import NAME, hand_on, recall, remember
 from qtide.runs.spec import Spec
 
 KNOWN = {"modules": {"numpy": 0.5}, "seconds": 2.0}

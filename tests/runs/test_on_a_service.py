@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
 from qtide.strategies.strategy import STRATEGIES
-from qtide.testing.service import LocalService
 from tests.service.serving import wait_until
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
-QTIDE = [sys.executable, "-m", "qtide.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
 DEVICES = '[devices.dev]\nkind = "burst"\n[devices.annealer]\nkind = "annealer"\n'
 ROUNDS = 5
 EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
+from qtide.interfaces.progress import Line
 from qtide.programs.phase import Quantum
 from qtide.programs.replay import Step
-from qtide.runs.progress import Line
 
 
 class Place:

@@ -16,8 +16,8 @@ import pytest
 
 import qtide
 from qtide import classical, program, task
-from qtide.errors import QtideError, UsageError
-from qtide.runs.run import RunFailed
+from qtide.core.errors import QtideError, UsageError
+from qtide.interfaces.python.run import RunFailed
 from tests.runs.programs_for_tests import breaks, squares
 
 
@@ -208,7 +208,7 @@ def test_a_script_runs_its_own_program_and_that_resumes(here: Path) -> None:
         [sys.executable, "mine.py"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "3.5\n", done.stderr
-    again = [sys.executable, "-m", "qtide.cli.main", "resume", "own", "--json"]
+    again = [sys.executable, "-m", "qtide.interfaces.cli.main", "resume", "own", "--json"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert '"value": 3.5' in done.stdout, done.stderr
 

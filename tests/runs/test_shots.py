@@ -14,10 +14,10 @@ import dimod
 import pytest
 
 from qtide import quantum
-from qtide.devices.annealer import READS
-from qtide.devices.profile import Profile, profile
+from qtide.backends.devices.annealer import READS
+from qtide.backends.devices.profile import Profile, profile
+from qtide.service.local_service import LocalService
 from qtide.strategies.strategy import strategy_names
-from qtide.testing.service import LocalService
 from tests.bench import Bench
 from tests.strategies.test_strategies import play
 
@@ -61,7 +61,7 @@ def test_shots_reach_a_device_of_a_service(
     words = ["run", str(PROGRAM), "--name", name, "--strategy", name, "--cluster", "local:1"]
     where = ["--runs", str(tmp_path), "--qpu", f"{service.url}/star", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "qtide.cli.main", *words, *where],
+        [sys.executable, "-m", "qtide.interfaces.cli.main", *words, *where],
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,7 +11,7 @@ from typing import Any
 
 import urllib3
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 
 MB = 2**20
 LIMIT = 30.0

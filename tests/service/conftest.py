@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.service.serving import Serve
 
 SHARED = """

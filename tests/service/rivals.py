@@ -6,17 +6,16 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from qtide.errors import PhaseError, QtideError
-from qtide.payloads.encoded import Encoded, encode, encode_answer
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.encoded import Encoded, encode, encode_answer
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.processes import Header
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import Configuration
-from qtide.service.intake import Submission
 from qtide.service.service import Service
-from qtide.service.simulated.device import SimulatedDevice, SimulatedWorker
-from qtide.service.simulated.store import SimulatedStore
 from qtide.service.task import Caller, Task
-from qtide.system.frames import Header
-from qtide.world.virtual import VirtualWorld
+from qtide.service.tasks import Submission
+from qtide.service.virtual_service import SimulatedDevice, SimulatedStore, SimulatedWorker
 
 TOO_LATE = 1e-6
 """Seconds after the promised moment from which on a start is late."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 
 BURSTS = """
 [devices.dev]

@@ -8,18 +8,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qtide.errors import PhaseError, QtideError
-from qtide.payloads.encoded import Encoded, decode_answer, encode
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.processes import Header
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import DAY, Configuration
-from qtide.service.intake import Submission
-from qtide.service.policies import Owner
+from qtide.service.policies.policy import Owner
 from qtide.service.service import Service
-from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, SimulatedWorker
-from qtide.service.simulated.store import SimulatedStore
 from qtide.service.task import Caller, Task
-from qtide.system.frames import Header
-from qtide.world.virtual import VirtualWorld
+from qtide.service.tasks import Submission
+from qtide.service.virtual_service import (
+    Fate,
+    Occupation,
+    SimulatedDevice,
+    SimulatedStore,
+    SimulatedWorker,
+)
 
 OPERATOR = Caller("operator", operator=True)
 WATCHED = """

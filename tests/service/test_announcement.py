@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from qtide.errors import QtideError
-from qtide.service import announcement
-from qtide.service.announcement import announced, tell_systemd
+from qtide.core.errors import QtideError
+from qtide.service import server
 from qtide.service.configuration import Configuration
+from qtide.service.server import announced, tell_systemd
 
 
 @pytest.fixture(autouse=True)
 def unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of the tests is no service."""
-    monkeypatch.setattr(announcement, "now_serving", lambda: None)
+    monkeypatch.setattr(server, "now_serving", lambda: None)
 
 
 def configured(state: Path, place: Path) -> Configuration:

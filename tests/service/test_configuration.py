@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from qtide.client.access import AUTHORITY, access_files
-from qtide.client.client import Client, ServiceFailed
-from qtide.errors import UsageError
-from qtide.payloads.payload import Burst
-from qtide.service.configuration import Configuration, demonstration
-from qtide.service.configuration_file import read_configuration
-from qtide.testing.service import QTIDE, LocalService
+from qtide.backends.client.access import AUTHORITY, access_files
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import UsageError
+from qtide.service.configuration import Configuration, demonstration, read_configuration
+from qtide.service.local_service import QTIDE, LocalService
 from tests.service.serving import BURSTS, wait_until
 
 WRONG = {

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from qtide.client.access import TOKEN, URL, find_access
-from qtide.client.client import Client, ServiceFailed
-from qtide.errors import QtideError, UsageError
-from qtide.payloads.payload import Burst
-from qtide.system.unix import Untrusted, connected, trusted_uids
-from qtide.testing.service import QTIDE, LocalService
+from qtide.backends.client.access import TOKEN, URL, find_access
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.sockets import Untrusted, connected, trusted_uids
+from qtide.service.local_service import QTIDE, LocalService
 from tests.service.attacking import line, rest, status
 from tests.service.serving import BURSTS, Serve
 

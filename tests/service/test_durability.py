@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from qtide.client.client import Client, ServiceFailed, TaskFailed
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import Client, ServiceFailed, TaskFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from qtide.service.store import connect
-from qtide.testing.service import LocalService
 from tests.service.serving import BURSTS, Serve, is_alive, wait_until
 
 HARDY = BURSTS + "retries = 1000\n"

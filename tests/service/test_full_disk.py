@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from qtide.client.client import Client, ServiceFailed
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.serving import BURSTS
 
 pytestmark = pytest.mark.slurm  # it needs root, to mount a disk

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from qtide.client.client import ServiceFailed
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.client.client import ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.attacking import MB, head, line, memory, refusals, send
 from tests.service.serving import wait_until
 
@@ -197,7 +197,7 @@ def test_a_payload_whose_validator_was_killed_is_checked_again(service: LocalSer
 
 def validators(service: LocalService) -> list[int]:
     """The processes that check payloads for the star: all but the one that runs its tasks."""
-    stars = [pid for pid in service.workers() if "qtide.devices.worker" in command(pid)]
+    stars = [pid for pid in service.workers() if "qtide.backends.devices.worker" in command(pid)]
     return stars[4:]  # the four devices' own workers were started first
 
 

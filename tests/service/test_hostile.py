@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 
 GATE = {"name": "prx", "locus": ["QB1"], "args": {"angle": 1.0, "phase": 0.0}}
 MEASURE = {"name": "measure", "locus": ["QB1"], "args": {"key": "m"}}

@@ -9,21 +9,19 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from qtide.payloads.encoded import Encoded
-from qtide.plugins import Plugins
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.plugins import Plugins
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records
-from qtide.service.apis.access import Access
 from qtide.service.apis.api import Api, Said
-from qtide.service.application import application
+from qtide.service.apis.gate import Access
 from qtide.service.configuration import Configuration
 from qtide.service.records import Draft
-from qtide.service.refusals import Conflict, NotFound
+from qtide.service.server import application
 from qtide.service.service import Service
-from qtide.service.simulated.device import SimulatedDevice
-from qtide.service.simulated.store import SimulatedStore
 from qtide.service.store import in_memory
-from qtide.service.task import Caller
-from qtide.world.virtual import VirtualWorld
+from qtide.service.task import Caller, Conflict, NotFound
+from qtide.service.virtual_service import SimulatedDevice, SimulatedStore
 from tests.service.device.test_queue import task
 
 ADA = Caller("ada")

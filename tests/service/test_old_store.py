@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 
 OLD = Path(__file__).with_name("data") / "before-renaming.sqlite"
 DONE = "4ac65231-ee85-4f36-9609-6cfe0a74a6f8"

@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.serving import BURSTS
 
 CHECKS = [

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.policies import POLICIES
-from qtide.service.simulated.device import Fate
+from qtide.core.world.virtual import VirtualWorld
+from qtide.service.policies.policy import POLICIES
 from qtide.service.task import Caller
-from qtide.world.virtual import VirtualWorld
+from qtide.service.virtual_service import Fate
 from tests.service.rivals import Rivals
 from tests.service.simulation import OPERATOR, Site
 

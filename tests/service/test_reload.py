@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from qtide.client.client import ServiceFailed
-from qtide.devices.process import WorkerLost
-from qtide.payloads.encoded import Encoded
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import ServiceFailed
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Burst
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.validator import Validator
-from qtide.testing.service import LocalService
-from qtide.world.virtual import VirtualWorld
+from qtide.service.local_service import LocalService
 from tests.service.serving import Serve, wait_until
 
 TWO = """

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from qtide.client.client import ServiceFailed
-from qtide.payloads.payload import Burst
+from qtide.backends.client.client import ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.background import BackgroundTasks
-from qtide.testing.service import QTIDE, LocalService
-from qtide.world.virtual import VirtualWorld
+from qtide.service.local_service import QTIDE, LocalService
 from tests.service.attacking import line
 from tests.service.serving import BURSTS, Serve, wait_until
 

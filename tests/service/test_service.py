@@ -12,9 +12,9 @@ import pytest
 import urllib3
 
 import qtide
-from qtide.client.client import Client, ServiceFailed, TaskFailed
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.client.client import Client, ServiceFailed, TaskFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.serving import BURSTS, Serve, wait_until
 
 MODEL = dimod.BinaryQuadraticModel({"a": -1.0, "b": -1.0}, {("a", "b"): 2.0}, 0.0, "BINARY")
@@ -36,7 +36,7 @@ def test_an_answer_can_be_fetched_from_another_process(service: LocalService) ->
     client = service.client("bob")
     task = client.submit(Burst(0.05, "from afar"), "dev")
     code = (
-        "import sys; from qtide.client.client import Client;"
+        "import sys; from qtide.backends.client.client import Client;"
         "print(Client(sys.argv[1], sys.stdin.read()).task(sys.argv[2]).result(20))"
     )
     done = subprocess.run(

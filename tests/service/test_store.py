@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records
-from qtide.service.file_store import FileStore
-from qtide.service.simulated.store import SimulatedStore
-from qtide.service.store import Action, StoreFailed, Unstorable, connect, in_memory
-from qtide.world.virtual import VirtualWorld
+from qtide.service.store import Action, FileStore, StoreFailed, Unstorable, connect, in_memory
+from qtide.service.virtual_service import SimulatedStore
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.attacking import MB, head, line, memory, refusals, rest, send, status
 from tests.service.serving import BURSTS
 

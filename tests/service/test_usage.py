@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.payloads.encoded import Encoded
+from qtide.backends.payloads.encoded import Encoded
 from qtide.service import records
-from qtide.service.records import Draft
+from qtide.service.records import Draft, usage
 from qtide.service.store import in_memory
 from qtide.service.task import Ending, State
-from qtide.service.usage import usage
 from tests.service.device.test_queue import task
 
 NOW = 1000.0

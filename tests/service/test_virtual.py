@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import Configuration
-from qtide.service.policies import POLICIES
+from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
-from qtide.service.simulated.device import Fate
-from qtide.service.standing import Standing
 from qtide.service.store import StoreFailed
-from qtide.service.task import Caller
-from qtide.world.virtual import VirtualWorld
+from qtide.service.task import Caller, Standing
+from qtide.service.virtual_service import Fate
 from tests.service.simulation import OPERATOR, Site
 
 LONGEST = 4e5

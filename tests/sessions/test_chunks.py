@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from qtide.sessions.call import Call
-from qtide.sessions.chunks import Chunks
-from qtide.sessions.pending import Pending
+from qtide.interfaces.sessions.calls import Call, Chunks, Pending
 from tests.sessions import calls
 
 

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qtide
-from qtide.clusters.simulated import SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.errors import PhaseError, QtideError
-from qtide.leases.emulated import EmulatedQpu
-from qtide.payloads.payload import Burst
+from qtide.backends.clusters.simulated import SimulatedCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.world.virtual import VirtualWorld
+from qtide.interfaces.sessions.session import Session
 from qtide.programs.journal import Journal, Record
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
-from qtide.sessions.session import Session
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import STRATEGIES
-from qtide.world.virtual import VirtualWorld
 from tests.bench import INSTANT
 from tests.strategies.arena import GRAVEYARD, Faults, faults, folder
 

@@ -18,8 +18,8 @@ import dimod
 import pytest
 
 import qtide
-from qtide.errors import QtideError, UsageError
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError, UsageError
 from tests.sessions import calls
 
 SIMULATED: dict[str, Any] = {"cluster": "simulated:2"}

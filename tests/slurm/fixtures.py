@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qtide import box
-from qtide.box.packages import require
+from qtide.box.layout import require
 from tests.slurm.stage import Stage
 
 PACKAGES = [

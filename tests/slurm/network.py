@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qtide import box
-from qtide.box.packages import program
-from qtide.box.processes import daemons
-from qtide.errors import QtideError
-from qtide.slurm.commands import environment
+from qtide.backends.clusters.slurm.commands import environment
+from qtide.box.daemons import daemons
+from qtide.box.layout import program
+from qtide.core.errors import QtideError
 from tests.slurm.stage import until
 
 SLURMD_TIMEOUT = 300

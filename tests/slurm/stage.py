@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from qtide import task
-from qtide.clusters.cluster import Node, Work
-from qtide.jobs.job import Job
-from qtide.jobs.log import Log
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import environment
-from qtide.slurm.options import Options
-from qtide.world.real import RealWorld
+from qtide.backends.clusters.cluster import Node, Work
+from qtide.backends.clusters.slurm.commands import environment
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.log import Log
+from qtide.core.values import Values
+from qtide.core.world.real import RealWorld
 
 T = TypeVar("T")
 LIMIT = 60.0

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from qtide.cli.main import application
-from qtide.errors import UsageError
-from qtide.programs.load import located
+from qtide.backends.clusters.slurm import accounting
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli.main import application
+from qtide.programs.program import located
+from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.site import check_site
 from qtide.runs.spec import Spec
-from qtide.slurm import account
 from tests.slurm.stage import Stage, until
 
 SHAPE = """
@@ -71,7 +71,7 @@ def test_what_a_killed_driver_held_is_known_from_slurm(
     (stage.folder / "shape.toml").write_text("iterations = 1\n[[phase]]\ntasks = [600]\n")
     words = ["run", "synthetic", str(stage.folder / "shape.toml"), "--strategy", "workflow"]
     where = ["--cluster", "slurm", "--runs", str(stage.folder / "runs"), "--name", "it"]
-    driver = subprocess.Popen([sys.executable, "-m", "qtide.cli.main", *words, *where])
+    driver = subprocess.Popen([sys.executable, "-m", "qtide.interfaces.cli.main", *words, *where])
     try:
         assert until(lambda: bool(stage.running()))
         ledger = stage.folder / "runs/it/ledger.jsonl"
@@ -106,7 +106,7 @@ def _held_open(run: RunFolder) -> bool:
 def test_records_that_slurm_does_not_have_yet_are_missed(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account, "PATIENCE", 0.0)
+    monkeypatch.setattr(accounting, "PATIENCE", 0.0)
     with run.ledger.open("a") as ledger:
         for event in ({"t": 1, "id": 999, "job": "job", "what": "held", "lane": "node/c9"},):
             ledger.write(json.dumps(event | {"label": "4000000"}) + "\n")

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from qtide import box
-from qtide.jobs.job import Job
-from qtide.slurm.accounting import _from_queue, ends, usage
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import Slurm
-from qtide.slurm.mark import job_name
+from qtide.backends.clusters.slurm.accounting import _from_queue, ends, usage
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.mark import job_name
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.job import Job
 from tests.slurm.stage import Stage, until
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from qtide.clusters.cluster import NodeLost
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import profile
-from qtide.errors import NotEnoughNodes
-from qtide.leases.emulated import EmulatedQpu
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import SlurmFailed
-from qtide.slurm.options import Options
-from qtide.slurm.requests import QueuedTooLong
+from qtide.backends.clusters.cluster import NodeLost
+from qtide.backends.clusters.slurm.commands import SlurmFailed
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.requests import QueuedTooLong
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.profile import profile
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.core.errors import NotEnoughNodes
 from tests.slurm.stage import Stage, run
 
 

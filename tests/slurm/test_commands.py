@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import Slurm, SlurmFailed, environment, reason
-from qtide.slurm.options import Options
-from qtide.world.real import RealWorld
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.world.real import RealWorld
 from tests.slurm.stage import Stage
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from qtide import box, classical, task
-from qtide.box.packages import program
-from qtide.box.processes import daemons
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import environment
+from qtide.backends.clusters.slurm.commands import environment
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.box.daemons import daemons
+from qtide.box.layout import program
 from tests.slurm.stage import Stage, until
 from tests.slurm.test_cluster import place
 from tests.slurm.test_faults import held, kill, pool_of

@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 
 from qtide import box, classical, task
-from qtide.box.processes import daemons
-from qtide.clusters.cluster import NodeLost
-from qtide.jobs.job import Job
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import Slurm
-from qtide.slurm.mark import Driver, job_name
-from qtide.slurm.reaper import reap
+from qtide.backends.clusters.cluster import NodeLost
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.mark import Driver, job_name, reap
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.box.daemons import daemons
+from qtide.core.job import Job
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.stage import Stage, run, until
 
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from qtide.slurm.options import Options
+from qtide.backends.clusters.slurm.options import Options
 from tests.slurm.stage import Stage
 
 async def scene(cluster):

@@ -9,7 +9,7 @@ DRIVER = """#!{python}
 import os, sys
 sys.path[:0] = {path}
 from pathlib import Path
-from qtide.slurm.cluster import SlurmCluster
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from tests.slurm.stage import Stage, run
 from tests.slurm.test_cluster import place
 

@@ -7,21 +7,20 @@ from typing import Any
 
 import pytest
 
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import profile
-from qtide.errors import NotEnoughNodes
-from qtide.jobs.job import Job
-from qtide.leases.emulated import EmulatedQpu
-from qtide.leases.qpu import Lease, Qpu
-from qtide.ledger.ledger import Interval
-from qtide.payloads.payload import Burst
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.commands import Slurm, environment
-from qtide.slurm.companion import SlurmRefused
-from qtide.slurm.mark import Driver, job_name, qpu_name
-from qtide.slurm.options import Options
-from qtide.slurm.reaper import reap
-from qtide.slurm.requests import QueuedTooLong
+from qtide.backends.clusters.slurm.commands import Slurm, environment
+from qtide.backends.clusters.slurm.companion import SlurmRefused
+from qtide.backends.clusters.slurm.mark import Driver, job_name, qpu_name, reap
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.requests import QueuedTooLong
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.profile import profile
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.backends.leases.qpu import Lease, Qpu
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import NotEnoughNodes
+from qtide.core.job import Job
+from qtide.core.ledger import Interval
 from qtide.strategies.site import Site
 from tests.slurm.stage import Stage, run, until
 

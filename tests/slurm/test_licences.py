@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from qtide.errors import QtideError, UsageError
-from qtide.slurm.commands import Slurm
-from qtide.slurm.licences import Licences
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.licences import Licences
+from qtide.core.errors import QtideError, UsageError
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.slurm.stage import until

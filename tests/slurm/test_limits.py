@@ -7,9 +7,9 @@ import os
 import pytest
 
 from qtide import TimedOut, task
-from qtide.clusters.cluster import Work
-from qtide.jobs.log import lines
-from qtide.slurm.cluster import SlurmCluster
+from qtide.backends.clusters.cluster import Work
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.log import lines
 from tests.clusters import remote
 from tests.slurm.stage import Stage, run
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from qtide.jobs.job import Job
-from qtide.jobs.values import Values
-from qtide.ledger.ledger import Ledger
-from qtide.slurm.mark import Driver, job_name
+from qtide.backends.clusters.slurm.mark import Driver, job_name
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Values
 
 
 def test_a_comment_names_its_driver() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from qtide import classical, task
-from qtide.clusters.cluster import Node
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.options import Options
+from qtide.backends.clusters.cluster import Node
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.network import SLURMD_TIMEOUT, Network, wired
 from tests.slurm.stage import Stage, until

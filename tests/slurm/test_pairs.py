@@ -15,16 +15,16 @@ from typing import Literal
 import pytest
 
 from qtide import box
-from qtide.devices.annealer import Annealer
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.invariant import check
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
-from qtide.slurm.options import Options
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import strategy_names
 from tests.bench import INSTANT
+from tests.ledger.invariant import check
 from tests.slurm.fixtures import remove
 from tests.slurm.stage import Stage
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from qtide.slurm.commands import Slurm, SlurmFailed
-from qtide.slurm.options import Options
-from qtide.slurm.present import present
-from qtide.world.real import RealWorld
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.queue import present
+from qtide.core.world.real import RealWorld
 from tests.slurm.stage import Stage, until
 
 

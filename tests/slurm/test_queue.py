@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.slurm import partitions
-from qtide.slurm.accounting import Record, parse_records
-from qtide.slurm.commands import SlurmFailed
-from qtide.slurm.queue import Entry, parse, plain_state
+from qtide.backends.clusters.slurm import queue
+from qtide.backends.clusters.slurm.accounting import Record, parse_records
+from qtide.backends.clusters.slurm.commands import SlurmFailed
+from qtide.backends.clusters.slurm.queue import Entry, parse, plain_state
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_nodes_that_take_no_work_do_not_count() -> None:
         "compute*|idle|2\ncompute*|down*|1\ncompute*|mixed|4\nquantum|drained|1\n"
         "quantum|allocated|1\nlong|fail|3\nlong|completing|1\n"
     )
-    assert list(partitions.parse(text)) == [
+    assert list(queue.parse_partitions(text)) == [
         ("compute", True, 2),
         ("compute", True, 4),
         ("quantum", False, 1),

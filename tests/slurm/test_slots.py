@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.slurm.slots import count
+from qtide.backends.clusters.slurm.licences import slots_held
 
 NONE = ("", "(null)", "N/A", "none")
 WORDS = st.sampled_from(["matlab", "qpus", "gpu", "my-qpu", "qpu_old"])
@@ -27,7 +27,7 @@ WORDS = st.sampled_from(["matlab", "qpus", "gpu", "my-qpu", "qpu_old"])
     ],
 )
 def test_licences(licences: str, number: int) -> None:
-    assert count(licences, "N/A", 1) == number
+    assert slots_held(licences, "N/A", 1) == number
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,27 @@ def test_licences(licences: str, number: int) -> None:
     ],
 )
 def test_generic_resources(gres: str, number: int) -> None:
-    assert count("(null)", gres, 1) == number
-    assert count("(null)", gres, 3) == 3 * number
+    assert slots_held("(null)", gres, 1) == number
+    assert slots_held("(null)", gres, 3) == 3 * number
 
 
 def test_what_is_asked_for_in_both_ways_is_one_slot() -> None:
-    assert count("qpu:1", "gres:qpu:1", 1) == 1
-    assert count("qpu:2", "gres:qpu:1", 1) == 2
+    assert slots_held("qpu:1", "gres:qpu:1", 1) == 1
+    assert slots_held("qpu:2", "gres:qpu:1", 1) == 2
 
 
 def test_a_site_may_name_licences_after_devices() -> None:
-    assert count("star:1,tree:2,qpu:4", "N/A", 1, {"star", "tree"}) == 3
+    assert slots_held("star:1,tree:2,qpu:4", "N/A", 1, {"star", "tree"}) == 3
 
 
 @given(others=st.lists(st.tuples(WORDS, st.integers(0, 99))))
 def test_what_others_are_called_is_no_slot(others: list[tuple[str, int]]) -> None:
     licences = ",".join(f"{name}:{number}" for name, number in others)
     gres = ",".join(f"gres:{name}:{number}" for name, number in others)
-    assert count(licences, gres, 2) == 0
-    assert count(f"{licences},qpu:1", gres, 2) == 1
+    assert slots_held(licences, gres, 2) == 0
+    assert slots_held(f"{licences},qpu:1", gres, 2) == 1
 
 
 @given(text=st.text())
 def test_no_text_is_too_odd(text: str) -> None:
-    assert count(text, text, 1) >= 0
+    assert slots_held(text, text, 1) >= 0

@@ -4,23 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from qtide.devices.annealer import Annealer
-from qtide.devices.profile import profile
-from qtide.jobs.job import Job
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.invariant import check
-from qtide.ledger.ledger import Ledger
-from qtide.programs.load import located
+from qtide.backends.clusters.slurm.mark import qpu_name
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.devices.profile import profile
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.programs.program import located
 from qtide.programs.replay import Step
-from qtide.runs.driver import Outcome, drive
+from qtide.runs.driver import Outcome, drive, play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.mark import qpu_name
-from qtide.slurm.options import Options
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import STRATEGIES
+from tests.ledger.invariant import check
 from tests.slurm.stage import Stage
 
 SHAPE = """

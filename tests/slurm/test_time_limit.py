@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from qtide import classical, task
-from qtide.jobs.job import Job
-from qtide.slurm.cluster import SlurmCluster
-from qtide.slurm.mark import job_name, qpu_name
-from qtide.slurm.options import Options
+from qtide.backends.clusters.slurm.mark import job_name, qpu_name
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.core.job import Job
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.stage import Stage
 from tests.slurm.test_faults import once

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.slurm.commands import Slurm
-from qtide.slurm.reaper import reap
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.mark import reap
 from tests.slurm.stage import Stage, until
 
 DRIVER = """

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 
-from qtide.box.packages import program
+from qtide.box.layout import program
 from tests.slurm.network import refusal
 
 ASK = "from tests.slurm.network import refusal; print(refusal())"

@@ -13,18 +13,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from qtide.clusters.simulated import Delays, Loss, SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.leases.emulated import EmulatedQpu
-from qtide.ledger.invariant import check
+from qtide.backends.clusters.simulated import Delays, Loss, SimulatedCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.core.world.virtual import VirtualWorld
 from qtide.runs.driver import Outcome, drive
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import STRATEGIES
-from qtide.world.virtual import VirtualWorld
 from tests.bench import INSTANT
 from tests.crowd import strangers
+from tests.ledger.invariant import check
 from tests.strategies.random_program import plans
 from tests.strategies.views import sites
 

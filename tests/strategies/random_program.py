@@ -16,7 +16,7 @@ from zlib import crc32
 from hypothesis import strategies as st
 
 from qtide import TimedOut, classical, pretend, program, quantum, task, together
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 RAN: list[str] = []
 """The keys of the phases whose tasks were called."""

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from qtide import classical, pretend, program, quantum, task, together
-from qtide.ledger.notes import notes
-from qtide.payloads.payload import Burst
-from qtide.programs.choice import Choice, Choices
+from qtide.backends.payloads.payload import Burst
+from qtide.core.ledger import notes
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.programs.program import Program
-from qtide.programs.replay import Replay
-from qtide.strategies.prospects import Prospects
-from qtide.strategies.strategy import GRACE, STRATEGIES, strategy
+from qtide.programs.replay import Choice, Choices, Replay
+from qtide.strategies.strategy import GRACE, STRATEGIES, Prospects, strategy
 from tests.bench import Bench
 from tests.strategies.arena import GRAVEYARD
 

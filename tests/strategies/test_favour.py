@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from qtide import classical, pretend, quantum, task
-from qtide.clusters.simulated import Delays
-from qtide.ledger.metrics import Metrics
-from qtide.payloads.payload import Burst
+from qtide.backends.clusters.simulated import Delays
+from qtide.backends.payloads.payload import Burst
+from qtide.core.metrics import Metrics
 from tests.crowd import Crowd
 
 FAVOURS = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from qtide import TimedOut, classical, pretend, program, quantum, task
-from qtide.clusters.simulated import Delays
-from qtide.payloads.payload import Burst
+from qtide.backends.clusters.simulated import Delays
+from qtide.backends.payloads.payload import Burst
 from qtide.programs.journal import Journal
 from qtide.programs.program import Program
 from qtide.programs.replay import Replay

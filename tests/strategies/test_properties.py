@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qtide.clusters.simulated import Delays, Loss
-from qtide.programs.choice import choice_of
+from qtide.backends.clusters.simulated import Delays, Loss
 from qtide.programs.journal import Journal, records
+from qtide.programs.replay import choice_of
 from qtide.runs.driver import Outcome
 from qtide.runs.folder import RunFolder
 from tests.strategies.arena import Case, Faults, broken, cases, create, expected, folder, play

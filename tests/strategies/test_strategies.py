@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from qtide import classical, pretend, quantum, task, together
-from qtide.clusters.simulated import Delays
-from qtide.errors import NotEnoughNodes
-from qtide.ledger.invariant import check
-from qtide.ledger.metrics import Metrics, measure
-from qtide.payloads.payload import Burst
+from qtide.backends.clusters.simulated import Delays
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import NotEnoughNodes
+from qtide.core.metrics import Metrics, measure
 from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
 from qtide.strategies.strategy import Assignment, strategy, strategy_names
 from tests.bench import Bench
+from tests.ledger.invariant import check
 
 LONG, SHORT, SCORE = 30.0, 4.0, 20.0
 """A classical phase of two tasks, then a quantum phase, then one task."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.forecasts.forecast import Forecast
-from qtide.strategies.trade import Trade
+from qtide.core.forecasts import Forecast
+from qtide.strategies.elastic_pool import Trade
 
 
 def forecast(waits: list[float], start: float = 0.0) -> Forecast:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from qtide.clusters.cluster import Cluster, Request
-from qtide.clusters.fifo import FifoAllocation
-from qtide.clusters.simulated import SimulatedCluster
-from qtide.devices.annealer import Annealer
-from qtide.forecasts.waits import Waits
-from qtide.jobs.job import Job
-from qtide.leases.emulated import EmulatedQpu
-from qtide.leases.fifo import FifoSlots
-from qtide.leases.qpu import Lease, Qpu
-from qtide.leases.slots import Slot, Slots
+from qtide.backends.clusters.cluster import Cluster, Request
+from qtide.backends.clusters.fifo import FifoAllocation
+from qtide.backends.clusters.simulated import SimulatedCluster
+from qtide.backends.devices.annealer import Annealer
+from qtide.backends.leases.emulated import EmulatedQpu
+from qtide.backends.leases.qpu import FifoSlots, Lease, Qpu, Slot, Slots
+from qtide.core.forecasts import Waits
+from qtide.core.job import Job
 from qtide.strategies.site import Site
 from tests.bench import INSTANT
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qtide.system import bytecode
+from qtide.core import files
 
 Scene = Callable[[bool], str | None]
 
@@ -18,12 +18,12 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Where modules are compiled to, if this one is compiled in its place or not."""
 
     def play(compiled: bool) -> str | None:
-        monkeypatch.setattr(bytecode, "FOLDER", tmp_path)
+        monkeypatch.setattr(files, "FOLDER", tmp_path)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
         monkeypatch.setattr(sys, "pycache_prefix", None)
         place = tmp_path if compiled else tmp_path / "nothing"
-        monkeypatch.setattr(bytecode, "__spec__", SimpleNamespace(cached=str(place)))
-        bytecode.keep_bytecode()
+        monkeypatch.setattr(files, "__spec__", SimpleNamespace(cached=str(place)))
+        files.keep_bytecode()
         assert sys.dont_write_bytecode == (sys.pycache_prefix is None)
         return sys.pycache_prefix
 
@@ -62,5 +62,5 @@ def test_where_files_may_be_torn_nothing_is_compiled(
     monkeypatch.setattr("resource.getrlimit", lambda _: (2**20, 2**20))
     assert scene(False) is None
     monkeypatch.undo()
-    monkeypatch.setattr(bytecode, "LEAST_FREE", 2**62)
+    monkeypatch.setattr(files, "LEAST_FREE", 2**62)
     assert scene(False) is None

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.system.files import SECRET, Locked, lock, write_whole
-from qtide.system.paths import config_folder, state_folder
-from qtide.system.ports import free_ports
+from qtide.core.files import SECRET, Locked, config_folder, lock, state_folder, write_whole
+from qtide.core.sockets import free_ports
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_draft(
 def test_a_lock_is_for_one_process_and_goes_with_it(tmp_path: Path) -> None:
     file = tmp_path / "lock"
     code = (
-        "import os, sys; from qtide.system.files import lock\n"
+        "import os, sys; from qtide.core.files import lock\n"
         "lock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)); print('held', flush=True); input()"
     )
     other = subprocess.Popen(

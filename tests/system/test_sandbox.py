@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.system.sandbox import FORBIDDEN, confine, forbid_calls
+from qtide.core.sandbox import FORBIDDEN, confine, forbid_calls
 
 
 def confined(attempt: Callable[[], object]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qtide.ledger.ledger import Interval
-from qtide.models.generator import Generator
-from qtide.models.site import Background, QpuModel, SiteModel
-from qtide.twin.hybrid import HybridJob, Step
-from qtide.twin.play import Policy, Stage
+from qtide.backends.models.site_model import Background, QpuModel, SiteModel
+from qtide.backends.models.trace import Generator
+from qtide.core.ledger import Interval
+from qtide.twin.play import HybridJob, Policy, Stage, Step
 
 BUSY = SiteModel(
     nodes=32,

@@ -5,11 +5,11 @@ from math import inf
 
 import pytest
 
-from qtide.models.site import Delays, QpuModel, SiteModel
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.twin.advice import Prices, advise, flips, with_ratio
 from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.capacity import growth, offer, sharing
 from qtide.twin.play import Policy
+from qtide.twin.vqpus import growth, offer, sharing
 from tests.twin.sites import played, wide
 
 SITE = SiteModel(nodes=3, delays=Delays(start=1.0))

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from qtide import program, quantum, task
-from qtide.client.client import Client
-from qtide.clusters.kind import Queue
-from qtide.clusters.pretend import pretend
-from qtide.clusters.simulated import Simulated
-from qtide.errors import QtideError
-from qtide.payloads.payload import Burst
-from qtide.runs.advised import ADVISERS
-from qtide.runs.call import reference
-from qtide.runs.folder import RunFolder
+from qtide.backends.client.client import Client
+from qtide.backends.clusters.kind import Queue
+from qtide.backends.clusters.pretend import pretend
+from qtide.backends.clusters.simulated import Simulated
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError
+from qtide.runs.folder import RunFolder, reference
 from qtide.runs.spec import Spec
-from qtide.twin import adviser
-from qtide.twin.adviser import choose
+from qtide.runs.start import ADVISERS
+from qtide.twin import advice
+from qtide.twin.advice import choose
 from tests.twin.sites import wide
 
 
@@ -50,7 +49,7 @@ def test_what_the_cluster_says_is_told_and_counts(
     spec = Spec(reference(two_steps), cluster="simulated", time_scale=2.0)
     queue = Queue(60.0, "the queue is long")
     monkeypatch.setattr(Simulated, "queue", lambda *_: queue)
-    assert adviser.present(spec, wide()).nodes == 30.0
+    assert advice.present(spec, wide()).nodes == 30.0
     assert "by before; the queue is long; " in choose(spec, tmp_path).why
 
 
@@ -73,11 +72,11 @@ def test_what_the_service_expects_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     monkeypatch.setattr(Client, "devices", lambda _: devices)
     spec = Spec("any", cluster="simulated", qpu="http://127.0.0.1:1/star")
-    now = adviser.present(spec, wide())
+    now = advice.present(spec, wide())
     assert now.payload == 120.0 and now.words == ("payloads wait 120 s for the QPU",)
     anyone = replace(spec, qpu="http://127.0.0.1:1")
-    assert adviser.present(anyone, wide()).payload == 0.0
-    away = adviser.present(replace(spec, qpu="http://127.0.0.1:1/chip"), wide())
+    assert advice.present(anyone, wide()).payload == 0.0
+    away = advice.present(replace(spec, qpu="http://127.0.0.1:1/chip"), wide())
     assert away.payload is None and "when the QPU is back" in away.words[0]
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import gc
 
-from qtide.jobs.job import Job
-from qtide.models.site import SiteModel
+from qtide.backends.models.site_model import SiteModel
+from qtide.core.job import Job
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.play import Policy, Stage
 from tests.twin.sites import loop

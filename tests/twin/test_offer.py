@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from qtide.models.site import QpuModel, ServiceModel, SiteModel
-from qtide.twin import offer
-from qtide.twin.capacity import sharing
-from qtide.twin.offer import Loop, offered, shared
+from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel
+from qtide.twin import vqpus
+from qtide.twin.vqpus import Loop, offered, shared, sharing
 
 FIXED = SiteModel(service=ServiceModel("fifo"))
 RANDOM = SiteModel(qpu=QpuModel(spread="exponential"), service=ServiceModel())
 
 
 def test_with_constant_times_nobody_waits_up_to_the_knee(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offer, "PAYLOADS", 60)
+    monkeypatch.setattr(vqpus, "PAYLOADS", 60)
     best, rows = offered(Loop(10.0, 30.0), FIXED, longest=5.0)
     assert best == 4
     assert [row.wait.mean for row in rows] == pytest.approx([0, 0, 0, 10, 20], abs=0.5)

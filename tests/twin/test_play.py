@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import simpy
 
-from qtide.ledger.metrics import measure
-from qtide.models.site import Delays, QpuModel, SiteModel, Window
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel, Window
+from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.play import Policy
 from tests.twin.sites import BUSY, alone, loop, played, wide

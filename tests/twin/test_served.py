@@ -8,15 +8,13 @@ from random import Random
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.ledger.metrics import measure
-from qtide.models.mix import Mix
-from qtide.models.site import QpuModel, ServiceModel, SiteModel, Window
+from qtide.backends.models.site_model import Mix, QpuModel, ServiceModel, SiteModel, Window
+from qtide.core.errors import UsageError
+from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.capacity import sharing
-from qtide.twin.hybrid import HybridJob, Step
-from qtide.twin.play import Policy, Stage
+from qtide.twin.play import HybridJob, Policy, Stage, Step
 from qtide.twin.simulate import replicate
+from qtide.twin.vqpus import sharing
 from tests.twin.sites import loop, played
 from tests.twin.test_play import with_simpy
 

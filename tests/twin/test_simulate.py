@@ -7,14 +7,11 @@ from statistics import stdev
 
 import pytest
 
-from qtide.models.mix import Mix
-from qtide.models.site import Background, SiteModel
-from qtide.models.swf import write_swf
+from qtide.backends.models.site_model import Background, Mix, SiteModel
+from qtide.backends.models.trace import write_swf
 from qtide.twin.page import shown, write_page
 from qtide.twin.play import Policy
-from qtide.twin.simulate import Estimate, simulate
-from qtide.twin.tally import Figures
-from qtide.twin.workload import Workload
+from qtide.twin.simulate import Estimate, Figures, Workload, simulate
 from tests.twin.sites import BUSY
 
 SITE = replace(BUSY, hybrid=Mix(jobs=15, days=0.1, variation=0.3))

@@ -6,18 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from qtide.clusters.batch import BatchCluster
-from qtide.errors import UsageError
-from qtide.ledger.ledger import Interval
-from qtide.ledger.metrics import measure
-from qtide.models.generator import Generator
-from qtide.models.mix import Mix
-from qtide.models.site import Background, Delays, Failures, Loss, Partition, SiteModel
+from qtide.backends.clusters.batch import BatchCluster
+from qtide.backends.models.site_model import (
+    Background,
+    Delays,
+    Failures,
+    Loss,
+    Mix,
+    Partition,
+    SiteModel,
+)
+from qtide.backends.models.trace import Generator
+from qtide.core.errors import UsageError
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.hybrid import HybridJob, Step
-from qtide.twin.play import Policy, Stage
-from qtide.twin.simulate import replicate
-from qtide.twin.workload import Workload
+from qtide.twin.play import HybridJob, Policy, Stage, Step
+from qtide.twin.simulate import Workload, replicate
 from tests.twin.sites import BUSY, played, wide
 
 FAILING = replace(BUSY, failures=Failures(every=20_000, back=600), delays=Delays(turnaround=5.0))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.world import Future
-from qtide.world.virtual import Stuck, VirtualTask, VirtualWorld
+from qtide.core.world.virtual import Stuck, VirtualTask, VirtualWorld
+from qtide.core.world.world import Future
 
 
 def trace(seed: int | None, delays: list[float]) -> list[tuple[float, int]]:

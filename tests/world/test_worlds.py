@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from qtide.world import World
-from qtide.world.lock import Lock
-from qtide.world.real import RealWorld
-from qtide.world.signal import Signal
-from qtide.world.virtual import VirtualWorld
-from qtide.world.world import Future
+from qtide.core.world.real import RealWorld
+from qtide.core.world.virtual import VirtualWorld
+from qtide.core.world.world import Future, Lock, Signal, World
 
 Worlds = pytest.mark.parametrize("make", [lambda: RealWorld(0.01), VirtualWorld])
 Make = Callable[[], World]

@@ -10,14 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qtide.box.daemons import give_tokens, node_states, prepare, start
-from qtide.box.layout import Layout, Plan
-from qtide.box.packages import require
-from qtide.box.processes import daemons, end, offspring
-from qtide.errors import QtideError, UsageError
-from qtide.system.files import Locked, lock
-from qtide.system.paths import state_folder
-from qtide.system.ports import free_ports
+from qtide.box.daemons import daemons, end, give_tokens, node_states, offspring, prepare, start
+from qtide.box.layout import Layout, Plan, require
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import Locked, lock, state_folder
+from qtide.core.sockets import free_ports
 
 END_LIMIT = 10.0
 """Seconds within which killed processes have to be gone."""

@@ -2,21 +2,227 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import pwd
 import secrets
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from qtide.box.configuration import gres_conf, slurm_conf, slurmdbd_conf
-from qtide.box.layout import Layout, Plan
-from qtide.box.packages import program
-from qtide.box.processes import PAUSE
-from qtide.errors import QtideError
-from qtide.slurm.commands import environment
-from qtide.slurm.prolog.deployment import announce, deploy
-from qtide.system.files import SECRET, write_whole
-from qtide.system.ports import LOOPBACK
+from qtide.backends.clusters.slurm.commands import environment
+from qtide.backends.clusters.slurm.deployment import announce, deploy
+from qtide.box.layout import Layout, Plan, program
+from qtide.core.errors import QtideError
+from qtide.core.files import SECRET, write_whole
+from qtide.core.sockets import LOOPBACK
+
+
+def slurm_conf(layout: Layout, plan: Plan) -> str:
+    """The configuration of the controller, the nodes and all clients."""
+    host, user, folder = socket.gethostname(), _user(), layout.folder
+    return f"""\
+ClusterName=qtide
+SlurmctldHost={host}({LOOPBACK})
+SlurmctldPort={plan.ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+{_bound_to_loopback(host)}AuthType=auth/munge
+AuthInfo=socket={layout.munge_socket}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp
+SlurmctldPidFile={layout.run}/slurmctld.pid
+SlurmdPidFile={layout.run}/slurmd-%n.pid
+SlurmctldLogFile={layout.log}/slurmctld.log
+SlurmdLogFile={layout.log}/slurmd-%n.log
+# several slurmd on one machine, without cgroups
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+# tasks that hold a virtual QPU get a token for the service, once service.conf names one
+# schedule at once: there are no other users
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+ReturnToService=2
+SlurmctldTimeout=30
+SlurmdTimeout={plan.slurmd_timeout}
+KillWait=2
+# a step that ends while the controller is away is not unkillable: no node is drained for it
+UnkillableStepTimeout=300
+MinJobAge=600
+{_accounting(layout, plan)}
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=qpu
+Licenses=qpu:{plan.qpus}
+{_nodes(plan, host)}
+PartitionName=compute Nodes={",".join(plan.node_names[:-1])} Default=YES OverSubscribe=EXCLUSIVE State=UP
+PartitionName=quantum Nodes=q1 State=UP
+"""  # noqa: E501 - a partition is one line
+
+
+def gres_conf(plan: Plan) -> str:
+    """The virtual QPUs of the quantum node."""
+    return f"NodeName=q1 Name=qpu Count={plan.qpus}\n"
+
+
+def slurmdbd_conf(layout: Layout, plan: Plan) -> str:
+    """The configuration of the accounting daemon; its database is reached only by a socket."""
+    return f"""\
+AuthType=auth/munge
+AuthInfo=socket={layout.munge_socket}
+DbdHost=localhost
+DbdAddr={LOOPBACK}
+DbdPort={plan.ports[1]}
+SlurmUser={_user()}
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+{_bound_to_loopback(socket.gethostname())}LogFile={layout.log}/slurmdbd.log
+PidFile={layout.run}/slurmdbd.pid
+"""
+
+
+def _user() -> str:
+    """The name of our user, whatever the environment says."""
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
+def _bound_to_loopback(host: str) -> str:
+    """Slurm can bind only to the address of the host's own name, or to all addresses."""
+    try:
+        address = ipaddress.ip_address(socket.gethostbyname(host))
+    except OSError:
+        return ""
+    if str(address) != LOOPBACK:
+        return ""
+    return "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
+
+
+def _accounting(layout: Layout, plan: Plan) -> str:
+    if not plan.accounting:
+        return "AccountingStorageType=accounting_storage/none"
+    return f"""\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort={plan.ports[1]}
+AccountingStoragePass={layout.munge_socket}
+AccountingStoreFlags=job_comment"""
+
+
+def _nodes(plan: Plan, host: str) -> str:
+    common = f"NodeHostname={host} NodeAddr={LOOPBACK} RealMemory=1024 State=UNKNOWN"
+    cores = {name: os.cpu_count() or 1 for name in plan.node_names} | {"q1": max(4, plan.qpus)}
+    extra = {"q1": f" Gres=qpu:{plan.qpus}"}
+    return "\n".join(
+        f"NodeName={name} Port={port} CPUs={cores[name]} {common}{extra.get(name, '')}"
+        for name, port in zip(plan.node_names, plan.ports[2:], strict=True)
+    )
+
+
+HELPERS = ("slurmstepd\n", "slurmscriptd\n")
+"""Children of the daemons, which overwrite their command line and environment."""
+CLIENTS = ("srun", "salloc")
+DAEMONS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
+PAUSE = 0.02  # seconds
+
+
+def daemons(folder: Path) -> dict[int, str]:
+    """The daemons of the box in `folder`: pid and name."""
+    found = {pid: _words(pid, "cmdline") for pid in _pids()}
+    inside = f"{folder}/"
+    return {
+        pid: Path(words[0]).name
+        for pid, words in found.items()
+        if words and Path(words[0]).name in DAEMONS and any(inside in word for word in words)
+    }
+
+
+def offspring(folder: Path, conf: Path) -> list[int]:
+    """What the daemons of the box have started: their helpers, and the tasks of jobs.
+
+    This includes clients whose parent has ended, but not those that a process still waits for.
+    """
+    return [
+        pid
+        for pid in _pids()
+        if _is_helper(pid, folder) or _is_task(pid, conf) or _is_orphan(pid, conf)
+    ]
+
+
+def end(find: Callable[[], list[int]], limit: float) -> None:
+    """Kill the processes that `find` returns until it returns none."""
+    last = time.monotonic() + limit
+    while pids := find():
+        if time.monotonic() > last:
+            raise QtideError(f"processes of the box do not end: {pids}; see what they wait for")
+        for pid in pids:
+            _kill(pid)
+        time.sleep(PAUSE)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise QtideError(f"process {pid} of the box is another user's; act as that user") from None
+
+
+def _pids() -> Iterator[int]:
+    own = os.getpid()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != own:
+            yield int(entry.name)
+
+
+def _words(pid: int, file: str) -> list[str]:
+    """Empty for a process that is gone, a zombie, or another user's."""
+    try:
+        text = Path(f"/proc/{pid}/{file}").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in text.split(b"\0") if word]
+
+
+def _is_helper(pid: int, folder: Path) -> bool:
+    """Helpers have the box's folder as their working directory."""
+    entry = Path(f"/proc/{pid}")
+    try:
+        name, place = (entry / "comm").read_text(), (entry / "cwd").readlink()
+    except OSError:
+        return False
+    return name in HELPERS and place.is_relative_to(folder)
+
+
+def _is_task(pid: int, conf: Path) -> bool:
+    """Only a slurmstepd tells a process which node it is on."""
+    words = _words(pid, "environ")
+    on_node = any(word.startswith("SLURMD_NODENAME=") for word in words)
+    return on_node and f"SLURM_CONF={conf}" in words
+
+
+def _is_orphan(pid: int, conf: Path) -> bool:
+    """A client of the box whose parent has ended."""
+    words = _words(pid, "cmdline")
+    if not words or Path(words[0]).name not in CLIENTS:
+        return False
+    return f"SLURM_CONF={conf}" in _words(pid, "environ") and _parent(pid) == 1
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
 
 START_LIMIT = 30.0
 """Seconds within which each daemon has to be ready."""
@@ -44,7 +250,7 @@ def start(layout: Layout, plan: Plan) -> None:
     """Start everything, and return when every node is idle."""
     _munge(layout)
     if plan.accounting:
-        _accounting(layout, plan)
+        _daemons_accounting(layout, plan)
     _launch(layout, "slurmctld", "-f", str(layout.conf))
     _until(lambda: _listens(plan.ports[0]), layout, "slurmctld")
     for name in plan.node_names:
@@ -89,7 +295,7 @@ def _munge(layout: Layout) -> None:
     _until(layout.munge_socket.exists, layout, "munged")
 
 
-def _accounting(layout: Layout, plan: Plan) -> None:
+def _daemons_accounting(layout: Layout, plan: Plan) -> None:
     data, owner = f"--datadir={layout.database}/data", f"--user={_owner(layout)}"
     install = ("--auth-root-authentication-method=normal", "--skip-test-db")
     _launch(layout, "mariadb-install-db", "--no-defaults", data, owner, *install)

@@ -13,14 +13,20 @@ from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
-from qtide.errors import PhaseError, QtideError
+from qtide.core.errors import PhaseError, QtideError
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.hub import MEET_LIMIT, NOT_MET, Hub, own_address
+from qtide.mpi.control import (
+    MEET_LIMIT,
+    NOT_MET,
+    Hub,
+    MemberStation,
+    Station,
+    end_at_once,
+    own_address,
+)
 from qtide.mpi.library import library
-from qtide.mpi.lines import end_at_once
 from qtide.mpi.rank import Rank
-from qtide.mpi.station import MemberStation, Station
 
 LOOK = 0.005
 """Seconds between two looks."""

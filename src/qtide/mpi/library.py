@@ -6,12 +6,111 @@ import atexit
 import ctypes
 import faulthandler
 import os
-from functools import lru_cache
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from qtide.errors import UsageError
-from qtide.mpi.pmi import Manager
+from qtide.core.errors import QtideError, UsageError
+
+ANSWERS = {
+    "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
+    "get_maxes": "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0",
+    "get_appnum": "cmd=appnum appnum=0 rc=0",
+    "get_universe_size": "cmd=universe_size size=1 rc=0",
+    "barrier_in": "cmd=barrier_out rc=0",
+    "put": "cmd=put_result rc=0",
+    "get": "cmd=get_result rc=-1 msg=unknown",  # no one else could have put it
+}
+LAST = "cmd=finalize_ack rc=0"
+
+
+class Manager:
+    """Answers what the MPI library of this process asks while it begins and ends."""
+
+    def __init__(self) -> None:
+        self._own, theirs = socket.socketpair()
+        self._name = f"qtide_{os.urandom(8).hex()}"
+        os.environ |= {"PMI_FD": str(theirs.detach()), "PMI_RANK": "0", "PMI_SIZE": "1"}
+        threading.Thread(target=self._serve, daemon=True, name="pmi").start()
+
+    def dismiss(self) -> None:
+        """Answer the last question in advance: it is asked when Python has already ended."""
+        self._own.sendall(f"{LAST}\n".encode())
+
+    @staticmethod
+    def forget() -> None:
+        """Take our variables away, so that a child process does not believe to be managed."""
+        for name in ("PMI_FD", "PMI_RANK", "PMI_SIZE"):
+            os.environ.pop(name, None)
+
+    def _serve(self) -> None:
+        with self._own.makefile("r", encoding="ascii", newline="\n") as questions:
+            for line in questions:
+                self._own.sendall(f"{self._answer(line)}\n".encode())
+
+    def _answer(self, line: str) -> str:
+        command = dict(word.partition("=")[::2] for word in line.split()).get("cmd", "")
+        if command == "get_my_kvsname":
+            return f"cmd=my_kvsname kvsname={self._name} rc=0"
+        return ANSWERS.get(command, "cmd=error rc=-1")
+
+
+LIMIT = 60.0
+"""Seconds within which all processes have to have been started."""
+VARIABLES = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
+
+Ask = Callable[[str], Mapping[str, str]]
+
+
+class Launcher:
+    """Speaks the first version of PMI's wire protocol, as a client."""
+
+    def __init__(self, rank: int, size: int, handle: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._handle = handle
+
+    @staticmethod
+    def of_this_process() -> Launcher | None:
+        """None if this process was started alone."""
+        if "PMI_FD" in os.environ:
+            handle, rank, size = (int(os.environ.pop(name)) for name in VARIABLES)
+            return Launcher(rank, size, handle)
+        if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+            raise UsageError(
+                "srun has started several processes that do not know each other; use "
+                "srun --mpi=pmi2, or start one process"
+            )
+        return None
+
+    def exchanged(self, word: str) -> list[str]:
+        """What each process says to all, by rank; the launcher is not needed any more then."""
+        with socket.socket(fileno=self._handle) as line:
+            line.settimeout(LIMIT)
+            try:
+                with line.makefile("rw", encoding="ascii", newline="\n") as stream:
+                    return self._exchanged(partial(_answer, stream), word)
+            except (OSError, KeyError) as error:
+                raise QtideError(f"the launcher of this MPI program failed: {error!r}") from None
+
+    def _exchanged(self, ask: Ask, word: str) -> list[str]:
+        ask("cmd=init pmi_version=1 pmi_subversion=1")
+        space = ask("cmd=get_my_kvsname")["kvsname"]
+        ask(f"cmd=put kvsname={space} key=qtide-{self.rank} value={word}")
+        ask("cmd=barrier_in")
+        answers = [ask(f"cmd=get kvsname={space} key=qtide-{rank}") for rank in range(self.size)]
+        ask("cmd=finalize")
+        return [answer["value"] for answer in answers]
+
+
+def _answer(stream: TextIO, text: str) -> Mapping[str, str]:
+    stream.write(f"{text}\n")
+    stream.flush()
+    return dict(word.partition("=")[::2] for word in stream.readline().split())
+
 
 os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it complains of what a lost node left
 try:

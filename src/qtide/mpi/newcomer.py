@@ -11,7 +11,7 @@ import os
 import sys
 from types import ModuleType
 
-from qtide.system.bytecode import keep_bytecode
+from qtide.core.files import keep_bytecode
 
 BOOT = "from qtide.mpi.newcomer import main; main()"
 

@@ -10,7 +10,7 @@ from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from qtide.programs.program import Program
 
 MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Collection)

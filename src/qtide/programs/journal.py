@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from qtide.errors import QtideError
-from qtide.system.files import Locked, lock
+from qtide.core.errors import QtideError
+from qtide.core.files import Locked, lock
 
 LOOKS = 3
 """How often in a row others may just be looking."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
+from qtide.core.plugins import Plugins
 
 Playing = Coroutine[Any, Any, Any]
 """The coroutine of a program that was called but is not running yet."""
@@ -71,3 +76,92 @@ class Program:
                 f"the arguments do not fit the program: {error}; it is {self.name}{self.signature}"
             ) from None
         return self.function(*bound.args, **bound.kwargs)
+
+
+APPS: Plugins[Program] = Plugins("qtide.apps", "application")
+"""Programs that can be run by just a name."""
+_loading: list[str] = []
+
+
+def load(reference: str) -> Program:
+    """The program called `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
+    where, colon, name = reference.partition(":")
+    if where.endswith(".py"):
+        return _pick(_from_file(Path(where)), name, reference)
+    if colon:
+        return _pick(_from_module(where), name, reference)
+    return _application(reference)
+
+
+def _application(name: str) -> Program:
+    if name not in APPS.names():
+        raise UsageError(
+            f"{name!r} is not a program: give a file such as program.py, a module:name, "
+            f"or one of the applications {', '.join(APPS.names())}"
+        )
+    found = APPS.load(name)
+    if not isinstance(found, Program):
+        raise UsageError(
+            f"the application {name!r} is not a program, but {found!r}; tell its author"
+        )
+    return found
+
+
+def located(reference: str) -> str:
+    """The same reference with the full path of its file, so that it can be found from anywhere."""
+    where, colon, name = reference.partition(":")
+    return f"{Path(where).absolute()}{colon}{name}" if where.endswith(".py") else reference
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import the file as Python would run it: here and on nodes, it can import its neighbours."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; name the program's Python file")
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and Path(loaded.__file__ or "").absolute() != path.absolute():
+        raise UsageError(f"{path} has the name of another Python module; rename it")
+    folder = str(path.absolute().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return _from_module(path.stem)
+
+
+def loading() -> str | None:
+    """The program that is being imported at the moment, by its module; None if none is."""
+    return _loading[-1] if _loading else None
+
+
+def _from_module(name: str) -> ModuleType:
+    _loading.append(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the program {name} cannot be imported: {error}") from None
+    except SyntaxError as error:
+        raise UsageError(
+            f"{error.filename}:{error.lineno} is not valid Python: {error.msg}"
+        ) from None
+    finally:
+        _loading.pop()
+
+
+def _pick(module: ModuleType, name: str, reference: str) -> Program:
+    programs = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, Program)
+        and f"{value.function.__module__}.".startswith(f"{module.__name__}.")
+    }
+    if name:
+        if name not in programs:
+            raise UsageError(f"{reference}: there is no program {name!r}; {_known(programs)}")
+        return programs[name]
+    if len(programs) != 1:
+        raise UsageError(f"{reference}: which program is meant? {_known(programs)}")
+    return next(iter(programs.values()))
+
+
+def _known(programs: dict[str, Program]) -> str:
+    if not programs:
+        return "the file has none: mark an async function with @program"
+    return f"it has {', '.join(programs)}; name one as FILE.py:NAME"

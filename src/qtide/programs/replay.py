@@ -7,20 +7,198 @@ phases in whatever order they ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Literal
+import sys
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any, Literal, NoReturn, Protocol
 
-from qtide.errors import QtideError
-from qtide.jobs.job import Job
-from qtide.jobs.values import Packed, Unstorable
-from qtide.programs.asked import Asked
-from qtide.programs.candidates import Candidates, Performer
-from qtide.programs.choice import Choices
+from qtide.backends.client.client import ServiceFailed
+from qtide.core.errors import NotEnoughNodes, PhaseError, QtideError, foreign
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.values import Packed, Unstorable
+from qtide.core.world.world import World
 from qtide.programs.journal import Journal, Record
-from qtide.programs.no_loop import place_of, refusal, without_loop
-from qtide.programs.phase import Classical, Phase, Quantum, Task, Together
-from qtide.world.world import World
+from qtide.programs.phase import Asked, Classical, Phase, Quantum, Task, Together
+
+
+def choice_of(key: str) -> str:
+    """The place of a phase's choice in the journal; those of phases begin with a number."""
+    return f"choice {key}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs, the QPU or the task, and the reason in words."""
+
+    chosen: Literal["qpu", "task"]
+    why: str
+    patience: float | None = None
+    """Seconds after which the task runs after all, if the QPU has not begun."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As the journal keeps it."""
+        return {"chosen": self.chosen, "why": self.why, "patience": self.patience}
+
+    @staticmethod
+    def from_json(kept: Mapping[str, Any]) -> Choice:
+        """As the journal kept it."""
+        return Choice(kept["chosen"], kept["why"], kept["patience"])
+
+
+class Keeper(Protocol):
+    """A journal, or what takes its place."""
+
+    def find(self, key: str) -> Record | None:
+        """The record at `key`."""
+
+    def append(self, record: Record) -> None:
+        """Write a record durably."""
+
+
+class Choices:
+    """The choices of a run, in its journal."""
+
+    def __init__(self, journal: Keeper) -> None:
+        self._journal = journal
+
+    def find(self, key: str) -> Choice | None:
+        """What was chosen for the phase at `key`, if anything was."""
+        record = self._journal.find(choice_of(key))
+        return None if record is None else Choice.from_json(record.outcome)
+
+    def keep(self, key: str, asked: str, choice: Choice) -> None:
+        """Write a choice durably; a later one for the same phase takes its place."""
+        self._journal.append(Record(choice_of(key), asked, choice.as_json()))
+
+
+class Performer(Protocol):
+    """What actually runs phases: a strategy."""
+
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Run the tasks of a phase on nodes, or its payload on the QPU."""
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+        """Whether the QPU or the task should run."""
+
+
+class Candidates:
+    """Runs the phases of one job, and keeps what was chosen."""
+
+    def __init__(self, performer: Performer, ledger: Ledger, choices: Choices) -> None:
+        self._performer = performer
+        self._ledger = ledger
+        self._choices = choices
+
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """The result of a phase: that of the QPU or, where that was chosen, of the task."""
+        if isinstance(phase, Quantum) and phase.otherwise is not None:
+            return await self._either(phase, phase.otherwise, key)
+        return await self._perform(phase, key, phase.label)
+
+    async def _either(self, phase: Quantum, otherwise: Task[Any], key: str) -> Any:
+        choice = self._choices.find(key)
+        if choice is None:
+            choice = self._keep(phase, key, await self._performer.choose(phase, otherwise, key))
+        if choice.chosen == "qpu":
+            patient = replace(phase, patience=choice.patience)
+            patient.use()
+            try:
+                return await self._perform(patient, key, phase.label)
+            except (PhaseError, NotEnoughNodes, ServiceFailed) as error:
+                self._keep(phase, key, Choice("task", str(error)))
+        label = f"{otherwise.name} instead of {phase.label}"
+        return (await self._perform(Classical((otherwise,)), key, label))[0]
+
+    async def _perform(self, phase: Phase, key: str, label: str) -> Any:
+        with self._ledger.span("phase", phase.kind, label, key):
+            return await self._performer.perform(phase, key)
+
+    def _keep(self, phase: Quantum, key: str, choice: Choice) -> Choice:
+        """Before anything of it is begun."""
+        self._choices.keep(key, f"quantum {phase.label}", choice)
+        self._ledger.explain(f"chose the {choice.chosen}", f"phase/{key}", choice.why)
+        return choice
+
+
+SIDE_BY_SIDE = "run phases side by side with `await together(a, b)`"
+LIMIT = "limit a task or a payload with `await task(f, ...).within(seconds)`"
+CALL = "let a task do it: `await task(f, ...)`"
+ADVICE = {
+    "sleep": "let a task wait: `await task(time.sleep, seconds)`",
+    **dict.fromkeys(("timeout", "timeout_at", "wait_for", "Timeout"), LIMIT),
+    **dict.fromkeys(("gather", "create_task", "ensure_future", "TaskGroup", "wait"), SIDE_BY_SIDE),
+    **dict.fromkeys(("as_completed", "shield"), SIDE_BY_SIDE),
+}
+
+
+class NotInAProgram(QtideError):  # noqa: N818 - what is wrong
+    """The program uses asyncio."""
+
+
+class NoLoop:
+    """Stands where asyncio looks for the running event loop."""
+
+    def create_task(self, work: Any, **_: Any) -> NoReturn:
+        """Refuse; the coroutine is closed, so that Python does not complain about it as well."""
+        if isinstance(work, Coroutine):
+            work.close()
+        raise _refusal("create_task")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _refusal(name)
+
+    def __hash__(self) -> NoReturn:  # asyncio looks up its current task by its loop
+        raise _refusal("current_task")
+
+
+NO_LOOP = NoLoop()
+
+
+class without_loop:  # noqa: N801 - a context manager; a generator would take twice as long
+    """Within, asyncio finds no event loop but this one."""
+
+    def __enter__(self) -> None:
+        self._usual = _get_running_loop()
+        _set_running_loop(NO_LOOP)  # type: ignore[arg-type]  # it is none
+
+    def __exit__(self, *_: object) -> None:
+        _set_running_loop(self._usual)
+
+
+def refusal(name: str, place: str) -> NotInAProgram:
+    """The sentence for a name of asyncio."""
+    return NotInAProgram(f"{place}: a program cannot use asyncio.{name}; {ADVICE.get(name, CALL)}")
+
+
+def place_of(program: Any) -> str:
+    """The line of the user's own at which a coroutine waits."""
+    found = ""
+    while (frame := getattr(program, "cr_frame", None)) is not None:
+        if not foreign(frame.f_code.co_filename):
+            found = _line(frame)
+        program = program.cr_await
+    return found or "the program"
+
+
+def _refusal(attribute: str) -> NotInAProgram:
+    name, frame = attribute, sys._getframe(2)
+    while _is_asyncio(frame) and frame.f_back is not None:
+        name = frame.f_code.co_qualname.partition(".")[0]
+        frame = frame.f_back
+    while foreign(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return refusal(name, _line(frame))
+
+
+def _is_asyncio(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "asyncio"
+
+
+def _line(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.devices.kinds import takers
-from qtide.errors import UsageError
+from qtide.backends.devices.device import takers
+from qtide.core.errors import UsageError
 from qtide.programs.journal import Journal, Record
 
 KEY = "target"
@@ -57,7 +57,7 @@ class Target:
     def qiskit(self) -> Any:
         """The `qiskit.transpiler.Target` that Qiskit's transpiler takes as `target`."""
         try:
-            from qtide.client.target import target_of
+            from qtide.backends.client.backend import target_of
         except ImportError as error:
             raise UsageError(
                 f"target.qiskit() needs Qiskit ({error}): pip install 'qtide[gate]'"

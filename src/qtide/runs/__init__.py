@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qtide.runs.run import Run
+    from qtide.interfaces.python.run import Run
 
 
 class _Callable(ModuleType):
@@ -19,7 +19,7 @@ class _Callable(ModuleType):
 
     def __call__(self, folder: str | Path | None = None) -> list[Run[Any]]:
         """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
-        from qtide.runs.listing import runs
+        from qtide.interfaces.python.runnable import runs
 
         return runs(folder)
 

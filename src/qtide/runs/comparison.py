@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qtide.errors import QtideError
-from qtide.ledger.metrics import measure
-from qtide.report.panel import Panel
-from qtide.runs import precedent
-from qtide.runs.call import Call, created
-from qtide.runs.driver import Outcome, Tell, sentence
-from qtide.runs.folder import WARM_UP, RunFolder
-from qtide.runs.lessons import hand_on
-from qtide.runs.session import play_groups
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.metrics import measure
+from qtide.interfaces.report.timeline import Panel
+from qtide.runs.driver import Outcome, Tell, play_groups, sentence
+from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
+from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, stamp
+from qtide.runs.site import is_virtual
 from qtide.runs.spec import Spec
+from qtide.runs.start import check
 
 if TYPE_CHECKING:
-    from qtide.report.page import Report
+    from qtide.interfaces.report.page import Report
 
 
 UNREST = 1.2
@@ -116,7 +115,7 @@ def damages(folder: Path) -> list[str]:
 
 def report(folder: Path, cases: Sequence[Case]) -> Report:
     """The page and the pictures of a comparison."""
-    from qtide.report.page import Group, write_report  # matplotlib is heavy
+    from qtide.interfaces.report.page import Group, write_report  # matplotlib is heavy
 
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:
@@ -144,7 +143,7 @@ def notes(cases: Sequence[Case]) -> list[str]:
         lines.append(
             "Virtual time, without real waits; the strategies' own code made the decisions."
         )
-        lines += precedent.notes([run for case in cases for run in case.runs])
+        lines += precedent_notes([run for case in cases for run in case.runs])
     elif spec.time_scale != 1:
         lines.append(f"The clock was scaled: one second here took {spec.time_scale:g} s.")
     if spec.cluster.startswith("local"):
@@ -213,3 +212,44 @@ def _agree(cases: Sequence[Case]) -> None:
 def _siblings(run: RunFolder) -> int:
     """How many jobs ran together: in a comparison, their folders have the same parent."""
     return max(1, sum(1 for _ in run.path.parent.glob("job-*/run.json")))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A program under several strategies, with several numbers of jobs at once."""
+
+    spec: Spec
+    strategies: tuple[str, ...]
+    jobs: tuple[int, ...]
+    call: Call | None = None
+    warm_up: bool = field(default=True, kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.strategies) * len(self.jobs)
+
+    @property
+    def warms_up(self) -> bool:
+        """In virtual time, nothing is to be warmed up."""
+        return self.warm_up and not is_virtual(self.spec)
+
+    def folder(self, runs: Path, name: str = "") -> Path:
+        """Check everything; where the runs will be."""
+        if self.spec.options.get("engine"):
+            raise UsageError("a comparison is of qtide's own strategies; leave --engine out")
+        title = check(self.spec, self.call)
+        for number in self.jobs:
+            if number < 1:
+                raise UsageError(f"--jobs has to be at least 1, not {number}")
+        check_name(name)
+        folder = runs / (name or f"compare-{title}-{stamp()}")
+        if folder.exists():
+            raise UsageError(f"{folder} exists already; choose another --name")
+        return folder
+
+    def run(
+        self, folder: Path, tell: Tell, ended: Callable[[Case], None] = lambda _: None
+    ) -> list[Case]:
+        """Run every case, one after the other."""
+        spec, warm = with_precedent(self.spec, folder.parent), self.warms_up
+        many = (self.strategies, self.jobs, tell, ended)
+        return compare(folder, spec, *many, warm_up=warm, call=self.call)

@@ -3,29 +3,113 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from qtide.errors import QtideError
-from qtide.jobs.job import Job
-from qtide.jobs.log import Log
-from qtide.jobs.traceback import own_lines
-from qtide.leases.qpu import Qpu
-from qtide.ledger.ledger import Ledger
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.backends.clusters.pretend import load, rehearse
+from qtide.backends.leases.qpu import Qpu
+from qtide.core.errors import PhaseError, QtideError, own_lines
+from qtide.core.files import Locked, lock
+from qtide.core.job import Job
+from qtide.core.ledger import Event, Ledger, append, left_open, read_events
+from qtide.core.log import Log
+from qtide.core.plugins import Plugins
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import World
 from qtide.programs.journal import Journal
+from qtide.programs.phase import Classical, Task
 from qtide.programs.program import Playing, Program
 from qtide.programs.replay import Replay, Step
 from qtide.programs.target import journaled
-from qtide.runs.call import Call
-from qtide.runs.folder import RunFolder
-from qtide.runs.lessons import recall, remember
+from qtide.runs.earlier import recall, recorded, remember
+from qtide.runs.folder import Call, RunFolder
+from qtide.runs.site import is_virtual, leases, opened, world_for
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
+from qtide.strategies.static import Static
 from qtide.strategies.strategy import Assignment, Strategy, strategy
-from qtide.world.real import RealWorld
-from qtide.world.world import World
+
+
+def settle(run: RunFolder) -> None:
+    """Close what a dead driver left open in the ledger, as far as it is known when that ended."""
+    with suppress(OSError, QtideError, Locked):
+        opened = _opened(run)
+        if opened and run.state != "running":
+            ends = _ends(run, opened)
+            if ends:
+                _close(run, opened, ends)
+
+
+def _opened(run: RunFolder) -> dict[int, Event]:
+    """What was held in a job of the cluster, which the label names."""
+    if not run.ledger.exists():
+        return {}
+    found = left_open(read_events(run.ledger))
+    return {
+        number: event
+        for number, event in found.items()
+        if event["what"] == "held" and event.get("label", "").isdecimal()
+    }
+
+
+def _ends(run: RunFolder, opened: dict[int, Event]) -> dict[int, float]:
+    """When each span ended, on the run's clock."""
+    spec = run.spec
+    kind = CLUSTERS.load(spec.cluster.partition(":")[0])
+    jobs = {int(event["label"]) for event in opened.values()}
+    known = kind.ends(jobs, run.created)
+    return {
+        number: max(event["t"], known[int(event["label"])] / spec.time_scale)
+        for number, event in opened.items()
+        if int(event["label"]) in known
+    }
+
+
+def _close(run: RunFolder, opened: dict[int, Event], ends: dict[int, float]) -> None:
+    """Write it, unless another driver has taken over meanwhile."""
+    file = os.open(run.journal, os.O_RDONLY)
+    try:
+        lock(file)
+        if _opened(run) == opened:
+            append(run.ledger, ({"t": end, "end": number} for number, end in ends.items()))
+    finally:
+        os.close(file)
+
+
+class WarmUp(Static):
+    """Where agents outlive a grant, on all nodes of the cluster; otherwise on all that a job gets.
+
+    On Slurm each grant starts a new process; what stays warm there are the files that it reads, in
+    the page cache of each host, and the compiled modules beside them.
+    """
+
+    def __init__(self, assignment: Assignment, options: Any = None) -> None:
+        cluster = assignment.site.cluster
+        nodes = cluster.size if cluster.keeps_agents else assignment.nodes
+        super().__init__(replace(assignment, nodes=nodes), options)
+        self._called: set[str] = set()
+
+    async def classical(self, phase: Classical, key: str) -> list[Any]:
+        """Run the tasks; then those functions that are new once on every node, at the same time."""
+        results = await super().classical(phase, key)
+        new = {task.name: task for task in phase.tasks if task.name not in self._called}
+        self._called |= new.keys()
+        for each in new.values():
+            with suppress(QtideError, PhaseError):  # a node that is lost needs no warming
+                await self.pool.run(Classical((_rehearsal(each, self.nodes),)), key)
+        return results
+
+
+def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
+    """The ranks of an SPMD task may wait for each other, so such a function is only loaded."""
+    if task.nodes > 1:
+        return Task(load, (task.function,), nodes=nodes)
+    return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes, limit=task.limit)
+
 
 Tell = Callable[[str, Step, float], None]
 """Called with a run's name, each of its steps, and when that was on the run's clock."""
@@ -129,3 +213,80 @@ def sentence(error: BaseException) -> str:
     lines = [f"  {line}" for line in own_lines(error)]
     place = ["in the program", *lines] if lines else []
     return "\n".join([f"{type(error).__name__}: {error}", *notes, *place])
+
+
+class Engine(Protocol):
+    """What qtide asks of an engine."""
+
+    def check(self, spec: Spec) -> None:
+        """Refuse what it cannot run, with a sentence."""
+
+    def drive(self, run: RunFolder, tell: Tell) -> Outcome:
+        """Execute a run to its end; however it ends, what it held is given back."""
+
+
+ENGINES: Plugins[type[Engine]] = Plugins("qtide.engines", "workflow engine")
+
+
+def engine_of(spec: Spec) -> Engine | None:
+    """The engine that a run names; None if qtide drives it."""
+    name = spec.options.get("engine")
+    return ENGINES.load(name)() if name else None
+
+
+Ended = Callable[[list[Outcome]], None]
+"""Called with the outcomes of each group."""
+
+
+def play(run: RunFolder, tell: Tell) -> Outcome:
+    """Execute one run to its end."""
+    settle(run)
+    engine = engine_of(run.spec)
+    if engine is not None:
+        return engine.drive(run, tell)
+    (outcomes,) = play_groups([[run]], tell, lambda _: None)
+    return outcomes[0]
+
+
+def play_groups(
+    groups: Sequence[Sequence[RunFolder]],
+    tell: Tell,
+    ended: Ended,
+    warm_up: RunFolder | None = None,
+) -> list[list[Outcome]]:
+    """Execute the runs of each group concurrently, and one group after the other.
+
+    All are on the cluster that the first run's options name, each group with its own QPU. In real
+    time they share warm agents, and nothing else; in virtual time, each group has its own world.
+    """
+    if is_virtual(groups[0][0].spec):
+        return [outcomes for each in groups for outcomes in _session([each], tell, ended)]
+    return _session(groups, tell, ended, warm_up)
+
+
+def _session(
+    groups: Sequence[Sequence[RunFolder]],
+    tell: Tell,
+    ended: Ended,
+    warm_up: RunFolder | None = None,
+) -> list[list[Outcome]]:
+    first = groups[0][0]
+    spec, device_log = first.spec, first.path / "device.log"
+    world, durations = world_for(spec), recorded(spec)
+
+    async def play_all() -> list[list[Outcome]]:
+        async with opened(spec, world, device_log, durations) as site:
+            if warm_up is not None:
+                ended([await drive(warm_up, site, tell, WarmUp)])
+            return [await group(site, runs) for runs in groups]
+
+    async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
+        site.cluster.forget()
+        place = Site(world, site.cluster, site.qpu.renewed(leases(runs[0].spec)))
+        outcomes = await world.all_of([drive(run, place, tell) for run in runs])
+        for run in runs:
+            run.note_durations(durations.used, durations.missing)
+        ended(outcomes)
+        return outcomes
+
+    return world.run(play_all())

@@ -3,17 +3,119 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from qtide.errors import UsageError
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.core.errors import UsageError
+from qtide.core.options import Declared, declared
+from qtide.core.plugins import Plugins
 from qtide.programs.arguments import value_of
 from qtide.programs.program import Program
-from qtide.runs.owners import REGISTRIES, Owner, others, owner
-from qtide.runs.plugin_options import Owned, distinct, foreign, plugin_value
 from qtide.runs.settings import Settings
 from qtide.runs.spec import Spec
+from qtide.runs.start import ADVISERS
+from qtide.strategies.strategy import STRATEGIES
+
+REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
+"""The plug-ins that an option chooses from, by the option's name."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A plug-in that was chosen, or could be."""
+
+    choice: str
+    name: str
+    summary: str
+    options: tuple[Declared, ...]
+
+    @property
+    def words(self) -> str:
+        """How it is chosen on the command line."""
+        return f"--{self.choice} {self.name}"
+
+    @property
+    def heading(self) -> str:
+        """The heading of its options: a title, and a line on what it is."""
+        about = (
+            f"\n{self.summary[0].upper()}{self.summary[1:].rstrip('.')}." if self.summary else ""
+        )
+        return f"Options of {self.words}{about}"
+
+
+def owner(choice: str, name: str) -> Owner:
+    """The plug-in with that name; UsageError lists those there are."""
+    if choice == "strategy" and name in ADVISERS.names():
+        return Owner(choice, name, "the strategy is chosen when the run starts", ())
+    plugin = REGISTRIES[choice].load(name)
+    return Owner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
+
+
+def others(chosen: list[Owner]) -> Iterator[Owner]:
+    """All that were not chosen; one that cannot be loaded is left out."""
+    taken = {(each.choice, each.name) for each in chosen}
+    for choice, registry in REGISTRIES.items():
+        for name in registry.names():
+            if (choice, name) not in taken:
+                try:
+                    yield owner(choice, name)
+                except UsageError:
+                    continue
+
+
+Owned = dict[str, tuple[Owner, Declared]]
+"""Options by their names, each with the plug-in it belongs to."""
+
+
+def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
+    """The options of plug-ins; of two with the same name, the first is used."""
+    found: Owned = {}
+    for owner in owners:
+        for each in owner.options:
+            if each.name not in taken:
+                found.setdefault(each.name, (owner, each))
+    return found
+
+
+def plugin_value(declared: Declared, given: Any) -> Any:
+    """The value of a plug-in's option, from the command line, a file or Python."""
+    if given is None or (isinstance(given, list | tuple) and not given):
+        return declared.default
+    if isinstance(given, bool):
+        return given
+    if several(declared):
+        each_kind = next(iter(get_args(declared.type)), str)
+        words = [given] if isinstance(given, str) else given
+        return [_read(declared, each_kind, str(word)) for word in words]
+    return _read(declared, declared.type, str(given))
+
+
+def several(declared: Declared) -> bool:
+    """Whether it takes more than one value."""
+    return (get_origin(declared.type) or declared.type) in (list, tuple)
+
+
+def foreign(name: str, whose: Owner, chosen: Iterable[Owner]) -> UsageError:
+    """The error for an option of a plug-in that was not chosen: it would have no effect."""
+    here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
+    return UsageError(
+        f"--{name.replace('_', '-')} is an option of {whose.words}, not of {here}; "
+        f"leave it out, or use {whose.words}"
+    )
+
+
+def _read(declared: Declared, kind: Any, word: str) -> Any:
+    if declared.option.parse is None:
+        return value_of(declared.name, kind, [word])
+    try:
+        return declared.option.parse(word)
+    except ValueError as error:
+        option = declared.name.replace("_", "-")
+        raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
+
 
 CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
 """The options of every run, by their names in `Spec`."""

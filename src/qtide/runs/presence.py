@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qtide.system.files import Damaged, read_json, write_json
-from qtide.world.real import RealWorld
-from qtide.world.world import Future, World
+from qtide.core.files import Damaged, read_json, write_json
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import Future, World
 
 T = TypeVar("T")
 

@@ -15,29 +15,31 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from qtide.devices.bursts import Bursts
-from qtide.devices.device import Device
-from qtide.devices.profile import UNTIMED, Profile
-from qtide.errors import UsageError
-from qtide.forecasts.outlook import Outlook
-from qtide.jobs.job import Job
-from qtide.leases.fit import check
-from qtide.leases.meter import Meter, Metered
-from qtide.leases.modelled import offloaded
-from qtide.leases.qpu import Payload, Qpu, QpuFailed, QpuTask
-from qtide.models.qpu import QpuModel, ServiceModel, Window
-from qtide.payloads.encoded import encode
-from qtide.payloads.payload import Burst
+from qtide.backends.devices.bursts import Bursts
+from qtide.backends.devices.device import Device
+from qtide.backends.devices.profile import UNTIMED, Profile
+from qtide.backends.leases.emulated import offloaded
+from qtide.backends.leases.qpu import Meter, Metered, Payload, Qpu, QpuFailed, QpuTask, check
+from qtide.backends.models.site_model import QpuModel, ServiceModel, Window
+from qtide.backends.payloads.encoded import encode
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import UsageError
+from qtide.core.forecasts import Outlook
+from qtide.core.job import Job
+from qtide.core.processes import Header
+from qtide.core.world.world import World
 from qtide.service.configuration import Configuration
-from qtide.service.intake import Submission
-from qtide.service.policies import POLICIES
-from qtide.service.refusals import CannotPromise
+from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
-from qtide.service.simulated.device import Fate, Occupation, SimulatedDevice, SimulatedWorker
-from qtide.service.simulated.store import SimulatedStore
-from qtide.service.task import Caller, State, Task
-from qtide.system.frames import Header
-from qtide.world.world import World
+from qtide.service.task import Caller, CannotPromise, State, Task
+from qtide.service.tasks import Submission
+from qtide.service.virtual_service import (
+    Fate,
+    Occupation,
+    SimulatedDevice,
+    SimulatedStore,
+    SimulatedWorker,
+)
 
 OPERATOR = Caller("operator", operator=True)
 NOWHERE = Path("/nonexistent")

@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from qtide.errors import UsageError
-from qtide.system.paths import config_folder
+from qtide.core.errors import UsageError
+from qtide.core.files import config_folder
 
 NAME = "qtide.toml"
 

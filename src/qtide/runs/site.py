@@ -8,20 +8,24 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qtide.clusters.kind import cluster_kind
-from qtide.clusters.recorded import Recorded
-from qtide.clusters.simulated import Simulated, SimulatedCluster, is_site, site_model
-from qtide.devices.choice import choice
-from qtide.devices.runner import Runner
-from qtide.errors import UsageError
-from qtide.leases.emulated import EmulatedQpu
-from qtide.leases.modelled import ModelledQpu
-from qtide.leases.qpu import Qpu
-from qtide.models.site import SiteModel
+from qtide.backends.clusters.kind import cluster_kind
+from qtide.backends.clusters.simulated import (
+    Recorded,
+    Simulated,
+    SimulatedCluster,
+    is_site,
+    site_model,
+)
+from qtide.backends.devices.device import choice
+from qtide.backends.devices.runner import Runner
+from qtide.backends.leases.emulated import EmulatedQpu, ModelledQpu
+from qtide.backends.leases.qpu import Qpu
+from qtide.backends.models.site_model import SiteModel
+from qtide.core.errors import UsageError
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import World
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
-from qtide.world.real import RealWorld
-from qtide.world.world import World
 
 if TYPE_CHECKING:
     from qtide.runs.served import SharedQpus
@@ -85,7 +89,7 @@ async def opened(
 def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     """The QPU that the options name."""
     if is_service(spec.qpu) and isinstance(world, RealWorld):
-        from qtide.leases.remote import RemoteQpu
+        from qtide.backends.leases.remote import RemoteQpu
 
         return RemoteQpu.at(world, spec.qpu, spec.vqpus)
     chosen = choice(spec.qpu)

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from qtide.clusters.kind import Setting
-from qtide.system.files import Damaged, read_json, write_json
+from qtide.backends.clusters.kind import Setting
+from qtide.core.files import Damaged, read_json, write_json
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,44 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qtide.clusters.kind import CLUSTERS, ClusterKind
-from qtide.errors import QtideError, UsageError
+from qtide.backends.clusters.kind import CLUSTERS, ClusterKind
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.plugins import Plugins
 from qtide.programs.arguments import parse
-from qtide.programs.load import load
-from qtide.runs.advised import decided
-from qtide.runs.call import Call, created
-from qtide.runs.engines import engine_of
-from qtide.runs.folder import RunFolder, stamp
-from qtide.runs.precedent import with_precedent
+from qtide.programs.program import load
+from qtide.runs.driver import engine_of
+from qtide.runs.earlier import with_precedent
+from qtide.runs.folder import Call, RunFolder, created, stamp
 from qtide.runs.site import check_site
 from qtide.runs.spec import Spec
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A strategy, and why it."""
+
+    strategy: str
+    why: str
+
+
+Adviser = Callable[[Spec, Path], Advised]
+"""Gets the run as it was asked for, and the folder of the runs before."""
+
+ADVISERS: Plugins[Adviser] = Plugins("qtide.advisers", "adviser")
+
+
+def decided(spec: Spec, runs: Path) -> Spec:
+    """The run with a strategy; if an adviser has chosen it, says which and why."""
+    if spec.strategy not in ADVISERS.names():
+        return spec
+    chosen = ADVISERS.load(spec.strategy)(spec, runs)
+    print(f"strategy {chosen.strategy}: {chosen.why}", file=sys.stderr)  # noqa: T201 - for users
+    return replace(spec, strategy=chosen.strategy)
+
 
 BACKGROUND = "background"
 LIMIT = 60.0
@@ -69,7 +94,7 @@ def _launches(kind: type[ClusterKind]) -> bool:
 
 def _command(run: RunFolder) -> list[str]:
     place = run.path.absolute()
-    program = [sys.executable, "-m", "qtide.cli.main", "resume"]
+    program = [sys.executable, "-m", "qtide.interfaces.cli.main", "resume"]
     return [*program, place.name, "--runs", str(place.parent)]
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from qtide.world import Future, World
+from qtide.core.world.world import Future, World
 
 log = logging.getLogger(__name__)
 

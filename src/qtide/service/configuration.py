@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import os
+import ssl
+import subprocess
+import tomllib
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -10,13 +16,14 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from qtide.devices.profile import profile
-from qtide.errors import UsageError
-from qtide.plugins import Plugins
+from qtide.backends.devices.device import make
+from qtide.backends.devices.profile import profile
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import state_folder
+from qtide.core.plugins import Plugins
 from qtide.service.apis import APIS
-from qtide.service.limits.settings import Limits
-from qtide.service.policies import POLICIES
-from qtide.system.paths import state_folder
+from qtide.service.limits import Limits
+from qtide.service.policies.policy import POLICIES
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -286,3 +293,127 @@ def _loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+LIMIT = 60.0
+"""Seconds within which another Python has to say whether it knows a device."""
+ASK = (
+    "import json, sys\n"
+    "from qtide.backends.devices.device import make\n"
+    "from qtide.core.errors import QtideError\n"
+    "try:\n    make(*json.load(sys.stdin))\n"
+    "except QtideError as error:\n    sys.exit(str(error))\n"
+)
+"""What another Python is asked: it ends with a sentence if it does not know the device."""
+
+
+def read_configuration(file: Path) -> Configuration:
+    """The configuration in a file; a mistake in it raises an error of one sentence."""
+    found, mistakes = examined(file)
+    if found is None or mistakes:
+        more = f" ({len(mistakes) - 1} more: qtide serve --check {file})" if mistakes[1:] else ""
+        raise UsageError(f"the configuration {file} is wrong: {mistakes[0]}{more}")
+    return found
+
+
+def examined(file: Path) -> tuple[Configuration | None, list[str]]:
+    """The configuration in a file, unless it cannot be understood, and every mistake in it."""
+    try:
+        entries = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"the configuration {file} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the configuration {file} cannot be read: {error}") from None
+    try:
+        found = Configuration(**entries)
+    except ValidationError as error:
+        return None, [sentence(each) for each in error.errors()]
+    return found, list(_mistakes(found))
+
+
+def _mistakes(configuration: Configuration) -> Iterator[str]:
+    for name, setup in configuration.devices.items():
+        for mistake in _mistakes_of(setup):
+            yield f"devices.{name}: {mistake}"
+    if configuration.slurm and configuration.slurm.conf:
+        yield from _unreadable("slurm.conf", configuration.slurm.conf)
+    if configuration.certificate and configuration.key:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(configuration.certificate, configuration.key)
+        except (OSError, ssl.SSLError) as error:
+            yield f"certificate and key cannot be used: {error.strerror or error}"
+
+
+def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
+    """Unknown kinds and options, by the Python that has the device; files that cannot be read."""
+    try:
+        _ask(setup.python, setup) if setup.python else make(setup.kind, setup.options)
+    except QtideError as error:
+        yield str(error)
+        return
+    for name, value in setup.options.items():
+        if name.endswith("_file") and value is not None:
+            yield from _unreadable(name, Path(value))
+
+
+def _ask(python: str, setup: DeviceSetup) -> None:
+    """Have another Python make the device."""
+    words = json.dumps([setup.kind, setup.options], default=str)
+    try:
+        done = subprocess.run(
+            [python, "-c", ASK], input=words, capture_output=True, text=True, timeout=LIMIT,
+            check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise UsageError(f"{python} cannot be started: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{python} did not end within {LIMIT:g} s") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise UsageError(f"{python}: {said[-1]}")
+
+
+def _unreadable(name: str, file: Path) -> Iterator[str]:
+    if not file.is_file():
+        yield f"{name}: there is no file {file}"
+    elif not os.access(file, os.R_OK):
+        yield f"{name}: {file} cannot be read by this user"
+
+
+FIXED = ("listen", "state", "socket", "anonymous", "slurm")
+"""Entries that a running service cannot change."""
+FIXED_LIMITS = ("limits.validators", "limits.admissions_per_user")
+
+
+class Revision:
+    """From one configuration to another, for a service that goes on."""
+
+    def __init__(self, old: Configuration, new: Configuration) -> None:
+        fixed = [*FIXED, *_tls(old, new)]
+        self.configuration = new.model_copy(update={name: getattr(old, name) for name in fixed})
+        """The new one, with the old entries where only a restart can change them."""
+        differences = list(_differences(old.model_dump(), new.model_dump()))
+        later = {*fixed, *FIXED_LIMITS}
+        self.after_restart = [each for each in differences if _is_in(each, later)]
+        self.changed = [each for each in differences if not _is_in(each, later)]
+
+
+def _tls(old: Configuration, new: Configuration) -> tuple[str, ...]:
+    """A certificate can be replaced by another, but neither come nor go."""
+    same = (old.certificate is None) == (new.certificate is None)
+    return () if same else ("certificate", "key")
+
+
+def _is_in(place: str, parts: set[str]) -> bool:
+    return place in parts or place.partition(".")[0] in parts
+
+
+def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
+    """Where two configurations differ; what the entries are may be secret."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        if old != new:
+            yield place
+        return
+    for name in dict.fromkeys([*old, *new]):
+        yield from _differences(old.get(name), new.get(name), f"{place}.{name}".strip("."))

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from qtide.errors import QtideError
+from qtide.core.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
-from qtide.service.refusals import Forbidden
-from qtide.service.task import Caller, Task
+from qtide.service.task import Caller, Forbidden, Task
 
 MOST_KNOWN = 100_000
 Number = TypeVar("Number", int, float)

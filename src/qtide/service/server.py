@@ -11,24 +11,208 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse
+from starlette.exceptions import HTTPException
 
-from qtide.errors import QtideError
-from qtide.service.announcement import announced, tell_systemd
-from qtide.service.application import application
-from qtide.service.configuration import Configuration
-from qtide.service.limits.connection import limited, sweep
-from qtide.service.limits.connections import Connections
-from qtide.service.listeners import BACKLOG, listeners
-from qtide.service.revision import Revision
+from qtide.backends.client.access import FILE, now_serving
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.files import SECRET, Locked, lock, write_whole
+from qtide.core.sockets import opened_folder
+from qtide.core.version import __version__
+from qtide.service.apis import APIS
+from qtide.service.apis.api import Api, refuser
+from qtide.service.apis.gate import Access, Gate, Watch, describe_tokens
+from qtide.service.configuration import Configuration, Revision
+from qtide.service.connection import Connections, limited, sweep
+from qtide.service.limits import Limits
 from qtide.service.service import Service
-from qtide.system.files import SECRET, Locked, lock
+
+
+def application(service: Service) -> FastAPI:
+    """The application for a service, which it opens and closes."""
+    settings = service.configuration
+    access = Access(service.register, anonymous=settings.anonymous)
+    made = (APIS.load(name)(service, access) for name in APIS.names())
+    apis = [api for api in made if api is not None]
+    app = FastAPI(
+        title="qtide", version=__version__, lifespan=_lifespan(service, apis), redoc_url=None
+    )
+    for api in apis:
+        app.include_router(api.router)
+    refuse = refuser(apis, service.metrics.refused)
+    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException, sqlite3.Error):
+        app.add_exception_handler(kind, refuse)
+    app.add_middleware(
+        Gate,
+        access=access,
+        limits=settings.limits,
+        most_bytes=settings.most_bytes,
+        refuse=refuse,
+        public=[path for api in apis for path in api.public],
+        watch=_watching(service),
+    )
+    _add_public_routes(app, service, access)
+    describe_tokens(app)
+    return app
+
+
+def _watching(service: Service) -> Watch:
+    """How the gate learns of other limits."""
+
+    def watch(adopt: Callable[[Limits, int], None]) -> None:
+        service.on_reconfigured.append(lambda new: adopt(new.limits, new.most_bytes))
+
+    return watch
+
+
+def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
+    """The service is open from the first to the last request."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await service.open()
+        try:
+            async with AsyncExitStack() as lives:
+                for api in apis:
+                    await lives.enter_async_context(api.life())
+                yield
+        finally:
+            await service.close()
+
+    return life
+
+
+def _add_public_routes(app: FastAPI, service: Service, access: Access) -> None:
+    @app.get("/health", tags=["operation"], responses={503: {"model": dict[str, str]}})
+    async def health(response: Response) -> dict[str, str]:
+        """The state of each device; 503 if nothing can be stored, with the reason in `store`."""
+        states = {name: device.state for name, device in service.devices.items()}
+        if (trouble := service.storage.trouble()) is not None:
+            response.status_code = 503
+            states["store"] = trouble
+        return states
+
+    @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
+    async def metrics(request: Request) -> PlainTextResponse:
+        """Metrics for Prometheus; accounts are named to operators only."""
+        accounts = access.operates(request.scope)
+        return PlainTextResponse(service.metrics_text(accounts=accounts))
+
+
+PUBLIC = 0o644
+NOTIFY_LIMIT = 1.0
+"""Seconds within which systemd has to take a message."""
+
+
+@contextmanager
+def announced(configuration: Configuration, url: str) -> Iterator[None]:
+    """Tell where the service is, for as long as the block runs."""
+    place = configuration.unix_socket.absolute()
+    words = {"url": url, "socket": str(place), "state": str(configuration.folder.absolute())}
+    text = f"{json.dumps(words)}\n".encode()
+    places = {place.parent / FILE: PUBLIC, configuration.folder.absolute() / FILE: SECRET}
+    try:
+        for file, mode in places.items():
+            _write(file, text, mode)
+        now_serving()
+        yield
+    finally:
+        for file in places:
+            file.unlink(missing_ok=True)
+
+
+def tell_systemd(word: str) -> None:
+    """Tell systemd, if it has started us as a service of `Type=notify`, how far we are."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.settimeout(NOTIFY_LIMIT)
+        line.connect(f"\0{place[1:]}" if place.startswith("@") else place)
+        line.send(word.encode())
+
+
+def _write(file: Path, text: bytes, mode: int) -> None:
+    try:
+        write_whole(file, text, mode)
+    except OSError as error:
+        raise QtideError(f"{file} cannot be written: {error.strerror}") from None
+
+
+BACKLOG = 1024
+FIRST_INHERITED = 3
+
+
+def listeners(configuration: Configuration) -> list[socket.socket]:
+    """The sockets to serve on, the port first."""
+    inherited = _inherited()
+    found = [each for each in inherited if each.family != socket.AF_UNIX]
+    found = found or [_port(configuration)]
+    unix = [each for each in inherited if each.family == socket.AF_UNIX]
+    try:
+        return [*found, *(unix or [_unix(configuration.unix_socket)])]
+    except BaseException:
+        for each in found:
+            each.close()
+        raise
+
+
+def _inherited() -> list[socket.socket]:
+    """What systemd opened for this process."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    number = int(os.environ.get("LISTEN_FDS", "0"))
+    found = [socket.socket(fileno=FIRST_INHERITED + each) for each in range(number)]
+    for each in found:
+        each.setblocking(False)
+        os.set_inheritable(each.fileno(), False)
+    return found
+
+
+def _port(configuration: Configuration) -> socket.socket:
+    """Bind the socket first: early clients wait, and a second service fails at once."""
+    family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only on a socket whose protocol is TCP
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((configuration.host, configuration.port))
+    except OSError as error:
+        listener.close()
+        raise QtideError(f"cannot listen on {configuration.listen}: {error.strerror}") from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _unix(path: Path) -> socket.socket:
+    """A socket in a folder that only we write to; the one that an earlier service left goes."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with opened_folder(path.parent) as folder:  # paths of sockets may only be short
+            place = folder / path.name
+            with suppress(FileNotFoundError):
+                if stat.S_ISSOCK(place.lstat().st_mode):
+                    place.unlink()
+            listener.bind(str(place))
+            place.chmod(0o666)  # whoever reaches it still needs a token
+    except OSError as error:
+        listener.close()
+        raise QtideError(f"cannot listen on {path}: {error.strerror}") from None
+    listener.listen(BACKLOG)
+    return listener
+
 
 log = logging.getLogger(__name__)
 

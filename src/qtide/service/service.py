@@ -8,36 +8,88 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from qtide.errors import PhaseError, QtideError
-from qtide.payloads.encoded import Encoded
-from qtide.service import records, rights, tokens
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.processes import making
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import Future, World, release
+from qtide.service import records, tokens
 from qtide.service.background import BackgroundTasks
-from qtide.service.backlog import Backlog, for_log
-from qtide.service.bulk.bulk import Bulk
+from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup
-from qtide.service.device.device import ServedDevice
-from qtide.service.device.fleet import Fleet
-from qtide.service.device.worker_link import StartWorker, processes
-from qtide.service.drains import Drains
-from qtide.service.endings import Endings
-from qtide.service.file_store import FileStore
-from qtide.service.intake import Intake, Submission
-from qtide.service.limits.slices import Slices
-from qtide.service.metrics import Metrics
-from qtide.service.policies import Shares
+from qtide.service.device.dispatcher import Endings, StartWorker, processes
+from qtide.service.device.fleet import Drains, Fleet
+from qtide.service.device.served_device import ServedDevice
+from qtide.service.limits import Slices
+from qtide.service.policies.policy import Owner, Shares
+from qtide.service.prometheus import Metrics
 from qtide.service.quotas import Meter
-from qtide.service.recent import remember
-from qtide.service.refusals import Conflict, NotFound
-from qtide.service.standing import Standing
+from qtide.service.records import usage
 from qtide.service.storage import Storage
-from qtide.service.store import Store
-from qtide.service.task import Caller, State, Task
+from qtide.service.store import FileStore, Store
+from qtide.service.task import Caller, Conflict, Forbidden, NotFound, Standing, State, Task
+from qtide.service.tasks import Backlog, Intake, Submission, for_log
 from qtide.service.tokens import Register
-from qtide.service.usage import usage
-from qtide.system.memory import making
-from qtide.world import Future, World
-from qtide.world.real import RealWorld
-from qtide.world.signal import release
+
+
+def check_operates(caller: Caller) -> None:
+    """Refuse what only operators may do."""
+    if not caller.operator:
+        raise Forbidden(
+            f"{caller.user} is not an operator of this service; its own user makes a token for "
+            "one: qtide token new NAME --operator"
+        )
+
+
+def may_use(caller: Caller, setup: DeviceSetup) -> bool:
+    """Whether a device is for this caller: by user or by account; for all if it names neither."""
+    if caller.operator or (setup.users is None and setup.accounts is None):
+        return True
+    return caller.user in (setup.users or ()) or caller.account in (setup.accounts or ())
+
+
+def usable(caller: Caller, devices: Iterable[ServedDevice]) -> list[ServedDevice]:
+    """Those of the devices that a caller may use; others do not learn that there are more."""
+    return [each for each in devices if may_use(caller, each.setup)]
+
+
+def whose(caller: Caller, *, everybody: bool) -> str | None:
+    """The user whose tasks and accounts are shown; None means all users, for operators only."""
+    if not everybody:
+        return caller.user
+    check_operates(caller)
+    return None
+
+
+def sees(caller: Caller, task: Task) -> bool:
+    """Whether a caller may see and cancel a task; others do not learn that it exists."""
+    return caller.operator or owns(caller, task)
+
+
+def owns(caller: Caller, task: Task) -> bool:
+    """Whether payload and answer of a task are the caller's."""
+    return task.caller.user == caller.user
+
+
+def check_owns(caller: Caller, task: Task) -> None:
+    """Refuse payload and answer to all but the owner, even to operators."""
+    if not owns(caller, task):
+        raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")
+
+
+def remember(store: Store, shares: Shares, meter: Meter, half_life: float, now: float) -> None:
+    """Tell shares and quotas what was used lately, and which jobs were at work."""
+    today = meter.next_day(now) - DAY
+    # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
+    at_once = min(half_life / 100, DAY / 24)
+    for row in store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
+        caller = Caller(row["user"], row["account"])
+        shares.charge(Owner.of(caller), row["used"], row["ended"])
+        if row["ended"] >= today:
+            meter.note(caller, row["used"], now)
+    for row in store.read(records.jobs_since(now - DAY)):
+        shares.note_job(row["user"], row["job"], row["began"])
+
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +193,7 @@ class Service:
     ) -> ServedDevice:
         """The device of that name, if the caller may use it and the API offers it."""
         found = list(self.devices.values()) if api is None else self.offered(api)
-        return self._find_device(found if caller is None else rights.usable(caller, found), name)
+        return self._find_device(found if caller is None else usable(caller, found), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
@@ -150,7 +202,7 @@ class Service:
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
         """The devices that an API shows to a caller and that take payloads of its format."""
-        offered = rights.usable(caller, self.offered(api))
+        offered = usable(caller, self.offered(api))
         return [each.name for each in offered if api in each.properties.get("formats", ())]
 
     @property
@@ -162,7 +214,7 @@ class Service:
         self, caller: Caller, name: str, reason: str | None = None, *, licences: bool = False
     ) -> None:
         """Start no new task on a device; submitted ones are queued. For operators."""
-        rights.check_operates(caller)
+        check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
 
     def tell_slurm_by(self, withhold: Callable[[int], Awaitable[None]]) -> None:
@@ -171,7 +223,7 @@ class Service:
 
     async def resume(self, caller: Caller, name: str) -> None:
         """Start tasks on a device again. For operators."""
-        rights.check_operates(caller)
+        check_operates(caller)
         await self._drains.resume(self.device(name))
 
     async def usage(
@@ -184,7 +236,7 @@ class Service:
         everybody: bool = False,
     ) -> list[dict[str, Any]]:
         """What the caller has used of the devices; for operators, what all users have."""
-        user = rights.whose(caller, everybody=everybody)
+        user = whose(caller, everybody=everybody)
         found: list[dict[str, Any]] = await self.store.look(
             usage(by, user, since, until, self._world.now())
         )
@@ -208,7 +260,7 @@ class Service:
         """
         whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
         task: Task | None = self._backlog.find(whole) or self.store.read(records.find(whole))
-        if task is None or not rights.sees(caller, task):
+        if task is None or not sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
 
@@ -222,13 +274,13 @@ class Service:
         everybody: bool = False,
     ) -> list[tuple[int, Task]]:
         """The caller's tasks, newest first; for operators, those of all users."""
-        user = rights.whose(caller, everybody=everybody)
+        user = whose(caller, everybody=everybody)
         found = await self.store.look(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
     async def answer(self, caller: Caller, task: Task) -> Encoded:
         """The answer to a finished task of the caller."""
-        rights.check_owns(caller, task)
+        check_owns(caller, task)
         if task.answer is not None:
             return task.answer
         row = await self._row(task, "answer")
@@ -236,18 +288,18 @@ class Service:
 
     async def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
         """The answer, if there is one and the task is the caller's; operators see no others."""
-        if task.state is not State.DONE or not rights.owns(caller, task):
+        if task.state is not State.DONE or not owns(caller, task):
             return None
         return await self.answer(caller, task)
 
     async def payload(self, caller: Caller, task: Task) -> Encoded:
         """The payload of a task of the caller, as stored."""
-        rights.check_owns(caller, task)
+        check_owns(caller, task)
         return Encoded(task.format, (await self._row(task, "payload"))["payload"])
 
     async def request(self, caller: Caller, task: Task) -> bytes:
         """The request of a task of the caller, in the format of the API that took it."""
-        rights.check_owns(caller, task)
+        check_owns(caller, task)
         request: bytes | None = (await self._row(task, "request"))["request"]
         if request is None:
             raise NotFound(f"the task {task.id!r} was submitted by another API")

@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from qtide.core.world.world import World
 from qtide.service import records
-from qtide.service.limits.pace import Pace
-from qtide.service.limits.refusals import StorageFull
-from qtide.service.limits.settings import Limits
+from qtide.service.limits import Limits, Pace, StorageFull
 from qtide.service.store import Action, Store
 from qtide.service.task import Task
-from qtide.world import World
 
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
 BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"

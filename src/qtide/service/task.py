@@ -4,11 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from qtide.payloads.encoded import Encoded
-from qtide.service.extent import Extent
-from qtide.world import Future
-from qtide.world.signal import release
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.errors import QtideError
+from qtide.core.forecasts import Outlook
+from qtide.core.world.world import Future, release
+
+
+class NotFound(QtideError):  # noqa: N818 - what happened
+    """There is no such thing, or it belongs to another user."""
+
+
+class Forbidden(QtideError):  # noqa: N818 - what happened
+    """The caller is known, but may not do this."""
+
+
+class Conflict(QtideError):  # noqa: N818 - what happened
+    """The request contradicts an earlier one, or is ambiguous."""
+
+
+class CannotPromise(QtideError):  # noqa: N818 - what happened
+    """The task would wait longer than its longest wait."""
+
+    def __init__(self, reason: str, start: float | None, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.start = start
+
+
+class Extent(NamedTuple):
+    """The size of a task, in powers of two, but for the qubits."""
+
+    bytes: int
+    shots: int
+    qubits: int
+    circuits: int
+
+    @staticmethod
+    def of(data: int, shots: int, qubits: int, circuits: int) -> Extent:
+        """The extent of a payload of so many bytes."""
+        return Extent(data.bit_length(), shots.bit_length(), qubits, circuits.bit_length())
+
+    def beyond(self, other: Extent) -> int:
+        """By how many powers of two it should take longer than another."""
+        return self.bytes - other.bytes + self.shots - other.shots + self.qubits - other.qubits
+
+    def distance(self, other: Extent) -> int:
+        """How different two are."""
+        return sum(abs(mine - its) for mine, its in zip(self, other, strict=True))
 
 
 class State(StrEnum):
@@ -104,3 +148,36 @@ class Task:
     def latest(self) -> float | None:
         """The latest start that was promised."""
         return None if self.max_wait is None else self.submitted + self.max_wait
+
+
+UNFORESEEABLE = ("down", "maintenance")
+"""Reasons of which nobody knows how long they will last."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`reason` is None for a task on the device; without an outlook, the times are unknown."""
+
+    reason: str | None
+    outlook: Outlook | None = None
+    not_before: float | None = None
+    """For a task that a quota holds back: when the quota may release it."""
+
+    @property
+    def start(self) -> float | None:
+        """When it is expected to start; None if nobody can know."""
+        if self.reason in UNFORESEEABLE:
+            return None
+        return self.outlook.start if self.outlook else self.not_before
+
+    @property
+    def end(self) -> float | None:
+        """When it is expected to end; None if nobody can know."""
+        if self.reason in UNFORESEEABLE:
+            return None
+        return self.outlook.end if self.outlook else self.not_before
+
+    @property
+    def position(self) -> int | None:
+        """How many tasks are ahead of it."""
+        return self.outlook.position if self.outlook else None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from qtide.errors import QtideError
-from qtide.service.admission.jobs import Holder
+from qtide.core.errors import QtideError
+from qtide.service.admission import Holder
 from qtide.service.store import Store
 from qtide.service.task import Caller
 

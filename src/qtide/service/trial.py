@@ -6,10 +6,10 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 
-from qtide.devices.process import Process, WorkerLost
-from qtide.errors import QtideError
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.devices.process import Process, WorkerLost
+from qtide.core.errors import QtideError
 from qtide.service.configuration import Configuration, DeviceSetup
-from qtide.slurm.commands import Slurm
 
 AT_ONCE = 2
 """Devices that are started at a time: vendors' packages are large."""

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from qtide.forecasts.phases import Need, Shape
-from qtide.leases.qpu import Lease
+from qtide.backends.leases.qpu import Lease
+from qtide.core.forecasts import Need, Shape
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
 from qtide.strategies.strategy import Assignment, Strategy, shape

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
 from secrets import token_hex
 from typing import Any
 
-from qtide.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
-from qtide.errors import NotEnoughNodes, QtideError, TimedOut
-from qtide.forecasts.forecast import Forecast
-from qtide.jobs.job import Job
+from qtide.backends.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
+from qtide.core.errors import NotEnoughNodes, QtideError, TimedOut
+from qtide.core.forecasts import Forecast
+from qtide.core.job import Job
+from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
-from qtide.strategies.demand import Demand
-from qtide.strategies.task_queue import TaskQueue, Waiting
-from qtide.world.world import Future, World
+from qtide.strategies.site import Demand
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A task that needs so many nodes at once."""
+
+    nodes: int
+    granted: Future[list[Node]]
+    regroup: Future[None] | None = None
+    """What sees to it that as many nodes are there together."""
+
+
+class TaskQueue:
+    """First come, first served."""
+
+    def __init__(self) -> None:
+        self._all: OrderedDict[Waiting, None] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def __contains__(self, waiting: Waiting) -> bool:
+        return waiting in self._all
+
+    @property
+    def first(self) -> Waiting | None:
+        """Who is next."""
+        return next(iter(self._all), None)
+
+    def add(self, waiting: Waiting) -> None:
+        """Wait behind all others."""
+        self._all[waiting] = None
+
+    def remove(self, waiting: Waiting) -> None:
+        """Wait no longer."""
+        del self._all[waiting]
+
+    def singles(self, most: int) -> list[Waiting]:
+        """The first ones, as long as they are content with one node."""
+        return list(islice(takewhile(lambda each: each.nodes == 1, self._all), most))
+
+    def everybody(self) -> list[Waiting]:
+        """All of them, in order."""
+        return list(self._all)
+
 
 TRIES = 4
 """How often a task is started before it counts as what kills its nodes."""

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from qtide.clusters.cluster import Cluster
-from qtide.leases.qpu import Qpu
-from qtide.strategies.demand import Demand
-from qtide.world.world import World
+from qtide.backends.clusters.cluster import Cluster
+from qtide.backends.leases.qpu import Qpu
+from qtide.core.world.world import World
+
+
+class Pool(Protocol):
+    """The node pool of a job."""
+
+    @property
+    def size(self) -> int:
+        """How many nodes it holds."""
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its job has tasks to do and no node."""
+
+
+class Demand:
+    """Knows the pools of all jobs, and tells whoever keeps a node when one stands still."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Pool, Callable[[], None]] = {}
+
+    def watch(self, pool: Pool, changed: Callable[[], None] = lambda: None) -> None:
+        """Count a job in, and call `changed` when another one begins to stand still."""
+        self._pools[pool] = changed
+
+    def forget(self, pool: Pool) -> None:
+        """The job is over."""
+        self._pools.pop(pool, None)
+
+    def price(self, pool: Pool, size: int) -> float:
+        """How many seconds other jobs lose for each second that a pool keeps an idle node.
+
+        A node that is given back goes to one of them as likely as a node of the cluster is ours,
+        and everybody in the queue moves up by as much as one node of the cluster does in a second.
+        """
+        standing = sum([each.stands_still for each in self._pools if each is not pool])
+        if not standing:
+            return 0.0
+        ours = sum(each.size for each in self._pools)
+        return (min(size, ours) + standing) / max(1, size)
+
+    def stands_still(self, pool: Pool) -> None:
+        """A job has begun to stand still."""
+        for other, changed in list(self._pools.items()):
+            if other is not pool:
+                changed()
 
 
 @runtime_checkable

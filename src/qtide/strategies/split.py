@@ -5,10 +5,10 @@ from __future__ import annotations
 from asyncio import CancelledError
 from typing import Any
 
-from qtide.leases.qpu import Lease
+from qtide.backends.leases.qpu import Lease
+from qtide.core.world.world import Future
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Assignment, Strategy
-from qtide.world.world import Future
 
 
 class Split(Strategy):

@@ -8,23 +8,65 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
-from qtide.clusters.cluster import Allocation
-from qtide.errors import TimedOut
-from qtide.forecasts.forecast import Forecast
-from qtide.forecasts.phases import Shape
-from qtide.jobs.job import Job
-from qtide.leases.qpu import Lease, QpuBusy, QpuFailed
-from qtide.options import NoOptions, chosen
-from qtide.plugins import Plugins
-from qtide.programs.choice import Choice
+from qtide.backends.clusters.cluster import Allocation
+from qtide.backends.leases.qpu import Lease, QpuBusy, QpuFailed
+from qtide.core.errors import TimedOut
+from qtide.core.forecasts import Forecast, Shape
+from qtide.core.job import Job
+from qtide.core.options import NoOptions, chosen
+from qtide.core.plugins import Plugins
+from qtide.core.world.world import Future
 from qtide.programs.phase import Classical, Phase, Quantum, Task
-from qtide.programs.replay import asked
+from qtide.programs.replay import Choice, asked
 from qtide.strategies.node_pool import NodePool
-from qtide.strategies.prospects import Prospects
 from qtide.strategies.site import Site
-from qtide.world.world import Future
+
+FREE = 1.0
+"""Seconds of waiting up to which a QPU counts as free."""
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What is expected of a payload and of its classical equivalent, in seconds from now."""
+
+    wait: float
+    """Until the QPU begins; inf if nobody can say,"""
+    busy: float
+    """and how long it takes then."""
+    lead: float
+    """Until the task begins,"""
+    work: float | None
+    """and how long it takes then; None if it never ran."""
+
+    def choice(self, patience: float | None) -> Choice:
+        """The QPU or the task, by the user's patience or by what should end first."""
+        if self.wait == inf:
+            return Choice("task", "nobody can say when the QPU is back")
+        if patience is not None:
+            return self._by_patience(patience)
+        if self.work is None:
+            return self._by_what_is_free()
+        return self._by_end(self.lead + self.work)
+
+    def _by_patience(self, patience: float) -> Choice:
+        said = f"the QPU should begin in {self.wait:.1f} s, and may in {patience:g} s"
+        if self.wait <= patience:
+            return Choice("qpu", said, patience)
+        return Choice("task", said)
+
+    def _by_what_is_free(self) -> Choice:
+        """So that it will be known how long the task takes, where that matters."""
+        said = f"the QPU should begin in {self.wait:.1f} s; how long the task takes is not known"
+        return Choice("qpu" if self.wait <= FREE else "task", said)
+
+    def _by_end(self, task: float) -> Choice:
+        qpu = self.wait + self.busy
+        said = f"the QPU should end in {qpu:.1f} s, the task in {task:.1f} s"
+        return Choice("qpu", said, max(FREE, task)) if qpu <= task else Choice("task", said)
+
 
 TRIES = 3
 """How often a payload is handed to a QPU that fails on it."""

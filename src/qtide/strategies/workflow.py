@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from qtide.options import Option
+from qtide.core.options import Option
 from qtide.programs.phase import Classical, Quantum
 from qtide.strategies.strategy import Strategy
 

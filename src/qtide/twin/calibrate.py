@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from qtide.errors import UsageError
-from qtide.ledger.ledger import Interval
-from qtide.models.site import Delays, QpuModel, SiteModel
-from qtide.twin.hybrid import HybridJob, Step
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.core.errors import UsageError
+from qtide.core.ledger import Interval
+from qtide.twin.play import HybridJob, Step
 from qtide.twin.simulate import Estimate
 
 

@@ -2,34 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from pathlib import Path
 from typing import Any
 
-from qtide.clusters.batch import BatchCluster
-from qtide.clusters.cluster import Cluster
-from qtide.clusters.simulated import cluster_of
-from qtide.errors import NotEnoughNodes, PhaseError, UsageError
-from qtide.jobs.job import Job
-from qtide.jobs.values import Packed, Values
-from qtide.ledger.ledger import Interval, Ledger
-from qtide.models.queue import Interrupted, Started
-from qtide.models.site import SiteModel
-from qtide.models.trace import Trace
-from qtide.options import declared
-from qtide.programs.choice import Choice
+from qtide.backends.clusters.batch import BatchCluster
+from qtide.backends.clusters.cluster import Cluster
+from qtide.backends.clusters.pretend import pretend
+from qtide.backends.clusters.simulated import cluster_of
+from qtide.backends.devices.bursts import Bursts
+from qtide.backends.devices.profile import UNTIMED
+from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu
+from qtide.backends.leases.qpu import FifoSlots, Meter, Metered
+from qtide.backends.models.batch_queue import Interrupted, Started
+from qtide.backends.models.site_model import QpuModel, SiteModel
+from qtide.backends.models.trace import Trace
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError
+from qtide.core.job import Job
+from qtide.core.ledger import Interval, Ledger
+from qtide.core.options import declared
+from qtide.core.values import Packed, Values
+from qtide.core.world.virtual import VirtualWorld
+from qtide.core.world.world import World
 from qtide.programs.journal import Record
-from qtide.programs.phase import Phase, Quantum, Task
-from qtide.programs.replay import Replay
-from qtide.runs.plugin_options import plugin_value
-from qtide.strategies.demand import Demand
-from qtide.strategies.site import Site
+from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task
+from qtide.programs.replay import Choice, Replay
+from qtide.runs.options import plugin_value
+from qtide.runs.served import Promises, ServedQpu, SharedQpus
+from qtide.service.task import Caller
+from qtide.strategies.site import Demand, Site
 from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
-from qtide.twin.hybrid import HybridJob, program
-from qtide.twin.partitions import Abreast
-from qtide.twin.qpus import Qpus
-from qtide.world.virtual import VirtualWorld
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tasks that run at the same time, by their seconds; or a payload of so many seconds."""
+
+    tasks: tuple[float, ...] = ()
+    quantum: float | None = None
+    nodes: int = 1
+    """How many nodes each of the tasks takes."""
+
+
+@dataclass(frozen=True)
+class HybridJob:
+    """A job with its steps, from first to last."""
+
+    steps: tuple[Step, ...]
+    submit: float = 0.0
+    nodes: int = 1
+    """The most nodes that it may hold."""
+    seed: int = 0
+    user: int = 0
+    partition: int = 0
+    """The number of the partition that it asks for nodes."""
+
+    @property
+    def quantum(self) -> float:
+        """Seconds of its quantum phases."""
+        return sum(step.quantum or 0.0 for step in self.steps)
+
+    @property
+    def shortest(self) -> float:
+        """Seconds that it takes if it never waits."""
+        return self.quantum + sum(max(step.tasks, default=0.0) for step in self.steps)
+
+
+async def program(job: HybridJob) -> None:
+    """What the strategies drive."""
+    for step in job.steps:
+        if step.tasks:
+            await classical(*(_task(seconds, step.nodes) for seconds in step.tasks))
+        else:
+            await quantum(Burst(step.quantum, 0))
+
+
+def _task(seconds: float, nodes: int) -> Any:
+    return task(work, seconds) if nodes == 1 else task(shared, seconds).on(nodes)
+
+
+def work(seconds: float) -> None:
+    """A task that takes so long."""
+    pretend(seconds)
+
+
+def shared(seconds: float, rank: int = 0, size: int = 1) -> None:
+    """One rank of a task on several nodes."""
+    pretend(seconds)
+
+
+Program = Coroutine[Any, Any, Any]
+
+
+class Abreast:
+    """Keeps the partitions of a site at the same time."""
+
+    def __init__(self, clusters: Sequence[BatchCluster]) -> None:
+        self._clusters = clusters
+        self._granting: BatchCluster | None = None
+
+    def until(self, moment: float) -> float | None:
+        """When the next hybrid job is answered, if that is at `moment` or before."""
+        granted = self._first_grant(moment)
+        bound = moment if granted is None else granted
+        for cluster in self._clusters:
+            if not cluster.asks:
+                cluster.until(bound)
+        return granted
+
+    def deliver(self) -> None:
+        """Let the partition hand its nodes over."""
+        assert self._granting is not None
+        self._granting.deliver()
+
+    def _first_grant(self, moment: float) -> float | None:
+        """Let the partitions in which a hybrid job waits go on, up to the first grant."""
+        asking = [cluster for cluster in self._clusters if cluster.asks]
+        while asking:
+            order = sorted((cluster.upcoming, n) for n, cluster in enumerate(asking))
+            if order[0][0] > moment or isinf(order[0][0]):
+                break
+            self._granting = asking[order[0][1]]
+            limit = min(moment, order[1][0]) if len(order) > 1 else moment
+            granted = self._granting.until(limit)
+            if granted is not None:
+                return granted
+        return None
+
+
+class QueuedQpu(Metered, ModelledQpu):
+    """A QPU with a queue of its own."""
+
+    def __init__(self, world: World, slots: int, model: QpuModel) -> None:
+        super().__init__(world, Bursts(), UNTIMED, slots, model)
+        self.meter = Meter(world)
+
+    def forget(self, job: Job) -> None:
+        """The job is over."""
+        Metered.forget(self, job)
+        ModelledQpu.forget(self, job)
+
+    async def _solve(self, task: EmulatedTask) -> Any:
+        with self.meter.working():
+            return await super()._solve(task)
+
+
+class Qpus:
+    """All of them; a job goes to the one that the fewest other jobs use."""
+
+    def __init__(self, world: World, model: SiteModel, vqpus: int) -> None:
+        self._shared: SharedQpus | None = None
+        self.all: Sequence[QueuedQpu | ServedQpu]
+        if model.service is not None:
+            self._shared = SharedQpus(world, model.qpu, model.service, vqpus)
+            self.all = self._shared.qpus
+        else:
+            self.all = [QueuedQpu(world, vqpus, model.qpu) for _ in range(model.qpu.number)]
+        if model.qpu.licences is not None:
+            licences = FifoSlots(world, model.qpu.licences)
+            for qpu in self.all:
+                qpu.admission = licences
+        self._using = [0] * len(self.all)
+        self.idle_wanted = 0.0
+        """Seconds, of all QPUs together, in which one idled while a job waited for a lease."""
+
+    @property
+    def promises(self) -> Promises:
+        """What the service promised, and kept."""
+        return self._shared.promises if self._shared else Promises()
+
+    async def open(self) -> None:
+        """Start the service, if there is one."""
+        if self._shared is not None:
+            await self._shared.open()
+
+    async def close(self) -> None:
+        """Stop it."""
+        self.idle_wanted = sum(qpu.meter.idle() for qpu in self.all)
+        if self._shared is not None:
+            await self._shared.close()
+
+    def choose(self) -> int:
+        """The number of the QPU for the next job."""
+        number = self._using.index(min(self._using))
+        self._using[number] += 1
+        return number
+
+    def welcome(self, number: int, job: Job, user: int, which: int) -> None:
+        """Tell the service whose job it is."""
+        qpu = self.all[number]
+        if isinstance(qpu, ServedQpu):
+            qpu.admit(job, Caller(f"user-{user}", job=which))
+
+    def leave(self, number: int, job: Job) -> None:
+        """The job is over."""
+        self._using[number] -= 1
+        self.all[number].forget(job)
 
 
 class Unkept(Values):

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from qtide.ledger.ledger import Interval
-from qtide.ledger.metrics import measure
-from qtide.models.site import Delays, QpuModel, SiteModel
-from qtide.twin.hybrid import HybridJob, Step
-from qtide.twin.play import Policy, Stage
+from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
+from qtide.twin.play import HybridJob, Policy, Stage, Step
 
 NODES = 3
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.apps.clustering.farfield import Certified, certified_silhouette, reaches
-from qtide.apps.clustering.kmeans import kmeans
+from qtide.apps.clustering.methods import kmeans
 from qtide.apps.clustering.points import blobs
 from qtide.apps.clustering.silhouette import silhouette
 from tests.apps.clustering.point_sets import Case, clouds, labelled, lattices

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qtide.apps.clustering.kmeans import kmeans
+from qtide.apps.clustering.methods import kmeans
 from qtide.apps.clustering.points import blobs
 from tests.apps.clustering.point_sets import same_partition
 

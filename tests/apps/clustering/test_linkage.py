@@ -7,7 +7,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 from qtide.apps.clustering.arrays import Points
 from qtide.apps.clustering.linkage import cut, linkage_tree
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from tests.apps.clustering.point_sets import clouds, lattices, same_partition
 
 

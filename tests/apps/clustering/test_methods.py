@@ -4,7 +4,7 @@ import pytest
 from qtide.apps.clustering.configurations import Configuration
 from qtide.apps.clustering.linkage import linkage_tree
 from qtide.apps.clustering.methods import MOST_SPECTRAL, clusterings, extra_clustering
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from tests.apps.clustering.point_sets import same_partition
 
 

@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 
-from qtide.apps.clustering.optimum import best_independent_set, gap
+from qtide.apps.clustering.consensus import best_independent_set, gap
 from qtide.apps.clustering.overlap import OverlapGraph
 from tests.apps.clustering.overlap_graphs import graph_of, independent, overlap_graphs
 

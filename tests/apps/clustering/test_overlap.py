@@ -4,14 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.apps.clustering.configurations import published_configuration
-from qtide.apps.clustering.consensus import consensus_labels
+from qtide.apps.clustering.consensus import best_independent_set, consensus_labels
 from qtide.apps.clustering.linkage import linkage_tree
 from qtide.apps.clustering.methods import clusterings
-from qtide.apps.clustering.optimum import best_independent_set
 from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
 from qtide.apps.clustering.points import blobs
-from qtide.apps.clustering.quality import cluster_qualities, qualities
-from qtide.apps.clustering.silhouette import silhouette, silhouette_samples
+from qtide.apps.clustering.silhouette import (
+    cluster_qualities,
+    qualities,
+    silhouette,
+    silhouette_samples,
+)
 
 
 @st.composite

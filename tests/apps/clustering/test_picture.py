@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from qtide.apps.clustering.picture import MOST_DRAWN, draw_clusters
+from qtide.apps.clustering.tasks import MOST_DRAWN, draw_clusters
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
 LEAST = 30

@@ -9,10 +9,9 @@ import pytest
 from sklearn.metrics import silhouette_score
 
 from qtide.apps.clustering.points import PointsError, blobs
-from qtide.errors import UsageError
-from qtide.runs.driver import Outcome
+from qtide.core.errors import UsageError
+from qtide.runs.driver import Outcome, play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import STRATEGIES
 

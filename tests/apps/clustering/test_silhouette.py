@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from qtide.apps.clustering.parts import equal_parts, merged_silhouette
 from qtide.apps.clustering.points import blobs
 from qtide.apps.clustering.silhouette import (
+    equal_parts,
+    merged_silhouette,
     silhouette,
     silhouette_part,
     silhouette_samples,

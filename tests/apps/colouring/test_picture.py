@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from qtide.apps.colouring.graph import Graph
-from qtide.apps.colouring.picture import draw_colouring, layout
+from qtide.apps.colouring.tasks import draw_colouring, layout
 from tests.apps.colouring.graphs import mycielski, queens
 
 

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from qtide.apps.colouring.clustered import clustered
-from qtide.apps.colouring.cutting.step import tell_once
+from qtide.apps.colouring.cutting.cut_step import tell_once
+from qtide.apps.colouring.cutting.plan import clustered
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, read_graph
 from qtide.apps.colouring.steps import STEPS
-from qtide.errors import UsageError
-from qtide.runs.driver import Outcome
+from qtide.core.errors import UsageError
+from qtide.runs.driver import Outcome, play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import STRATEGIES
 from tests.apps.colouring.graphs import (
@@ -36,7 +35,7 @@ from tests.apps.colouring.graphs import (
     write_dimacs,
 )
 
-QTIDE = [sys.executable, "-m", "qtide.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
 HARD = random_graph(34, 0.5, seed=7)
 """The exact search splits it into pieces."""
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qtide.apps.colouring.bounds import bounds, largest_clique, mycielski
-from qtide.apps.colouring.graph import Graph
-from qtide.apps.colouring.greedy import dsatur
+from qtide.apps.colouring.bounds import bounds, dsatur, largest_clique, mycielski
+from qtide.apps.colouring.graph import Graph, bits, components, everything, mask_of
 from qtide.apps.colouring.independent import (
     is_independent,
     maximal,
@@ -18,10 +17,8 @@ from qtide.apps.colouring.independent import (
     repaired,
     verified,
 )
-from qtide.apps.colouring.masks import bits, components, everything, mask_of
-from qtide.apps.colouring.pieces import Piece, merged, settle, split
 from qtide.apps.colouring.reading import read_graph
-from qtide.apps.colouring.search import OutOfBudget, Search
+from qtide.apps.colouring.search import OutOfBudget, Piece, Search, merged, settle, split
 from tests.apps.colouring.graphs import DATA, chromatic, random_graph
 from tests.apps.colouring.graphs import mycielski as mycielski_graph
 

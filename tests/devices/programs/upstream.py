@@ -9,9 +9,9 @@ from collections.abc import Callable
 from math import pi
 from typing import Any
 
-from qtide.devices.iqm import IqmServer
-from qtide.errors import PhaseError, QtideError
-from qtide.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.devices.iqm import IqmServer
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.core.errors import PhaseError, QtideError
 
 FLIP = {"angle": pi, "phase": 0}
 HALF = {"angle": pi / 2, "phase": pi / 2}

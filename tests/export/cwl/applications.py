@@ -7,7 +7,7 @@ from typing import Any
 
 from qtide import program, together
 from qtide.apps.clustering.program import clustering
-from qtide.apps.synthetic.program import synthetic
+from qtide.apps.synthetic import synthetic
 
 SHAPE = """
 [[phase]]

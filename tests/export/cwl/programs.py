@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from qtide import TimedOut, classical, program, quantum, task, together
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
-STEP = b"qtide.export.cwl.step"
+STEP = b"qtide.interfaces.export.step"
 
 
 def square(x: int) -> int:

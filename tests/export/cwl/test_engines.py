@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from qtide.runs.folder import RunFolder
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.export.cwl.engines import (
     APPLICATIONS,
     LIMIT,

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.export.cwl import environment
-from qtide.export.cwl.mapping import Mapping
-from qtide.export.cwl.yaml import yaml
+from qtide.core.errors import UsageError
+from qtide.interfaces.export import streamflow
+from qtide.interfaces.export.cwl import Mapping, yaml
+from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
 from qtide.runs.start import create
 
@@ -68,15 +67,15 @@ def test_yaml_nests_names_and_lists() -> None:
 def test_an_engine_that_is_not_installed_is_told_how_to_get(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(environment.NAMED, raising=False)
+    monkeypatch.delenv(streamflow.NAMED, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     spec = Spec("synthetic", strategy="workflow", options={"engine": "streamflow"})
     with pytest.raises(UsageError, match="qtide engine install streamflow"):
         create(spec, tmp_path)
-    monkeypatch.setenv(environment.NAMED, str(tmp_path / "none"))
+    monkeypatch.setenv(streamflow.NAMED, str(tmp_path / "none"))
     with pytest.raises(UsageError, match="is no command"):
-        environment.command()
+        streamflow.command()
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
 def test_streamflow_refuses_a_folder_that_it_would_not_quote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(environment.NAMED, "true")
+    monkeypatch.setenv(streamflow.NAMED, "true")
     spec = Spec("synthetic", strategy="workflow", options={"engine": "streamflow"})
     run = create(spec, tmp_path / "my runs")
     assert "because of a space" in str(play(run, lambda *_: None).error)

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from qtide.errors import UsageError
-from qtide.export.cwl.advance import advance
-from qtide.export.cwl.export import export_cwl
-from qtide.export.cwl.note import result_of
-from qtide.export.cwl.parcel import Parcel
-from qtide.export.cwl.perform import classical, quantum
+from qtide.core.errors import UsageError
+from qtide.core.files import read_json
+from qtide.interfaces.export.advance import advance
+from qtide.interfaces.export.cwl import export_cwl
+from qtide.interfaces.export.note import result_of
+from qtide.interfaces.export.parcel import Parcel
+from qtide.interfaces.export.step import perform_classical, perform_quantum
+from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.session import play
 from qtide.runs.spec import Spec
 from qtide.runs.start import create
-from qtide.system.files import read_json
 
 PROGRAMS = Path(__file__).with_name("programs.py")
 TURNS = 30
@@ -46,10 +46,10 @@ class Loop:
             return read_json(said["outcome"])
         for file in said["tasks"]:
             here = self._place(file.stem)
-            self.answers.append(classical(Parcel.read(file), here).write(here))
+            self.answers.append(perform_classical(Parcel.read(file), here).write(here))
         if said["payloads"]:
             here = self._place("quantum")
-            found = quantum([Parcel.read(file) for file in said["payloads"]], here)
+            found = perform_quantum([Parcel.read(file) for file in said["payloads"]], here)
             self.answers += [each.write(here) for each in found]
         self.turns += 1
         return None

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-import qtide.malleable.crew
 import qtide.mpi.join
+import qtide.mpi.membership
 from qtide.malleable import Job, NodesLost
 
 MOMENT, FOLDER = sys.argv[1:3]
@@ -27,9 +27,9 @@ def doomed() -> bool:
 if doomed() and MOMENT == "connect":
     qtide.mpi.join.joined = die  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
-    qtide.malleable.crew.Crew._replicate = die  # type: ignore[method-assign,assignment]
+    qtide.mpi.membership.Crew._replicate = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":
-    qtide.malleable.crew.Crew._moved = die  # type: ignore[method-assign,assignment]
+    qtide.mpi.membership.Crew._moved = die  # type: ignore[method-assign,assignment]
 IS_DOOMED = doomed()
 
 with Job(most=3, folder=FOLDER) as job:

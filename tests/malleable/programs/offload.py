@@ -5,8 +5,8 @@ import sys
 import numpy as np
 
 import qtide
+from qtide.backends.payloads.payload import Burst
 from qtide.malleable import Job
-from qtide.payloads.payload import Burst
 
 with Job(most=3, folder=sys.argv[1]) as job:
     job.begin()

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from qtide import classical, program, quantum, task
-from qtide.clusters.kind import Setting
-from qtide.clusters.simulated import Simulated, SimulatedCluster
-from qtide.devices.device import Device
-from qtide.options import Option
-from qtide.payloads.payload import PayloadRefused
-from qtide.runs.advised import Advised
+from qtide.backends.clusters.kind import Setting
+from qtide.backends.clusters.simulated import Simulated, SimulatedCluster
+from qtide.backends.devices.device import Device
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.options import Option
+from qtide.core.world.world import World
 from qtide.runs.spec import Spec
+from qtide.runs.start import Advised
 from qtide.strategies.static import Static
-from qtide.world.world import World
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def double(number: int) -> int:
 async def doubled(number: int = 1) -> list[int]:
     """An application: twice a number, and twice that."""
     (first,) = await classical(task(double, number))
-    from qtide.payloads.payload import Burst
+    from qtide.backends.payloads.payload import Burst
 
     await quantum(Burst(1.0))
     return [first, await task(double, first)]

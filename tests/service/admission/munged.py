@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qtide.box.packages import program
+from qtide.box.layout import program
 from tests.slurm.stage import until
 
 

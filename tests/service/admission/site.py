@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from qtide.service.admission.admission import Grant, Request, SlurmAdmission
-from qtide.slurm.commands import Slurm, environment
-from qtide.slurm.prolog.prolog import PATH, binding
+from qtide.backends.clusters.slurm.commands import Slurm, environment
+from qtide.backends.clusters.slurm.prolog import PATH, binding
+from qtide.service.admission import Grant, Request, SlurmAdmission
 from tests.service.admission.users import User
 from tests.slurm.stage import until
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from qtide.service.admission.admission import (
+from qtide.service.admission import (
     Grant,
     Refused,
     Request,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qtide.box.processes import daemons
-from qtide.service.admission.admission import (
+from qtide.backends.clusters.slurm.commands import SlurmFailed
+from qtide.box.daemons import daemons
+from qtide.service.admission import (
     Grant,
     Holder,
     Refused,
@@ -22,7 +23,6 @@ from qtide.service.admission.admission import (
     Unproven,
     Unreachable,
 )
-from qtide.slurm.commands import SlurmFailed
 from tests.service.admission.site import Site, ask_for
 from tests.service.admission.users import User
 from tests.slurm.stage import until
@@ -127,7 +127,7 @@ def test_a_user_without_a_name_is_refused(site: Site, monkeypatch: pytest.Monkey
     def unknown(uid: int) -> None:
         raise KeyError(uid)
 
-    monkeypatch.setattr("qtide.service.admission.admission.pwd.getpwuid", unknown)
+    monkeypatch.setattr("qtide.service.admission.pwd.getpwuid", unknown)
     with pytest.raises(Refused, match=f"there is no user with the uid {os.getuid()}"):
         site.play(lambda admission: admission.admit(proof, request))
 

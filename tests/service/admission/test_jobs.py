@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from qtide.service.admission.jobs import Holder, Jobs, SlurmJob
-from qtide.service.admission.refused import Refused, Unreachable
-from qtide.slurm.commands import Slurm
-from qtide.slurm.queue import Entry
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.queue import Entry
+from qtide.service.admission import Holder, Jobs, Refused, SlurmJob, Unreachable
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.slurm.stage import until

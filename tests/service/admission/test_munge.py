@@ -12,11 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qtide.service.admission.munge import Identity, Munge, Request
-from qtide.service.admission.refused import Refused, Unproven, Unreachable
-from qtide.slurm.commands import Slurm
-from qtide.slurm.entry import munge_socket_of
-from qtide.slurm.prolog.prolog import Libmunge, ProofFailed, binding
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding
+from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
+from qtide.service.admission import Identity, Munge, Refused, Request, Unproven, Unreachable
 from tests.service.admission.munged import Munged
 from tests.service.admission.users import User
 

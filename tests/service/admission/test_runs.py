@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from qtide.testing.service import QTIDE, LocalService
+from qtide.service.local_service import QTIDE, LocalService
 from tests.service.admission.site import Site
 
 PROGRAM = """
 from qtide import program, quantum
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 
 @program
 async def twice():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from qtide.client.client import Client, ServiceFailed
-from qtide.slurm.prolog.deployment import announce
-from qtide.testing.service import LocalService
+from qtide.backends.client.client import Client, ServiceFailed
+from qtide.backends.clusters.slurm.deployment import announce
+from qtide.service.local_service import LocalService
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.service.serving import wait_until
@@ -18,7 +18,7 @@ from tests.slurm.stage import until
 
 PROGRAM = """
 import os, qtide
-from qtide.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst
 qpu = qtide.qpu()
 print(qpu.run(Burst(0.05, "from the device")), os.environ["QTIDE_TOKEN"], flush=True)
 input()

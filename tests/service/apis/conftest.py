@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.service.apis.calling import Caller
 
 DEVICES = """

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from qtide.payloads.payload import Burst
-from qtide.testing.service import LocalService
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
 from tests.service.apis.calling import Caller
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"

@@ -3,8 +3,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.payloads.shots import Shots
-from qtide.service.apis.iqm.measurements import measurement_counts, measurements
+from qtide.backends.payloads.shots import Shots
+from qtide.service.apis.iqm_computers import measurement_counts, measurements
 
 
 @st.composite

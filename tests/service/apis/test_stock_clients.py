@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 PROGRAMS = Path(__file__).with_name("programs")

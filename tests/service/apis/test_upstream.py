@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.testing.service import LocalService
+from qtide.service.local_service import LocalService
 from tests.service.apis.calling import Caller
 from tests.service.apis.environments import python_with
 from tests.service.apis.test_iqm import batch, ended, handed_in

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.service.configuration import Calibration
-from qtide.service.device.calendar import LONGEST_REST, Calendar
-from qtide.service.device.state import DeviceState
+from qtide.service.device.device_state import LONGEST_REST, Calendar, DeviceState
 
 PLAN = Calibration(every=100.0, lasts=10.0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qtide.service.device.estimate import ENOUGH, FIRST, SAFETY, Estimate
-from qtide.service.extent import Extent
+from qtide.service.device.served_device import ENOUGH, FIRST, SAFETY, Estimate
+from qtide.service.task import Extent
 
 SMALL, LARGE = Extent.of(500, 100, 2, 1), Extent.of(400_000, 100, 2, 1)
 LIMIT = 600.0

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.device.queue import DeviceQueue
-from qtide.service.policies import POLICIES, Owner, Shares
-from qtide.service.policies.race import AGEING
-from qtide.service.policies.shares import HEAD_START
+from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.policies.fair import AGEING
+from qtide.service.policies.policy import HEAD_START, POLICIES, Owner, Shares
 from qtide.service.task import Caller, Task
 
 PolicyName = st.sampled_from(POLICIES.names())

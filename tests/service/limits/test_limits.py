@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from qtide.service.limits.allowance import Allowance
-from qtide.service.limits.budget import Budget
-from qtide.service.limits.connections import Connections
-from qtide.service.limits.pace import Company, Pace
-from qtide.service.limits.peer import UNKNOWN, peer_of
-from qtide.service.limits.refusals import OverLimit, Overloaded
-from qtide.service.limits.turns import LoopTurns, Turns
-from qtide.world.real import RealWorld
-from qtide.world.virtual import VirtualWorld
+from qtide.core.world.real import RealWorld
+from qtide.core.world.virtual import VirtualWorld
+from qtide.service.connection import UNKNOWN, Connections, peer_of
+from qtide.service.limits import (
+    Allowance,
+    Budget,
+    Company,
+    LoopTurns,
+    OverLimit,
+    Overloaded,
+    Pace,
+    Turns,
+)
 
 
 def test_a_budget_is_limited_for_each_and_for_all() -> None:

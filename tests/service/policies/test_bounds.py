@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.policies import POLICIES, Shares
 from qtide.service.policies.ordered import OVERTAKEN, Ordered, by_job
-from qtide.service.policies.shares import HEAD_START
+from qtide.service.policies.policy import HEAD_START, POLICIES, Shares
 from qtide.service.task import Caller, Task
 from tests.service.device.test_queue import Device, new_queue, task
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from qtide.cli.box import box as commands
-from qtide.cli.main import application
-from qtide.errors import UsageError
-from qtide.slurm.prolog.deployment import announce, deploy
-from qtide.slurm.prolog.prolog import Settings
+from qtide.backends.clusters.slurm.deployment import announce, deploy
+from qtide.backends.clusters.slurm.prolog import Settings
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli.box import box as commands
+from qtide.interfaces.cli.main import application
 from tests.service.admission.site import Site
 
 

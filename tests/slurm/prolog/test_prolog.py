@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from qtide.slurm.prolog import prolog
-from qtide.slurm.prolog.deployment import announce, deploy
+from qtide.backends.clusters.slurm import prolog
+from qtide.backends.clusters.slurm.deployment import announce, deploy
 from tests.service.admission.site import Site
 from tests.service.admission.stub_service import Service, serving
 from tests.service.admission.users import User

@@ -8,19 +8,254 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from qtide.apps.clustering.arrays import Flags, Indices, Labels, Points
-from qtide.apps.clustering.forest import flatten, join_all
-from qtide.apps.clustering.grid import (
-    Grid,
-    border_clusters,
-    core_flags,
-    grid,
-    joined_cells,
-    neighbour_pairs,
-)
+from qtide.apps.clustering.arrays import Flags, Indices, Labels, Numbers, Points
+from qtide.apps.clustering.compiled import compiled
+
+
+@compiled
+def root(parents: Indices, item: int) -> int:
+    """The representative of the item's set; the path to it is halved."""
+    while parents[item] != item:
+        parents[item] = parents[parents[item]]
+        item = parents[item]
+    return item
+
+
+@compiled
+def join(parents: Indices, first: int, second: int) -> None:
+    """Merge two sets; the smaller representative stays, so results do not depend on order."""
+    first = root(parents, first)
+    second = root(parents, second)
+    if first < second:
+        parents[second] = first
+    else:
+        parents[first] = second
+
+
+@compiled
+def join_all(parents: Indices, firsts: Indices, seconds: Indices) -> None:
+    """Merge the sets of firsts[i] and seconds[i] for every i."""
+    for edge in range(firsts.size):
+        join(parents, firsts[edge], seconds[edge])
+
+
+@compiled
+def flatten(parents: Indices) -> None:
+    """Link every item directly to its representative."""
+    for item in range(parents.size):
+        parents[item] = root(parents, item)
+
+
+MOST_CELLS_A_SIDE = 2**20  # keeps a cell's key in 63 bits and the rounding of its index below 1e-9
+SHRINK = 1 - 1e-8  # so that rounding never puts points farther apart than eps into one cell
+REACH = 2  # cells within eps: sqrt(d) rounded up, also in one dimension because of SHRINK
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Points ordered by cell, the non-empty cells in ascending order of their keys."""
+
+    points: Points
+    order: Indices
+    starts: Indices
+    keys: Indices
+    strides: Indices
+
+    @property
+    def cells(self) -> int:
+        """How many cells are not empty."""
+        return len(self.keys)
+
+
+def grid(points: Points, eps: float) -> Grid | None:
+    """The points in cells of side eps/sqrt(d); None if the data is too wide for the keys."""
+    low = points.min(axis=0)
+    side = eps / np.sqrt(points.shape[1]) * SHRINK
+    with np.errstate(over="ignore"):
+        spans = (points.max(axis=0) - low) / side
+    if not (spans < MOST_CELLS_A_SIDE).all():
+        return None
+    cells = ((points - low) / side).astype(np.int64)
+    # REACH empty cells between lines, so that a step over an edge never reaches a filled cell
+    sides = cells.max(axis=0) + 1 + REACH
+    strides = np.concatenate((np.cumprod(sides[::-1])[-2::-1], [1]))
+    keys = cells @ strides
+    order = np.argsort(keys, kind="stable")
+    filled, firsts = np.unique(keys[order], return_index=True)
+    return Grid(points[order], order, np.append(firsts, len(points)), filled, strides)
+
+
+def neighbour_pairs(cells: Grid) -> Indices:
+    """All pairs (smaller, larger) of non-empty cells within reach, the closest first."""
+    dimensions = len(cells.strides)
+    steps = np.array(list(product(range(-REACH, REACH + 1), repeat=dimensions)))
+    forward = steps[len(steps) // 2 + 1 :]
+    forward = forward[np.argsort((forward**2).sum(axis=1), kind="stable")]
+    pairs = [_pairs_of_step(cells.keys, step) for step in forward @ cells.strides]
+    return np.concatenate(pairs, axis=0)
+
+
+def _pairs_of_step(keys: Indices, step: int) -> Indices:
+    """The cells a given key difference apart."""
+    found = np.searchsorted(keys, keys + step)
+    found[found == len(keys)] = 0
+    near = np.flatnonzero(keys[found] == keys + step)
+    return np.stack((near, found[near]), axis=1)
+
+
+@compiled
+def within(points: Points, first: int, second: int, square: float) -> bool:
+    """Whether two points are at most sqrt(square) apart."""
+    total = 0.0
+    for dimension in range(points.shape[1]):
+        total += (points[first, dimension] - points[second, dimension]) ** 2
+    return total <= square
+
+
+@compiled
+def core_flags(points: Points, starts: Indices, pairs: Indices, square: float, least: int) -> Flags:
+    """Which points have at least `least` points, themselves included, within eps."""
+    counts = np.empty(points.shape[0], dtype=np.int64)
+    for cell in range(starts.size - 1):
+        counts[starts[cell] : starts[cell + 1]] = starts[cell + 1] - starts[cell]
+    for pair in range(pairs.shape[0]):
+        first, second = pairs[pair, 0], pairs[pair, 1]
+        _count_between(points, starts, first, second, square, least, counts)
+        _count_between(points, starts, second, first, square, least, counts)
+    return counts >= least
+
+
+@compiled
+def _count_between(
+    points: Points,
+    starts: Indices,
+    here: int,
+    there: int,
+    square: float,
+    least: int,
+    counts: Indices,
+) -> None:
+    """Add neighbours in another cell to the counts of one cell's points that are not yet core."""
+    if starts[here + 1] - starts[here] >= least:
+        return
+    for point in range(starts[here], starts[here + 1]):
+        for other in range(starts[there], starts[there + 1]):
+            if counts[point] >= least:
+                break
+            counts[point] += within(points, point, other, square)
+
+
+@compiled
+def joined_cells(
+    points: Points, starts: Indices, pairs: Indices, square: float, core: Flags
+) -> Indices:
+    """For each cell the representative of the cluster its core points belong to."""
+    parents = np.arange(starts.size - 1)
+    boxes = _core_boxes(points, starts, core)
+    for pair in range(pairs.shape[0]):
+        first, second = pairs[pair, 0], pairs[pair, 1]
+        if root(parents, first) != root(parents, second) and _touch(
+            points, starts, first, second, square, core, boxes
+        ):
+            join(parents, first, second)
+    return parents
+
+
+@compiled
+def _core_boxes(points: Points, starts: Indices, core: Flags) -> Numbers:
+    """The lowest and highest coordinates of each cell's core points."""
+    boxes = np.empty((starts.size - 1, 2, points.shape[1]))
+    boxes[:, 0] = np.inf
+    boxes[:, 1] = -np.inf
+    for cell in range(starts.size - 1):
+        for point in range(starts[cell], starts[cell + 1]):
+            if core[point]:
+                for dimension in range(points.shape[1]):
+                    value = points[point, dimension]
+                    boxes[cell, 0, dimension] = min(boxes[cell, 0, dimension], value)
+                    boxes[cell, 1, dimension] = max(boxes[cell, 1, dimension], value)
+    return boxes
+
+
+@compiled
+def _touch(
+    points: Points,
+    starts: Indices,
+    first: int,
+    second: int,
+    square: float,
+    core: Flags,
+    boxes: Numbers,
+) -> bool:
+    """Whether two cells have core points within eps of each other."""
+    for point in range(starts[first], starts[first + 1]):
+        if core[point] and _box_gap(points[point], boxes[second]) <= square:
+            for other in range(starts[second], starts[second + 1]):
+                if core[other] and within(points, point, other, square):
+                    return True
+    return False
+
+
+@compiled
+def _box_gap(point: Numbers, box: Numbers) -> float:
+    """The squared distance from a point to a box; infinite to the box of no points."""
+    total = 0.0
+    for dimension in range(point.size):
+        gap = max(box[0, dimension] - point[dimension], point[dimension] - box[1, dimension], 0.0)
+        total += gap * gap
+    return total
+
+
+@compiled
+def border_clusters(
+    points: Points,
+    starts: Indices,
+    pairs: Indices,
+    square: float,
+    core: Flags,
+    clusters: Indices,
+) -> None:
+    """Give each point without a cluster the lowest one among the core points within eps of it.
+
+    `clusters` holds -1 for every point that is not core, and is completed in place.
+    """
+    best = np.full(core.size, core.size)
+    for cell in range(starts.size - 1):
+        _adopt(points, starts, cell, cell, square, core, clusters, best)
+    for pair in range(pairs.shape[0]):
+        first, second = pairs[pair, 0], pairs[pair, 1]
+        _adopt(points, starts, first, second, square, core, clusters, best)
+        _adopt(points, starts, second, first, square, core, clusters, best)
+    for point in range(core.size):
+        if not core[point] and best[point] < core.size:
+            clusters[point] = best[point]
+
+
+@compiled
+def _adopt(
+    points: Points,
+    starts: Indices,
+    here: int,
+    there: int,
+    square: float,
+    core: Flags,
+    clusters: Indices,
+    best: Indices,
+) -> None:
+    """Record for one cell's non-core points the lowest cluster within eps in another cell."""
+    for point in range(starts[here], starts[here + 1]):
+        if core[point]:
+            continue
+        for other in range(starts[there], starts[there + 1]):
+            closer = core[other] and clusters[other] < best[point]
+            if closer and within(points, point, other, square):
+                best[point] = clusters[other]
+
 
 NOISE = -1
 MOST_GRID_DIMENSIONS = 3

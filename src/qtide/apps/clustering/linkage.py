@@ -6,13 +6,29 @@ distance matrix, but its time grows with the square of the number of points.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import quitefastmst
 
-from qtide.apps.clustering.arrays import Labels, Numbers, Points, compacted
-from qtide.apps.clustering.forest import flatten, join_all
-from qtide.apps.clustering.tree import LinkageTree
-from qtide.errors import UsageError
+from qtide.apps.clustering.arrays import Indices, Labels, Numbers, Points, compacted
+from qtide.apps.clustering.dbscan import flatten, join_all
+from qtide.core.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class LinkageTree:
+    """Its merges in order: a point of each of the two merged clusters, and the height."""
+
+    firsts: Indices
+    seconds: Indices
+    lengths: Numbers
+
+    @property
+    def points(self) -> int:
+        """How many points the tree spans."""
+        return len(self.lengths) + 1
+
 
 LINKAGES = ("single", "ward", "centroid", "median")
 MOST_TREE_DIMENSIONS = 8  # measured: from here on Prim's plain scan beats the k-d tree

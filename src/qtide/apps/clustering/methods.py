@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import cast
 
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from qtide.apps.clustering.arrays import Indices, Labels, Points
 from qtide.apps.clustering.configurations import Configuration
 from qtide.apps.clustering.dbscan import dbscan
-from qtide.apps.clustering.kmeans import kmeans
-from qtide.apps.clustering.linkage import cut
-from qtide.apps.clustering.threads import one_thread
-from qtide.apps.clustering.tree import LinkageTree
-from qtide.errors import UsageError
+from qtide.apps.clustering.linkage import LinkageTree, cut
+from qtide.core.errors import UsageError
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """A context in which BLAS and OpenMP pools have one thread."""
+    return cast("AbstractContextManager[object]", threadpool_limits(1))
+
+
+MOST_ROUNDS = 200
+
+
+def kmeans(points: Points, clusters: int, *, seed: int = 0) -> Labels:
+    """Labels of Lloyd's k-means from one seeded k-means++ start."""
+    if not 1 <= clusters <= len(points):
+        raise ValueError(f"k-means cannot make {clusters} clusters of {len(points)} points.")
+    model = KMeans(clusters, n_init=1, max_iter=MOST_ROUNDS, random_state=seed)
+    with one_thread(), warnings.catch_warnings():
+        # fewer distinct points than clusters: fewer clusters are returned, which is right
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return np.asarray(model.fit_predict(points), dtype=np.int64)
+
 
 MOST_HDBSCAN = 10_000  # its time is quadratic
 MOST_SPECTRAL = 2_000  # its eigenvectors take memory and time beyond linear

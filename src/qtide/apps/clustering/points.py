@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from qtide.apps.clustering.arrays import Points
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 
 FEWEST_POINTS = 3
 BLOBS = 8

@@ -16,12 +16,11 @@ from qtide import classical, program, quantum, task
 from qtide.apps.clustering import tasks
 from qtide.apps.clustering.arrays import Labels, Points
 from qtide.apps.clustering.configurations import Configuration, Search, published_configuration
-from qtide.apps.clustering.consensus import Repair, consensus_labels, repaired
-from qtide.apps.clustering.optimum import gap
+from qtide.apps.clustering.consensus import Repair, consensus_labels, gap, repaired
+from qtide.apps.clustering.linkage import LinkageTree
 from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
-from qtide.apps.clustering.parts import equal_parts, merged_silhouette
-from qtide.apps.clustering.tree import LinkageTree
-from qtide.errors import UsageError
+from qtide.apps.clustering.silhouette import equal_parts, merged_silhouette
+from qtide.core.errors import UsageError
 
 WEIGHTINGS = ("quality", "published")
 CONFIGURATIONS = ("search", "published")

@@ -9,11 +9,66 @@ from typing import Any
 
 import numpy as np
 
-from qtide.apps.clustering.arrays import Labels, Numbers, Points, compacted
+from qtide.apps.clustering.arrays import Indices, Labels, Numbers, Points, compacted
 from qtide.apps.clustering.configurations import Configuration, Search, search
+from qtide.apps.clustering.linkage import LinkageTree
 from qtide.apps.clustering.points import PointsError, blobs, read_points
-from qtide.apps.clustering.tree import LinkageTree
-from qtide.system.files import write_json
+from qtide.core.files import write_json
+
+MOST_DRAWN = 20_000
+MOST_NAMED = 20
+COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 14 is grey
+
+
+def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
+    """Write a PNG of the first two dimensions, or of a single one against the point number."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    clusters, sizes = np.unique(labels, return_counts=True)
+    drawn = _subsample(len(points))
+    for number, (cluster, size) in enumerate(zip(clusters, sizes, strict=True)):
+        rows = drawn[labels[drawn] == cluster]
+        name = "noise" if cluster < 0 else f"{cluster}"
+        axes.scatter(
+            points[rows, 0],
+            points[rows, 1] if points.shape[1] > 1 else rows,
+            s=max(2.0, 30.0 - len(drawn) / 500),
+            color=_colour(int(cluster), number),
+            linewidths=0,
+            alpha=0.7,
+            label=f"{name}: {size:,} points",
+        )
+    axes.set_title(_title(points, clusters, score))
+    axes.set_xlabel("dimension 1" if points.shape[1] > 1 else "value")
+    axes.set_ylabel("dimension 2" if points.shape[1] > 1 else "point")
+    if len(clusters) <= MOST_NAMED:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=3)
+    figure.savefig(path, format="png")
+
+
+def _subsample(number: int) -> Indices:
+    """At most MOST_DRAWN seeded rows: more would only darken the picture."""
+    if number <= MOST_DRAWN:
+        return np.arange(number)
+    return np.sort(np.random.default_rng(0).choice(number, MOST_DRAWN, replace=False))
+
+
+def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float]:
+    """Grey for noise, otherwise a colour that adjacent numbers do not share."""
+    from matplotlib import colormaps
+
+    if cluster < 0:
+        return "0.6"
+    strong, light = divmod(number, len(COLOURS))[::-1]
+    return colormaps["tab20"](COLOURS[strong] + light % 2)
+
+
+def _title(points: Points, clusters: Labels, score: float) -> str:
+    return f"Consensus: {len(points):,} points, {len(clusters)} clusters, silhouette {score:.4f}"
 
 
 @dataclass(frozen=True)
@@ -49,7 +104,7 @@ def explore(points: Points, seed: int, extras: tuple[str, ...]) -> Search:
 
 def by_kmeans(points: Points, setting: Configuration, seed: int) -> Clustering:
     """Cluster by k-means."""
-    from qtide.apps.clustering.kmeans import kmeans
+    from qtide.apps.clustering.methods import kmeans
 
     return _judged(points, kmeans(points, min(setting.kmeans, len(points)), seed=seed), seed)
 
@@ -98,7 +153,6 @@ def write_results(
     folder: Path, points: Points, labels: Labels, summary: dict[str, Any]
 ) -> list[str]:
     """Write labels, scores, chosen clusters and a picture to the run's folder."""
-    from qtide.apps.clustering.picture import draw_clusters
 
     np.save(folder / "labels.npy", labels)
     np.savetxt(folder / "labels.csv", labels, fmt="%d", header="cluster", comments="")
@@ -121,8 +175,7 @@ def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
     import matplotlib.figure  # noqa: F401 - for the picture
     import sklearn.cluster  # noqa: F401 - for k-means
 
-    from qtide.apps.clustering import dbscan, farfield, linkage  # noqa: F401 - for the others
-    from qtide.apps.clustering.quality import cluster_qualities
+    from qtide.apps.clustering.silhouette import cluster_qualities
 
     compact, _ = compacted(labels)
     return Clustering(compact, cluster_qualities(points, compact, seed=seed))

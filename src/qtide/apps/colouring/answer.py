@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qtide.apps.colouring.bounds import Bounds
-from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.graph import Graph, Masks, bits, everything
 from qtide.apps.colouring.independent import is_independent
-from qtide.apps.colouring.masks import Masks, bits, everything
-from qtide.errors import QtideError
+from qtide.core.errors import QtideError
 
 
 @dataclass(frozen=True)

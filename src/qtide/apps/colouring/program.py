@@ -15,13 +15,12 @@ from qtide import Target, classical, program, task, together
 from qtide.apps.colouring import tasks
 from qtide.apps.colouring.answer import Answer, first_answer
 from qtide.apps.colouring.bounds import bounds
-from qtide.apps.colouring.graph import Graph
-from qtide.apps.colouring.masks import bits, everything
-from qtide.apps.colouring.partial import Partial, grow, selected
-from qtide.apps.colouring.pieces import Piece, Verdict, merged, settle
+from qtide.apps.colouring.graph import Graph, bits, everything
+from qtide.apps.colouring.independent import Partial, grow, selected
 from qtide.apps.colouring.reading import Named
+from qtide.apps.colouring.search import Piece, Verdict, merged, settle
 from qtide.apps.colouring.steps import Step, step_for
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 
 PARTS = 16
 """Tasks of a round, on however many nodes: so all runs are alike."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qtide.core.files import write_whole
 from qtide.experiments.sharing.jobs import jobs_of
 from qtide.experiments.sharing.plan import Plan, Point
 from qtide.experiments.sharing.results import Measured, Row, keep, kept, rows
-from qtide.system.files import write_whole
 
 
 @dataclass(frozen=True)
-class Progress:
+class Measuring:
     """A point that is to be measured next, and how long the rest should take."""
 
     point: Point
@@ -26,7 +26,7 @@ class Progress:
     """Seconds, once a point has been measured."""
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[Measuring], None]
 
 
 def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
@@ -38,7 +38,7 @@ def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
         with jobs_of(plan) as jobs:
             clock = _Clock(missing)
             for number, point in enumerate(missing, len(points) - len(missing) + 1):
-                tell(Progress(point, number, len(points), clock.left()))
+                tell(Measuring(point, number, len(points), clock.left()))
                 keep(place, Measured(point, tuple(jobs.run(point))))
                 clock.done(point)
     return rows(plan, [each for point in points if (each := kept(place, point)) is not None])
@@ -46,8 +46,7 @@ def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
 
 def write(plan: Plan, folder: Path, found: list[Row]) -> dict[str, Any]:
     """Write results.json, the figures and the page; return what is in the first."""
-    from qtide.experiments.sharing.figures import draw
-    from qtide.experiments.sharing.page import write_page
+    from qtide.experiments.sharing.figures import draw, write_page
 
     figures = draw(folder, found)
     page = write_page(folder, plan, found, figures)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qtide.apps.colouring.steps import STEPS
-from qtide.devices.profile import profile
-from qtide.errors import UsageError
-from qtide.system.files import write_whole
+from qtide.backends.devices.profile import profile
+from qtide.core.errors import UsageError
+from qtide.core.files import write_whole
 
 MOST_REPLICAS = 64
 
@@ -97,3 +97,35 @@ def read_plan(folder: Path) -> Plan:
         if isinstance(value, list):
             kept[key] = tuple(value)
     return Plan(**kept)
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """The cycles of one job."""
+
+    cycles: float
+    quantum: float
+    """Seconds of a burst."""
+    classical: float
+    """Seconds between two bursts."""
+
+    @property
+    def knee(self) -> float:
+        """The jobs that the device can serve without a queue; also the most that sharing gains."""
+        return 1 + self.classical / self.quantum
+
+    def total(self, jobs: int) -> float:
+        """Seconds until all jobs have ended."""
+        busy = self.cycles * self.quantum
+        if jobs <= self.knee:
+            return (jobs - 1) * self.quantum + busy + self.cycles * self.classical
+        return jobs * busy + self.classical
+
+    def occupancy(self, jobs: int) -> float:
+        """The share of that time in which the device works."""
+        return jobs * self.cycles * self.quantum / self.total(jobs)
+
+    def queue(self, jobs: int) -> float:
+        """Seconds that a job waits for the device, in all its cycles, on average."""
+        first = (jobs - 1) * self.quantum / 2
+        return first + max(0.0, (self.cycles - 1) * (jobs - self.knee) * self.quantum)

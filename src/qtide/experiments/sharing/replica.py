@@ -12,11 +12,34 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qtide.client.client import Client
-from qtide.errors import QtideError
+from qtide import Target, quantum
+from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.independent import some_maximal_sets
+from qtide.backends.client.client import Client
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError
 from qtide.experiments.sharing.plan import Plan
-from qtide.programs.load import load
 from qtide.programs.phase import Classical, Quantum, Task, Together
+from qtide.programs.program import load
+
+ROUNDS = 3
+"""Of the optimiser, which evaluates two points in each, and the best one at the end."""
+
+
+async def circuits(graph: Graph, seed: int, target: Target | None = None) -> list[frozenset[int]]:
+    """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
+    from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step
+
+    options = CutOptions(optimiser="spsa", rounds=ROUNDS)
+    return await cut_circuits_step(graph, seed, options, target)
+
+
+async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:
+    """As many payloads that are only durations; the sets are enumerated."""
+    for _ in range(2 * ROUNDS + 1):
+        await quantum(Burst())
+    return some_maximal_sets(graph, 1)
+
 
 DEVICE = "qpu"
 """What the device is called at the service."""

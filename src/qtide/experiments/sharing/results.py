@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from qtide.experiments.sharing.closed_loop import ClosedLoop
-from qtide.experiments.sharing.plan import Plan, Point
+from qtide.core.files import write_whole
+from qtide.experiments.sharing.plan import ClosedLoop, Plan, Point
 from qtide.experiments.sharing.replica import Record
-from qtide.system.files import write_whole
 
 
 @dataclass(frozen=True)

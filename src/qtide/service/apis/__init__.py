@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qtide.plugins import Plugins
+from qtide.core.plugins import Plugins
 
 if TYPE_CHECKING:
     from qtide.service.apis.api import MakeApi

@@ -5,15 +5,30 @@ A package registers a callable in the group `qtide.apis` that takes a service an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
 
-from qtide.service.apis.access import Access
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.errors import PhaseError, QtideError
+from qtide.service.admission import Refused, Unproven, Unreachable
+from qtide.service.apis.gate import Access
+from qtide.service.limits import OverLimit, Overloaded, StorageFull, TooLarge, WrongSite
+from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
+from qtide.service.store import StoreFailed
+from qtide.service.task import CannotPromise, Conflict, Forbidden, NotFound
+from qtide.service.tokens import NotAllowed
 
 Said = dict[str, Any]
 """A refusal: `error` is its short name, `message` the sentence; there may be more fields."""
@@ -36,3 +51,83 @@ class Api:
 
 MakeApi = Callable[[Service, Access], Api | None]
 """None if the configuration does not ask for it."""
+
+
+STATUS: dict[type[Exception], tuple[int, str]] = {
+    NotAllowed: (401, "not_allowed"),
+    Forbidden: (403, "forbidden"),
+    NotFound: (404, "not_found"),
+    Conflict: (409, "conflict"),
+    CannotPromise: (409, "cannot_promise"),
+    PayloadRefused: (422, "payload_refused"),
+    QuotaExceeded: (429, "quota_exceeded"),
+    OverLimit: (429, "over_limit"),
+    Overloaded: (503, "overloaded"),
+    TooLarge: (413, "too_large"),
+    StorageFull: (507, "storage_full"),
+    WrongSite: (403, "wrong_site"),
+    WorkerLost: (503, "device_down"),
+    StoreFailed: (503, "store_failed"),
+    Unproven: (401, "unproven"),
+    Refused: (403, "not_admitted"),
+    Unreachable: (503, "unreachable"),
+}
+
+
+def refuser(
+    apis: Iterable[Api], count: Callable[[int, str], None] = lambda *_: None
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Responds with what went wrong, in the format of the API that was used, and counts it."""
+    longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status, said = _status_and_body(error)
+        count(status, said["error"])
+        for api in longest_first:
+            if request.scope["path"].startswith(f"{api.prefix}/"):
+                said = api.refusal(said)
+                break
+        body = json.dumps(said)  # in ASCII: a message may quote half of a character
+        return Response(body, status, _headers(status, error), "application/json")
+
+    return refused
+
+
+def _headers(status: int, error: Exception) -> dict[str, str]:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    headers |= dict(getattr(error, "headers", None) or {})
+    if status in (429, 503):
+        headers["Retry-After"] = f"{getattr(error, 'retry_after', 1.0):.0f}"
+    return headers
+
+
+def _status_of(error: Exception) -> tuple[int, str]:
+    """The status and the short name of an error; any unlisted one is the caller's mistake."""
+    for kind in type(error).__mro__:
+        if kind in STATUS:
+            return STATUS[kind]
+    return 400, "refused"
+
+
+def _mistake(error: RequestValidationError) -> str:
+    """What is wrong with a request, as a sentence; its contents are not repeated."""
+    first: Mapping[str, Any] = error.errors()[0]
+    where = ".".join(str(each) for each in first["loc"] if each != "body")
+    return f"the request is wrong at {where or 'its body'}: {first['msg']}"
+
+
+def _status_and_body(error: Exception) -> tuple[int, Said]:
+    if isinstance(error, QtideError | PhaseError):
+        status, name = _status_of(error)
+        said: Said = {"error": name, "message": str(error)}
+        if isinstance(error, CannotPromise):
+            said |= {"reason": error.reason, "expected_start": error.start}
+        return status, said
+    if isinstance(error, sqlite3.Error):
+        return 503, {"error": "store_failed", "message": f"the store cannot be read: {error}"}
+    if isinstance(error, RequestValidationError):
+        return 422, {"error": "malformed", "message": _mistake(error)}
+    if isinstance(error, HTTPException):
+        name = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+        return error.status_code, {"error": name, "message": str(error.detail)}
+    raise error

@@ -10,23 +10,123 @@ to any client.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
 
-from qtide.payloads.encoded import Encoded
+from qtide.backends.devices.process import Process
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.processes import Header
+from qtide.core.world.world import Alarm, Signal, World
 from qtide.service import records
 from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.queue import DeviceQueue
-from qtide.service.device.state import DeviceState
-from qtide.service.device.worker_link import WorkerLink
-from qtide.service.endings import Endings
-from qtide.service.task import State, Task
-from qtide.system.frames import Header
-from qtide.world import World
-from qtide.world.signal import Signal
-from qtide.world.world import Alarm
+from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.device.device_state import DeviceState
+from qtide.service.store import Action, Result, Store, StoreFailed, Unstorable
+from qtide.service.task import Ending, State, Task
+
+
+class WorkerLink(Protocol):
+    """A worker that is ready: it runs what it is sent, one by one, and reports on it."""
+
+    properties: dict[str, Any]
+    """What its device takes: formats, limits and the like."""
+
+    def send(self, header: Header, body: bytes = b"") -> None:
+        """Send it a message; if it is gone, the listener learns that."""
+
+    def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
+        """Its messages, until it ends."""
+
+    async def end(self) -> None:
+        """Kill it, whatever it is doing."""
+
+
+StartWorker = Callable[[str, DeviceSetup], Awaitable[WorkerLink]]
+"""Starts a worker of the device with that name; raises WorkerLost if that fails."""
+
+
+def processes(logs: Path) -> StartWorker:
+    """Workers as processes on this host; what a device prints goes to its log."""
+
+    async def start(name: str, setup: DeviceSetup) -> WorkerLink:
+        with (logs / f"{name}.log").open("ab") as log:
+            return await Process.start(setup.kind, setup.options, setup.python, log)
+
+    return start
+
 
 log = logging.getLogger(__name__)
+
+PAUSE = 1.0
+"""Seconds until a write that the store refused is tried again."""
+
+
+class Endings:
+    """Every task ends here, once."""
+
+    def __init__(self, world: World, store: Store) -> None:
+        self._world = world
+        self._store = store
+        self._stuck = 0
+        self.on_ended: Callable[[Task], None] = lambda _: None
+        self.on_written: Callable[[], None] = lambda: None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the store refuses what has to be written: then nothing more should be started."""
+        return self._stuck > 0
+
+    async def finish(
+        self,
+        task: Task,
+        state: State,
+        used: float = 0.0,
+        error: str | None = None,
+        answer: Encoded | None = None,
+    ) -> None:
+        """Record how a task ended, then announce it."""
+        ending = Ending(state, self._world.now(), used, error)
+        try:
+            recorded = await self.surely(records.finish(task, ending, answer))
+        except Unstorable as why:
+            answer = None
+            ending = Ending(State.FAILED, ending.at, used, f"its answer cannot be stored: {why}")
+            recorded = await self.surely(records.finish(task, ending, None))
+        if recorded:
+            task.end(ending, answer)
+            self.on_ended(task)
+
+    async def surely(self, action: Action[Result]) -> Result:
+        """Write, and while the disk is full or locked, retry: nothing may be lost."""
+        try:
+            return await self._store.write(action)
+        except StoreFailed as error:
+            self._stuck += 1
+            try:
+                return await self._retry(action, error)
+            finally:
+                self._stuck -= 1
+                self.on_written()
+
+    async def look(self, action: Action[Result]) -> Result:
+        """Look up what the device waits for."""
+        return await self._store.look(action, urgent=True)
+
+    def note(self, action: Action[object]) -> None:
+        """Write soon, if the store can; nobody waits for it."""
+        self._store.post(action)
+
+    async def _retry(self, action: Action[Result], error: StoreFailed) -> Result:
+        while True:
+            log.warning("store failed", extra={"why": str(error)})
+            await self._world.sleep(PAUSE)
+            try:
+                return await self._store.write(action)
+            except StoreFailed as again:
+                error = again
+
 
 AHEAD = 0.01
 """Seconds of work that a worker gets in advance: a commit, and the delays of a busy loop."""

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from qtide.devices.process import WorkerLost
-from qtide.payloads.encoded import Encoded, decode
-from qtide.payloads.payload import Burst, PayloadRefused
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.payloads.encoded import Encoded, decode
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.worker_link import StartWorker, WorkerLink
-from qtide.service.limits.allowance import Allowance
-from qtide.service.limits.settings import Limits
-from qtide.service.limits.turns import Turns
-from qtide.world import Future, World
-from qtide.world.signal import Signal
+from qtide.service.device.dispatcher import StartWorker, WorkerLink
+from qtide.service.limits import Allowance, Limits, Turns
 
 LIMIT = 5.0
 """Seconds that a check may take."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qtide.service.policies.policy import Ahead
+from qtide.service.policies.policy import Ahead, Shares
 from qtide.service.policies.ranked import Ranked
-from qtide.service.policies.shares import Shares
 from qtide.service.task import Task
 
 Place = tuple[float, float, float, str]

@@ -21,7 +21,7 @@ from qiskit_addon_cutting import (
 from qiskit_addon_cutting.instructions import CutWire
 from qiskit_aer.primitives import SamplerV2
 
-from qtide.apps.colouring.cutting.partition import Partition
+from qtide.apps.colouring.cutting.plan import Partition
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles
 
 

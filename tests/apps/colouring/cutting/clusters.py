@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.partition import Partition
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
+from qtide.apps.colouring.cutting.plan import Partition
 from qtide.apps.colouring.graph import Graph
 
 PUBLISHED = Partition(

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
 from tests.apps.colouring.cutting.clusters import PUBLISHED, cut_circuits, some_angles
 

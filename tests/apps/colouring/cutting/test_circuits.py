@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from qiskit.quantum_info import Statevector
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.circuits import Target, bound, templates
-from qtide.devices.gate import GateDevice, gate, star
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
+from qtide.apps.colouring.cutting.cut_device import Target, bound, templates
+from qtide.backends.devices.gate import GateDevice, gate, star
 from tests.apps.colouring.cutting.clusters import PUBLISHED, some_angles
 
 

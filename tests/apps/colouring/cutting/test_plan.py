@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.plan import Budget, plan_cuts
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
+from qtide.apps.colouring.cutting.plan import Budget, Partition, plan_cuts
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
-from qtide.devices.profile import profile
-from qtide.errors import UsageError
+from qtide.backends.devices.profile import profile
+from qtide.core.errors import UsageError
 from tests.apps.colouring.cutting.clusters import PUBLISHED, partitions, some_angles
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.partition import Partition
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
+from qtide.apps.colouring.cutting.plan import Partition
 from tests.apps.colouring.cutting.addon import Addon
 from tests.apps.colouring.cutting.clusters import PUBLISHED
 

@@ -2,9 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.apps.colouring.cutting.circuit import CutCircuit
-from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.sampler import Sampler, distributions
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler, distributions
+from qtide.apps.colouring.cutting.plan import Partition
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
 from tests.apps.colouring.cutting.clusters import PUBLISHED, cut_circuits, fit, some_angles

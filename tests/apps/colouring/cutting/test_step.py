@@ -6,18 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qtide.apps.colouring.cutting.circuits import bound
-from qtide.apps.colouring.cutting.device import prepare
-from qtide.apps.colouring.cutting.options import CutOptions
-from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.plan import plan_cuts
-from qtide.apps.colouring.cutting.step import cut_circuits_step, cut_step
+from qtide.apps.colouring.cutting.cut_device import bound, prepare
+from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step, cut_step
+from qtide.apps.colouring.cutting.plan import Partition, plan_cuts
 from qtide.apps.colouring.graph import Graph
-from qtide.devices.gate import star
-from qtide.errors import UsageError
-from qtide.jobs.values import Packed, Values
-from qtide.leases.qpu import QpuFailed
-from qtide.payloads.payload import PayloadRefused
+from qtide.backends.devices.gate import star
+from qtide.backends.leases.qpu import QpuFailed
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.errors import UsageError
+from qtide.core.values import Packed, Values
 from tests.apps.colouring.cutting.clusters import PUBLISHED, partitions
 from tests.apps.colouring.phases import driven
 

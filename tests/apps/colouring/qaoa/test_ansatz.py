@@ -7,7 +7,7 @@ from qiskit.quantum_info import Statevector
 
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
-from qtide.errors import UsageError
+from qtide.core.errors import UsageError
 from tests.apps.colouring.cutting.clusters import fit
 from tests.apps.colouring.qaoa.graphs import graphs
 

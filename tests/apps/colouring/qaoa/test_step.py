@@ -6,14 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.qaoa.angles import descend, drive, spsa, start_angles
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
-from qtide.apps.colouring.qaoa.optimisers import descend, drive, spsa
-from qtide.apps.colouring.qaoa.options import QaoaOptions
-from qtide.apps.colouring.qaoa.sets import independent_sets
-from qtide.apps.colouring.qaoa.step import qaoa_circuits_step, qaoa_step
-from qtide.apps.colouring.qaoa.transfer import start_angles
-from qtide.devices.gate import star
-from qtide.errors import UsageError
+from qtide.apps.colouring.qaoa.qaoa_options import QaoaOptions, independent_sets
+from qtide.apps.colouring.qaoa.qaoa_step import qaoa_circuits_step, qaoa_step
+from qtide.backends.devices.gate import star
+from qtide.core.errors import UsageError
 from tests.apps.colouring.phases import driven
 from tests.apps.colouring.qaoa.graphs import graphs
 

@@ -6,13 +6,52 @@ it is prepared in four states. No outcome has to travel between them while they 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qtide.apps.colouring.cutting.paulis import BASES, PREPARATIONS
+from qtide.apps.colouring.graph import Graph
+
+PREPARATIONS = ("0", "1", "+", "i")
+BASES = ("Z", "X", "Y")
+
+AMPLITUDES = np.array([[1, 0], [0, 1], [0.5**0.5, 0.5**0.5], [0.5**0.5, 1j * 0.5**0.5]])
+"""Of each preparation, in the order of their names."""
+
+FROM_PREPARATIONS = np.array([[1, 1, 0, 0], [-1, -1, 2, 0], [-1, -1, 0, 2], [1, -1, 0, 0]]) / 2
+"""The rows give I, X, Y and Z by the prepared states; with them goes the half of each cut."""
+
+FROM_OUTCOMES = np.zeros((4, 3, 2))
+"""The expectation values of I, X, Y and Z by basis and outcome."""
+FROM_OUTCOMES[0] = 1 / 3
+FROM_OUTCOMES[1, 1] = FROM_OUTCOMES[2, 2] = FROM_OUTCOMES[3, 0] = (1, -1)
+
+SAMPLING_OVERHEAD = 16
+"""How many times as many shots a cut wire needs for the same error, by the theory: the square of
+the sum of the weights of eight products of measurement and preparation, each a half. Measured for
+one cut, it is 5 in the median, and below 13 for 99 of 100 random circuits."""
+
+
+@cache
+def preparation_matrix(wires: int) -> NDArray[np.float64]:
+    """Pauli operators on several wires (rows) by their preparations; the first wire is slowest."""
+    matrix: NDArray[np.float64] = np.ones((1, 1))
+    for _ in range(wires):
+        matrix = np.kron(matrix, FROM_PREPARATIONS).astype(np.float64)
+    return matrix
+
+
+@cache
+def outcome_matrix(wires: int) -> NDArray[np.float64]:
+    """Expectation values (rows) by the bases of all wires, then the outcomes of all of them."""
+    matrix = np.ones(())
+    for _ in range(wires):
+        matrix = np.multiply.outer(matrix, FROM_OUTCOMES)
+    axes = [3 * n + kind for kind in range(3) for n in range(wires)]
+    return matrix.transpose(axes).reshape(4**wires, 6**wires)
 
 
 @dataclass(frozen=True)
@@ -88,3 +127,113 @@ class Fragment:
         """For each wire, its bit in every bit string."""
         strings = np.arange(1 << len(self.wires))
         return np.stack([strings >> n & 1 for n in range(len(self.wires))])
+
+
+Frequencies = NDArray[np.float64]
+"""Of a fragment: by preparation, by basis, by bit string; exact probabilities, or counted shots."""
+
+Tensor = NDArray[np.float64]
+"""By observable (or by final bits), then by the Pauli operators at all cuts of the fragment."""
+
+
+class Reduction:
+    """The linear map from frequencies to the tensor of some observables of the final bits."""
+
+    def __init__(self, fragment: Fragment, observables: NDArray[np.float64]) -> None:
+        self._fragment = fragment
+        outcomes = 1 << len(fragment.leaving)
+        self._shape = (len(observables), outcomes)
+        chosen = np.eye(outcomes)[outcomes_at_cuts(fragment)]
+        self._weights = (observables.T[:, :, None] * chosen[:, None, :]).reshape(len(chosen), -1)
+
+    def tensor(self, frequencies: Frequencies) -> Tensor:
+        """The mean of each observable, by operators."""
+        found = (frequencies @ self._weights).reshape(*frequencies.shape[:2], *self._shape)
+        return by_operators(self._fragment, found)
+
+    def slopes(self, tensor_slopes: Tensor) -> Frequencies:
+        """The derivative by each frequency, given that by each entry of the tensor."""
+        observables, outcomes = self._shape
+        entering = preparation_matrix(len(self._fragment.entering))
+        leaving = outcome_matrix(len(self._fragment.leaving))
+        inner = tensor_slopes.reshape(observables, len(entering), len(leaving))
+        back = entering.T @ inner @ leaving
+        parted = back.reshape(observables, entering.shape[1], -1, outcomes)
+        rows = parted.transpose(1, 2, 0, 3).reshape(*parted.shape[1:3], -1)
+        found: Frequencies = rows @ self._weights.T
+        return found
+
+
+def by_final_bits(fragment: Fragment, frequencies: Frequencies) -> Tensor:
+    """The tensor for each value of the final bits, the first of them lowest."""
+    value = np.zeros(fragment.bits.shape[1], dtype=np.int64)
+    for place, wire in enumerate(fragment.final):
+        value += fragment.bits[wire] << place
+    order = np.lexsort((outcomes_at_cuts(fragment), value))
+    parted = frequencies[:, :, order].reshape(
+        *frequencies.shape[:2], -1, 1 << len(fragment.leaving)
+    )
+    return by_operators(fragment, parted)
+
+
+def outcomes_at_cuts(fragment: Fragment) -> NDArray[np.int64]:
+    """For each bit string, the bits of the leaving wires as a number, the first highest."""
+    found = np.zeros(fragment.bits.shape[1], dtype=np.int64)
+    for wire in fragment.leaving:
+        found = 2 * found + fragment.bits[wire]
+    return found
+
+
+def by_operators(fragment: Fragment, parted: NDArray[np.float64]) -> Tensor:
+    """From preparation, basis, observable and outcomes at the cuts to observable and operators."""
+    choices, _, observables, _ = parted.shape
+    rows = parted.transpose(2, 0, 1, 3).reshape(observables, choices, -1)
+    entering = preparation_matrix(len(fragment.entering))
+    leaving = outcome_matrix(len(fragment.leaving))
+    found: Tensor = entering @ rows @ leaving.T
+    return found.reshape(observables, -1)
+
+
+Term = dict[int, NDArray[np.float64]]
+"""By the number of a fragment, the factor's value for each of its bit strings."""
+
+
+def terms_of(graph: Graph, fragments: Sequence[Fragment], penalty: int) -> list[Term]:
+    """A term for the inside of each fragment, one for each vertex with edges into another one."""
+    bits = final_bits(fragments)
+    inside = {number: np.zeros(each.bits.shape[1]) for number, each in enumerate(fragments)}
+    for number, bit in bits.values():
+        inside[number] -= bit
+    across: dict[tuple[int, int], NDArray[np.float64]] = {}
+    for a, b in graph.edges:
+        (first, bit), (second, other) = bits[a], bits[b]
+        if first == second:
+            inside[first] += penalty * bit * other
+        else:  # all edges of one vertex into a fragment are one factor there
+            vertex, number, factor = (a, second, other) if _cut(fragments, a) else (b, first, bit)
+            across[vertex, number] = across.get((vertex, number), 0) + penalty * factor
+    terms: list[Term] = [{number: factor} for number, factor in inside.items()]
+    for (vertex, number), factor in across.items():
+        home, bit = bits[vertex]
+        terms.append({home: bit, number: factor})
+    return terms
+
+
+def final_bits(
+    fragments: Sequence[Fragment],
+) -> dict[int, tuple[int, NDArray[np.float64]]]:
+    """For each vertex, the fragment that measures it, and its bit in the fragment's bit strings."""
+    return {
+        fragment.wires[wire].vertex: (number, fragment.bits[wire].astype(np.float64))
+        for number, fragment in enumerate(fragments)
+        for wire in fragment.final
+    }
+
+
+def _cut(fragments: Sequence[Fragment], vertex: int) -> bool:
+    """Whether the vertex' wire is cut: such vertices are the few that have edges across."""
+    return any(
+        wire.vertex == vertex and wire.leaves is not None
+        for fragment in fragments
+        for wire in fragment.wires
+    )

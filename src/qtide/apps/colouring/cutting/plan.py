@@ -2,18 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations, islice
 
-from qtide.apps.colouring.cutting.fragment import Fragment
-from qtide.apps.colouring.cutting.partition import Partition
-from qtide.apps.colouring.cutting.paulis import SAMPLING_OVERHEAD
-from qtide.apps.colouring.graph import Graph
-from qtide.apps.colouring.masks import bits, components, everything, mask_of
-from qtide.devices.profile import Profile
-from qtide.errors import UsageError
+from qtide.apps.colouring.cutting.fragment import SAMPLING_OVERHEAD, Fragment, Layer, Wire
+from qtide.apps.colouring.graph import Graph, bits, components, everything, mask_of
+from qtide.apps.colouring.reading import GraphError, Named, check_size
+from qtide.backends.devices.profile import Profile
+from qtide.core.errors import UsageError
+
+DENSITY = 0.5
+"""The share of possible edges within a cluster, beside those that connect it."""
+
+
+def clustered(separators: int, largest: int, vertices: int, seed: int) -> Named:
+    """A random one that is connected; the separating vertices come first."""
+    source = f"clustered({separators},{largest},{vertices})"
+    check_size(vertices, source)
+    if not 1 <= separators < vertices or largest < 1:
+        raise GraphError(
+            f"--clustered {separators},{largest},{vertices}: give K, d and n with"
+            " 1 <= K < n and d >= 1, as in 1,4,9."
+        )
+    chance = random.Random(f"{source} {seed}")
+    pairs = set(zip(range(separators - 1), range(1, separators), strict=True))
+    for first in range(separators, vertices, largest):
+        members = range(first, min(first + largest, vertices))
+        pairs |= _cluster(members, chance) | _links(separators, members, chance)
+    return Named(Graph.of(vertices, pairs), tuple(map(str, range(vertices))), source)
+
+
+def _cluster(members: range, chance: random.Random) -> set[tuple[int, int]]:
+    """A random tree, and half of the other edges."""
+    tree = {(chance.randrange(members.start, each), each) for each in members[1:]}
+    return tree | {pair for pair in combinations(members, 2) if chance.random() < DENSITY}
+
+
+def _links(separators: int, members: range, chance: random.Random) -> set[tuple[int, int]]:
+    """Each separating vertex touches the cluster, once or more often."""
+    return {
+        (each, member)
+        for each in range(separators)
+        for member in chance.sample(members, chance.randint(1, len(members)))
+    }
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Every vertex is a separator or in one part; no edge joins two parts."""
+
+    graph: Graph
+    separators: tuple[int, ...]
+    parts: tuple[tuple[int, ...], ...]
+
+    def visits(self) -> dict[int, list[int]]:
+        """For each separator the parts whose fragments its wire visits."""
+        home = {vertex: n for n, part in enumerate(self.parts) for vertex in part}
+        found: dict[int, set[int]] = {separator: set() for separator in self.separators}
+        for a, b in self.graph.edges:
+            for one, other in ((a, b), (b, a)):
+                if one in found and other in home:
+                    found[one].add(home[other])
+        for a, b in self.graph.edges:  # two separators have to meet somewhere
+            if a in found and b in found and not found[a] & found[b]:
+                found[b].add(min(found[a] or found[b] or {0}))
+                found[a].add(min(found[b]))
+        return {separator: sorted(parts or {0}) for separator, parts in found.items()}
+
+    def fragments(self, depth: int) -> tuple[Fragment, ...]:
+        """The fragments of the circuit of that depth."""
+        visits = self.visits()
+        drafts = [_Draft(depth, part) for part in self.parts or ((),)]
+        cuts = 0
+        for separator in self.separators:
+            cuts = _thread(drafts, separator, visits[separator], depth, cuts)
+        for a, b in self.graph.edges:
+            self._meeting(drafts, visits, a, b).join(a, b)
+        return tuple(draft.fragment() for draft in drafts)
+
+    def _meeting(
+        self, drafts: list[_Draft], visits: dict[int, list[int]], a: int, b: int
+    ) -> _Draft:
+        """Where an edge gets its phase."""
+        if a in visits and b in visits:
+            return drafts[min({*visits[a]} & {*visits[b]})]
+        own = b if a in visits else a
+        return next(draft for draft in drafts if own in draft.part)
+
+
+@dataclass
+class _Draft:
+    """A fragment that is still being built."""
+
+    depth: int
+    part: tuple[int, ...]
+    wires: list[Wire] = field(default_factory=list)
+    at: list[dict[int, int]] = field(default_factory=list)
+    """For each layer the wire of each vertex."""
+    vertices: list[list[int]] = field(default_factory=list)
+    edges: list[list[tuple[int, int]]] = field(default_factory=list)
+    mixed: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        own = range(len(self.part))
+        self.wires = [Wire(vertex) for vertex in self.part]
+        self.at = [dict(zip(self.part, own, strict=True)) for _ in range(self.depth)]
+        self.vertices = [[*own] for _ in range(self.depth)]
+        self.edges = [[] for _ in range(self.depth)]
+        self.mixed = [[*own] for _ in range(self.depth)]
+
+    def join(self, a: int, b: int) -> None:
+        """Let an edge have its phase here, in every layer."""
+        for at, edges in zip(self.at, self.edges, strict=True):
+            edges.append((at[a], at[b]))
+
+    def fragment(self) -> Fragment:
+        """What was built."""
+        layers = zip(self.vertices, self.edges, self.mixed, strict=True)
+        return Fragment(
+            tuple(self.wires),
+            tuple(Layer(tuple(one), tuple(two), tuple(mixed)) for one, two, mixed in layers),
+        )
+
+
+def _thread(
+    drafts: list[_Draft], separator: int, parts: Sequence[int], depth: int, cuts: int
+) -> int:
+    """Lead a separator's wire through its parts; give the number of cuts so far."""
+    before: _Draft | None = None
+    wire = -1
+    for layer in range(depth):
+        order = parts if layer % 2 == 0 else parts[::-1]
+        for part in order:
+            draft = drafts[part]
+            if before is not draft:
+                enters = None
+                if before is not None:
+                    enters, cuts = cuts, cuts + 1
+                    before.wires[wire] = Wire(separator, before.wires[wire].enters, enters)
+                wire, before = len(draft.wires), draft
+                draft.wires.append(Wire(separator, enters))
+            draft.at[layer][separator] = wire
+            if part == order[0]:
+                draft.vertices[layer].append(wire)
+            if part == order[-1]:
+                draft.mixed[layer].append(wire)
+    return cuts
+
 
 MOST_SEPARATORS = 3
 MOST_TRIALS = 20_000

@@ -1,0 +1,255 @@
+"""The circuits of a fragment for a gate device: with parameters, transpiled once per shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from qtide import quantum, task
+from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
+from qtide.apps.colouring.cutting.fragment import BASES, PREPARATIONS, Fragment, Frequencies, Wire
+from qtide.apps.colouring.cutting.plan import Partition, Plan
+from qtide.apps.colouring.graph import Graph
+from qtide.apps.colouring.qaoa.angles import Evaluations, spsa, start_angles
+from qtide.apps.colouring.qaoa.ansatz import Angles
+from qtide.apps.colouring.qaoa.qaoa_options import QaoaOptions, independent_sets
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.shots import Shots
+from qtide.core.errors import PhaseError, UsageError
+
+PREPARE: Mapping[str, tuple[str, ...]] = {"0": (), "1": ("x",), "+": ("h",), "i": ("h", "s")}
+TURN: Mapping[str, tuple[str, ...]] = {"Z": (), "X": ("h",), "Y": ("sdg", "h")}
+
+
+def templates(fragment: Fragment, penalty: int, target: Target) -> list[Any]:
+    """The fragment's circuits, transpiled: each preparation with each basis, basis fastest."""
+    return list(_templates(_shape(fragment), penalty, target))
+
+
+def bound(circuits: Sequence[Any], angles: Angles) -> list[Any]:
+    """The circuits with these angles."""
+    return [
+        one.assign_parameters({each: float(angles[each.index]) for each in one.parameters})
+        for one in circuits
+    ]
+
+
+class Target:
+    """What the transpiler has to know of a device; equal if the devices are alike."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.properties = properties
+        names = ("qubits", "connections", "gates")
+        self._key = tuple(repr(properties[name]) for name in names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=256)
+def _templates(fragment: Fragment, penalty: int, target: Target) -> tuple[Any, ...]:
+    from qiskit.transpiler import generate_preset_pass_manager
+
+    from qtide.backends.client.backend import target_of
+
+    device = target_of({"name": "device", "properties": target.properties})
+    passes = generate_preset_pass_manager(2, target=device, seed_transpiler=0)
+    circuits = list(_circuits(fragment, penalty))
+    return tuple(passes.run(circuits, num_processes=1))
+
+
+def _shape(fragment: Fragment) -> Fragment:
+    """The fragment without the numbers of its vertices and cuts, which its circuits do not need."""
+    wires = [
+        Wire(place, _flag(wire.enters), _flag(wire.leaves))
+        for place, wire in enumerate(fragment.wires)
+    ]
+    return replace(fragment, wires=tuple(wires))
+
+
+def _flag(cut: int | None) -> int | None:
+    return None if cut is None else 0
+
+
+def _circuits(fragment: Fragment, penalty: int) -> Iterator[Any]:
+    body = _body(fragment, penalty)
+    for states in product(PREPARATIONS, repeat=len(fragment.entering)):
+        for bases in product(BASES, repeat=len(fragment.leaving)):
+            yield _circuit(fragment, body, states, bases)
+
+
+def _circuit(fragment: Fragment, body: Any, states: Sequence[str], bases: Sequence[str]) -> Any:
+    from qiskit import QuantumCircuit
+
+    size = len(fragment.wires)
+    circuit = QuantumCircuit(size, size)
+    circuit.h([wire for wire in range(size) if wire not in fragment.entering])
+    _apply(circuit, PREPARE, fragment.entering, states)
+    circuit.compose(body, inplace=True)
+    _apply(circuit, TURN, fragment.leaving, bases)
+    circuit.measure(range(size), range(size))
+    return circuit
+
+
+def _apply(
+    circuit: Any, table: Mapping[str, tuple[str, ...]], wires: Sequence[int], names: Sequence[str]
+) -> None:
+    for wire, name in zip(wires, names, strict=True):
+        for gate in table[name]:
+            getattr(circuit, gate)(wire)
+
+
+def _body(fragment: Fragment, penalty: int) -> Any:
+    """The layers: exp(-iγC) with bits as (1 - Z) / 2, then exp(-iβX)."""
+    from qiskit import QuantumCircuit
+    from qiskit.circuit import ParameterVector
+
+    depth = len(fragment.layers)
+    angles = ParameterVector("angles", 2 * depth)
+    circuit = QuantumCircuit(len(fragment.wires))
+    for number, layer in enumerate(fragment.layers):
+        fields = dict.fromkeys(layer.vertices, 1.0)
+        for a, b in layer.edges:
+            circuit.rzz(angles[number] * (penalty / 2), a, b)
+            for wire in (a, b):
+                fields[wire] = fields.get(wire, 0.0) - penalty / 2
+        for wire, field in fields.items():
+            if field:
+                circuit.rz(angles[number] * field, wire)
+        for wire in layer.mixed:
+            circuit.rx(2 * angles[depth + number], wire)
+    return circuit
+
+
+TRIES = 3
+"""How often a fragment is run alone before its failure is the step's."""
+
+Batches = list[list[Any]]
+"""The circuits of each fragment."""
+
+
+class AnswerIncomplete(PhaseError):  # noqa: N818 - what happened
+    """The device has left out circuits or shots."""
+
+
+def properties_of(device: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Qubits, connections and gates of a device that takes circuits."""
+    from qtide.backends.devices.device import make, takers
+
+    properties = make(device, {}).properties() if isinstance(device, str) else device
+    if "gates" not in properties:
+        raise UsageError(f"circuits need a device that takes them{takers('qpy')}")
+    return properties
+
+
+def qubits_of(device: str | Mapping[str, Any]) -> int:
+    """How many qubits a device has."""
+    return len(properties_of(device)["qubits"])
+
+
+def whole_circuit(graph: Graph, options: QaoaOptions) -> Plan:
+    """The plan that cuts nothing."""
+    qubits = qubits_of(options.device)
+    if graph.size > qubits:
+        raise UsageError(
+            f"the device has {qubits} qubits and the graph {graph.size} vertices; cut the circuit"
+        )
+    return Plan(Partition(graph, (), (tuple(range(graph.size)),)), options.depth)
+
+
+async def sets_on_device(plan: Plan, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
+    """Find angles by the device's answers, then sets by its answers to the best ones."""
+    _check(options)
+    graph = plan.partition.graph
+    if not graph.edges:
+        return [frozenset(range(graph.size))]
+    prepared = await task(prepare, plan, options)
+    run = DeviceRun(CutCircuit(plan.partition, plan.depth, options.penalty), prepared[1], options)
+    angles = prepared[0]
+    if options.optimiser == "spsa":
+        search = spsa(angles, options.rounds, seed, graph.size)
+        angles = await run.optimised(search)
+    sampler = Sampler(run.circuit, await run.frequencies(angles))
+    counts = sampler.draw(options.samples, np.random.default_rng(seed))
+    return independent_sets(graph, counts, options.sets)
+
+
+def _check(options: QaoaOptions) -> None:
+    if options.optimiser == "gradient":
+        raise UsageError("circuits on a device have no gradient; choose the optimiser spsa or none")
+    if not options.shots:
+        raise UsageError("a device is not exact; give the number of shots")
+
+
+def prepare(plan: Plan, options: QaoaOptions) -> tuple[Angles, Batches]:
+    """What a node does before: angles to start from, and all circuits transpiled."""
+    target = Target(properties_of(options.device))
+    circuits = [templates(each, options.penalty, target) for each in plan.fragments]
+    return start_angles(plan.partition.graph, plan.depth, options.penalty), circuits
+
+
+class DeviceRun:
+    """The evaluations of one cut circuit."""
+
+    def __init__(self, circuit: CutCircuit, batches: Batches, options: QaoaOptions) -> None:
+        self.circuit = circuit
+        self._batches = batches
+        self._shots = options.shots
+
+    async def optimised(self, search: Evaluations) -> Angles:
+        """Run an optimiser on the values that the device gives."""
+        try:
+            angles = next(search)
+            while True:
+                frequencies = await self.frequencies(angles)
+                angles = search.send(self.circuit.expectation(frequencies))
+        except StopIteration as end:
+            found: Angles = end.value
+            return found
+
+    async def frequencies(self, angles: Angles) -> list[Frequencies]:
+        """All circuits as one payload; if it fails, each fragment alone."""
+        batches = [bound(batch, angles) for batch in self._batches]
+        try:
+            answers = await self._run([each for batch in batches for each in batch])
+        except PayloadRefused:
+            raise
+        except PhaseError:
+            answers = [shots for batch in batches for shots in await self._alone(batch)]
+        found, at = [], 0
+        for fragment, batch in zip(self.circuit.fragments, batches, strict=True):
+            found.append(counted(fragment, answers[at : at + len(batch)]))
+            at += len(batch)
+        return found
+
+    async def _alone(self, batch: list[Any]) -> list[Shots]:
+        """One fragment, several times if need be."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._run(batch)
+            except PhaseError:
+                continue
+        return await self._run(batch)
+
+    async def _run(self, circuits: list[Any]) -> list[Shots]:
+        answers: list[Shots] = await quantum(circuits, shots=self._shots)
+        if len(answers) != len(circuits) or not all(len(each) for each in answers):
+            raise AnswerIncomplete(
+                f"the device was given {len(circuits)} circuits and has answered {len(answers)}"
+            )
+        return answers
+
+
+def counted(fragment: Fragment, answers: Sequence[Shots]) -> Frequencies:
+    """The frequencies of a fragment's bit strings, by preparation and basis."""
+    strings = 1 << len(fragment.wires)
+    rows = [np.bincount(each.values, minlength=strings) / len(each) for each in answers]
+    return np.array(rows).reshape(-1, 3 ** len(fragment.leaving), strings)

@@ -1,0 +1,70 @@
+"""What can be chosen for a quantum step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, get_args
+
+from qtide import Target
+from qtide.apps.colouring.graph import Graph, bits, everything
+from qtide.apps.colouring.independent import maximal, repaired
+from qtide.apps.colouring.qaoa.ansatz import PENALTY
+from qtide.core.errors import UsageError
+
+Optimiser = Literal["gradient", "spsa", "none"]
+
+
+@dataclass(frozen=True)
+class QaoaOptions:
+    """The circuit, how its angles are found, and how many sets are drawn."""
+
+    depth: int = 1
+    optimiser: Optimiser = "gradient"
+    """`none` takes the angles of similar graphs as they are; circuits have no gradient."""
+    rounds: int = 10
+    """Rounds of `spsa`; each evaluates two points."""
+    shots: int = 1000
+    """Per circuit on a device, and the samples that sets are made of; 0 simulates exactly."""
+    sets: int = 20
+    """So many sets are given at most, the largest first."""
+    penalty: int = PENALTY
+    device: str | Mapping[str, Any] = "star"
+    """A kind of device, or the properties that a device of the service tells."""
+
+    def __post_init__(self) -> None:
+        least = {"depth": 1, "rounds": 0, "shots": 0, "sets": 1, "penalty": 1}
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise UsageError(f"{name} is at least {limit}, not {getattr(self, name)}")
+        if self.optimiser not in get_args(Optimiser):
+            names = ", ".join(get_args(Optimiser))
+            raise UsageError(f"there is no optimiser {self.optimiser!r}; there are: {names}")
+
+    @property
+    def samples(self) -> int:
+        """How many bit strings sets are made of."""
+        return self.shots or 1000
+
+
+Options = TypeVar("Options", bound=QaoaOptions)
+
+
+def for_target(options: Options, target: Target | None) -> Options:
+    """The same options for the device of the run, if that is known."""
+    return options if target is None else replace(options, device=target.properties)
+
+
+def independent_sets(graph: Graph, counts: Mapping[int, int], most: int) -> list[frozenset[int]]:
+    """The largest sets, the most frequent of equal ones first; bit v of a string is vertex v.
+
+    In a string with edges inside, the vertex with the most of them leaves, again and again. Then
+    vertices that still fit join, those that exclude the fewest others first.
+    """
+    found: dict[int, int] = {}
+    for string, count in counts.items():
+        alone = repaired(graph.neighbours, string)
+        chosen = maximal(graph.neighbours, everything(graph), alone)
+        found[chosen] = found.get(chosen, 0) + count
+    best = sorted(found, key=lambda mask: (-mask.bit_count(), -found[mask], mask))
+    return [frozenset(bits(mask)) for mask in best[:most]]

@@ -1,0 +1,1 @@
+"""What strategies ask for: clusters that grant nodes, and devices behind leases."""

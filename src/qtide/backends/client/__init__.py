@@ -1,0 +1,1 @@
+"""The client of the vQPU service: plain Python, Qiskit, dimod."""

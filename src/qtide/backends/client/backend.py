@@ -1,0 +1,202 @@
+"""The service as a Qiskit backend: transpile for it, run on it, fetch results anywhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from qiskit import QuantumCircuit
+from qiskit.circuit import Delay, IfElseOp, Parameter
+from qiskit.circuit.library.standard_gates import get_standard_gate_name_mapping
+from qiskit.providers import BackendV2, JobStatus, JobV1, Options
+from qiskit.result import Result
+from qiskit.result.models import ExperimentResult, ExperimentResultData
+from qiskit.transpiler import Target
+
+from qtide.backends.client.client import OVER, Client, RemoteTask
+from qtide.backends.payloads.shots import Shots
+from qtide.core.errors import UsageError
+from qtide.core.version import __version__
+
+ALWAYS = ("id", "measure", "reset")
+"""What every device takes without listing it."""
+
+Loci = dict[tuple[int, ...], None]
+
+
+def target_of(device: dict[str, Any]) -> Target:
+    """The target of a device that takes Qiskit circuits."""
+    properties = device["properties"]
+    if "qpy" not in properties.get("formats", ()):
+        raise UsageError(
+            f"the device {device['name']!r} takes no Qiskit circuits; "
+            f"it takes: {', '.join(properties.get('formats', ())) or 'nothing, as it is down'}"
+        )
+    size = len(properties["qubits"])
+    target = Target(f"{device['name']} of qtide", num_qubits=size)
+    known = get_standard_gate_name_mapping()
+    singles: Loci = {(qubit,): None for qubit in range(size)}
+    pairs = _pairs(properties)
+    for name in dict.fromkeys((*properties["gates"], *ALWAYS)):
+        gate = known[name]
+        loci = {1: singles, 2: pairs}.get(gate.num_qubits)
+        target.add_instruction(gate, None if loci is None else dict(loci), name=name)
+    target.add_instruction(Delay(Parameter("time")), dict(singles))
+    target.add_instruction(IfElseOp, name="if_else")
+    return target
+
+
+def _pairs(properties: dict[str, Any]) -> Loci | None:
+    """Connected qubits, in both directions; None if all are connected to all."""
+    place = {name: number for number, name in enumerate(properties["qubits"])}
+    ways = [(place[one], place[other]) for one, other in properties["connections"]]
+    loci: Loci = dict.fromkeys([*ways, *((other, one) for one, other in ways)])
+    return None if len(loci) == len(place) * (len(place) - 1) else loci
+
+
+STATUS = {
+    "queued": JobStatus.QUEUED,
+    "running": JobStatus.RUNNING,
+    "done": JobStatus.DONE,
+    "failed": JobStatus.ERROR,
+    "cancelled": JobStatus.CANCELLED,
+}
+
+
+class Label(NamedTuple):
+    """What identifies a circuit's results."""
+
+    name: str
+    metadata: dict[str, Any]
+
+
+class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
+    """One task; any process of the same user gets it by `Backend.retrieve_job`.
+
+    Only the process that submitted the circuits knows their names and metadata; others tell the
+    results apart by their number.
+    """
+
+    def __init__(self, backend: BackendV2, task: RemoteTask, labels: list[Label]) -> None:
+        super().__init__(backend, task.id)
+        self._task = task
+        self._labels = labels
+
+    def submit(self) -> None:
+        """Do nothing: a job is already submitted when it is created."""
+
+    def status(self) -> JobStatus:
+        """Its status now."""
+        if self._task.state not in OVER:
+            self._task.refresh()
+        return STATUS[self._task.state]
+
+    def result(self, timeout: float | None = None) -> Result:
+        """The result, once it is there; raises an error if the task failed."""
+        answers = self.answers(timeout)
+        labels = self._labels or [Label(f"circuit-{i}", {}) for i in range(len(answers))]
+        return Result(
+            backend_name=self.backend().name,
+            backend_version=__version__,
+            job_id=self.job_id(),
+            success=True,
+            results=[_experiment(*pair) for pair in zip(answers, labels, strict=True)],
+        )
+
+    def answers(self, timeout: float | None = None) -> list[Shots]:
+        """Every shot of each circuit."""
+        answers: list[Shots] = self._task.result(timeout)
+        return answers
+
+    def cancel(self) -> bool:
+        """Cancel it; False if it had already ended."""
+        if self._task.refresh().state in OVER:
+            return False
+        self._task.cancel()
+        return True
+
+    def queue_position(self) -> int | None:
+        """How many tasks are ahead of it, if it waits."""
+        position: int | None = self._task.refresh().said.get("position")
+        return position
+
+    def error_message(self) -> str | None:
+        """Why it failed."""
+        message: str | None = self._task.refresh().said["error"]
+        return message
+
+
+def _experiment(shots: Shots, label: Label) -> ExperimentResult:
+    memory = [hex(value) for value in shots.values]
+    header = {
+        "name": label.name,
+        "metadata": label.metadata,
+        "creg_sizes": [[name, width] for name, width in shots.registers if name],
+        "memory_slots": sum(width for _, width in shots.registers),
+    }
+    data = ExperimentResultData(counts=dict(Counter(memory)), memory=memory)
+    return ExperimentResult(len(memory), True, data, header=header)
+
+
+KNOWN = ("shots", "seed_simulator", "memory")
+"""Every shot is kept anyway, so `memory` changes nothing."""
+
+
+class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
+    """One device that takes Qiskit circuits."""
+
+    def __init__(self, client: Client, device: str) -> None:
+        said = client.started_device(device)
+        super().__init__(
+            name=device,
+            description=f"{said['kind']} of qtide",
+            backend_version=__version__,
+        )
+        self._client = client
+        self._target = target_of(said)
+        self._most_circuits: int | None = said["properties"]["most"].get("circuits")
+
+    @property
+    def target(self) -> Target:
+        """Which gate can act on which qubits."""
+        return self._target
+
+    @property
+    def max_circuits(self) -> int | None:
+        """How many circuits a task may have."""
+        return self._most_circuits
+
+    @classmethod
+    def _default_options(cls) -> Options:
+        """If no shots are given, the device chooses their number."""
+        return Options(shots=None, seed_simulator=None)
+
+    def run(
+        self,
+        run_input: QuantumCircuit | Sequence[QuantumCircuit],
+        *,
+        name: str = "",
+        priority: int = 0,
+        max_wait: float | None = None,
+        **options: Any,
+    ) -> CircuitJob:
+        """Submit the circuits as one task; options are `shots` and `seed_simulator`."""
+        circuits = [run_input] if isinstance(run_input, QuantumCircuit) else list(run_input)
+        chosen = dict(self.options) | options
+        for option in chosen.keys() - KNOWN:
+            raise UsageError(f"a qtide backend has no option {option!r}; it has {', '.join(KNOWN)}")
+        task = self._client.submit(
+            circuits,
+            self.name,
+            shots=chosen["shots"],
+            seed=chosen["seed_simulator"],
+            name=name,
+            priority=priority,
+            max_wait=max_wait,
+        )
+        return CircuitJob(self, task, [Label(one.name, one.metadata or {}) for one in circuits])
+
+    def retrieve_job(self, job_id: str) -> CircuitJob:
+        """A job of this user, whichever process submitted it."""
+        return CircuitJob(self, self._client.task(job_id), [])

@@ -1,0 +1,255 @@
+"""The Python client of the service: submit, wait, fetch, from this process or another.
+
+Every task has an idempotency key, generated if none is given. So if an answer was lost, the request
+can safely be sent again, and the client can wait for a service that restarts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, count, takewhile
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access
+from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
+from qtide.core.errors import PhaseError, QtideError
+
+HOLD = 30.0
+"""Seconds that the service holds a request until the task ends; then we ask again."""
+PATIENCE = 60.0
+"""Seconds that a service may be unavailable, as during a restart."""
+PAUSE, PAUSE_MOST = 0.05, 2.0
+"""Seconds between two tries: at first, doubled each time, and at most."""
+START_LIMIT, START_PAUSE = 60.0, 0.1
+"""Seconds that a device may take to start, and between two looks."""
+OVER = ("done", "failed", "cancelled")
+
+
+class ServiceFailed(QtideError):  # noqa: N818 - what happened
+    """The service refused a request, or did not answer."""
+
+    def __init__(
+        self, message: str, status: int = 0, said: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = dict(said or {})
+
+
+class TaskFailed(PhaseError):  # noqa: N818 - what happened
+    """A task ended without an answer."""
+
+
+class Client:
+    """One service, as one user."""
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
+    ) -> None:
+        self.access: Access = find_access(url, token)
+        self._pool = _pool(self.access, patience)
+
+    def submit(
+        self,
+        payload: Any,
+        device: str | None = None,
+        *,
+        shots: int | None = None,
+        seed: int | None = None,
+        name: str = "",
+        priority: int = 0,
+        max_wait: float | None = None,
+        key: str | None = None,
+        wait: float = 0.0,
+    ) -> RemoteTask:
+        """Submit a payload; when this returns, the service has stored it durably."""
+        encoded = payload if isinstance(payload, Encoded) else encode(payload)
+        form = {
+            "device": device or self.default_device(encoded.format),
+            "format": encoded.format,
+            "data": base64.b64encode(encoded.data).decode(),
+            "shots": shots,
+            "seed": seed,
+            "name": name,
+            "priority": priority,
+            "max_wait": max_wait,
+        }
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        said = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
+        return RemoteTask(self, said)
+
+    def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
+        """Submit a payload and wait for its answer."""
+        return self.submit(payload, device, wait=HOLD, **words).result()
+
+    def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
+        """A task of this user, whichever process submitted it."""
+        return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
+
+    def tasks(self, *states: str, everybody: bool = False) -> Iterator[RemoteTask]:
+        """This user's tasks, newest first; operators can list everybody's."""
+        before: int | None = None
+        while True:
+            terms = {"state": states, "everybody": everybody, "before": before}
+            said = self.call("GET", "/v1/tasks", terms)
+            yield from (RemoteTask(self, each) for each in said["tasks"])
+            before = said["before"]
+            if before is None:
+                return
+
+    def devices(self) -> list[dict[str, Any]]:
+        """All devices and their states."""
+        devices: list[dict[str, Any]] = self.call("GET", "/v1/devices")
+        return devices
+
+    def device(self, name: str) -> dict[str, Any]:
+        """One device."""
+        device: dict[str, Any] = self.call("GET", f"/v1/devices/{quote(name, safe='')}")
+        return device
+
+    def started_device(self, name: str) -> dict[str, Any]:
+        """One device, once it is known whether it starts: before, it has no properties."""
+        end = time.monotonic() + START_LIMIT
+        while (found := self.device(name))["state"] == "starting" and time.monotonic() < end:
+            time.sleep(START_PAUSE)
+        return found
+
+    def default_device(self, format: str) -> str:  # noqa: A002 - as everywhere here
+        """The first device that takes payloads of this format."""
+        for known in self.devices():
+            device = known if known["state"] != "starting" else self.started_device(known["name"])
+            if format in device["properties"].get("formats", ()):
+                name: str = device["name"]
+                return name
+        raise ServiceFailed(f"no device at {self.access.url} takes payloads of format {format!r}")
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        terms: Mapping[str, Any] | None = None,
+        form: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """What the service answers; while it is unavailable, try again."""
+        words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
+        query = f"?{urlencode(words, doseq=True)}" if words else ""
+        root = LOCAL if self.access.socket else self.access.url
+        url = f"{root}{path}{query}"
+        head = dict(headers or {}) | {"Accept": "application/json"}
+        if self.access.token:
+            head["Authorization"] = f"Bearer {self.access.token}"
+        body = None
+        if form is not None:
+            body, head["Content-Type"] = json.dumps(form), "application/json"
+        return self._answer(method, url, body, head)
+
+    def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
+        try:
+            answer = self._pool.request(
+                method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ServiceFailed(_silence(self.access, _brief(error))) from None
+        if answer.status >= 400:
+            raise _refusal(self.access.url, answer)
+        return answer.json()
+
+
+class RemoteTask:
+    """A task at the service, in the state it had when we last asked."""
+
+    def __init__(self, client: Client, said: dict[str, Any]) -> None:
+        self._client = client
+        self.said = said
+
+    @property
+    def id(self) -> str:
+        """The id by which any process of the same user finds it."""
+        name: str = self.said["id"]
+        return name
+
+    @property
+    def state(self) -> str:
+        """queued, running, done, failed or cancelled."""
+        state: str = self.said["state"]
+        return state
+
+    def refresh(self, wait: float = 0.0) -> RemoteTask:
+        """Ask again; the service may hold the answer until the task is over."""
+        self.said = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
+        return self
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The answer, once it is there."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.state not in OVER:
+            left = HOLD if end is None else min(HOLD, end - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"the task {self.id} is still {self.state}; ask again later")
+            self.refresh(left)
+        if self.state != "done":
+            raise TaskFailed(
+                f"the task {self.id} {self.state}: {self.said['error'] or 'on request'}"
+            )
+        if "answer" not in self.said:
+            self.refresh()
+        answer = json.dumps(self.said["answer"]).encode()
+        return decode_answer(Encoded(self.said["answer_format"], answer))
+
+    def cancel(self) -> RemoteTask:
+        """Cancel it; if it is on the device, it ends when the device releases it."""
+        self.said = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
+        return self
+
+    def __repr__(self) -> str:
+        return f"<task {self.id} {self.state}>"
+
+
+def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
+    if access.socket is not None:
+        return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
+    return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
+
+
+def _retries(patience: float) -> urllib3.Retry:
+    """As many as fit into `patience`; with its key, a submission can safely be repeated."""
+    pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
+    tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
+    return urllib3.Retry(
+        total=tries,
+        backoff_factor=PAUSE,
+        backoff_max=PAUSE_MOST,
+        status_forcelist=[503],
+        allowed_methods=None,
+        raise_on_status=False,
+        respect_retry_after_header=False,
+    )
+
+
+def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
+    try:
+        said = answer.json()
+        message = said["message"]
+    except (ValueError, KeyError, TypeError):
+        said, message = {}, f"{url} answered with status {answer.status}"
+    return ServiceFailed(message, answer.status, said)
+
+
+def _silence(access: Access, why: str) -> str:
+    said = f"{access.url} does not answer: {why}"
+    if access.state is not None:
+        said += f" (if another service has taken its place, delete {access.state / FILE})"
+    return said
+
+
+def _brief(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(reason).rpartition(": ")[2] or type(error).__name__

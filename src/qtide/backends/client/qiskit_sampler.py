@@ -1,0 +1,150 @@
+"""Qiskit's sampler primitive on the service: a whole sweep of parameters is one task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from qiskit.primitives import (
+    BasePrimitiveJob,
+    BaseSamplerV2,
+    BitArray,
+    DataBin,
+    PrimitiveResult,
+    SamplerPubResult,
+)
+from qiskit.primitives.containers.sampler_pub import SamplerPub
+from qiskit.providers import JobStatus
+
+from qtide.backends.client.backend import Backend, CircuitJob
+from qtide.backends.payloads.shots import Shots
+from qtide.core.errors import UsageError
+
+ORDER = (
+    JobStatus.ERROR,
+    JobStatus.CANCELLED,
+    JobStatus.QUEUED,
+    JobStatus.RUNNING,
+    JobStatus.DONE,
+)
+"""The first of these that any of its tasks has is the status of the whole job."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pubs with the same number of shots, and the tasks that run them."""
+
+    pubs: list[SamplerPub]
+    jobs: list[CircuitJob]
+
+    def answers(self) -> Iterator[Shots]:
+        """The shots of each circuit in turn."""
+        for job in self.jobs:
+            yield from job.answers()
+
+
+class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
+    """Its id is that of its first task, which for most jobs is the only one."""
+
+    def __init__(self, pubs: list[SamplerPub], parts: list[Part]) -> None:
+        self.jobs = [job for part in parts for job in part.jobs]
+        super().__init__(self.jobs[0].job_id())
+        self._pubs = pubs
+        self._parts = parts
+
+    def result(self) -> PrimitiveResult[SamplerPubResult]:
+        """The result, once it is there; raises an error if a task failed."""
+        found: dict[int, SamplerPubResult] = {}
+        for part in self._parts:
+            answers = part.answers()
+            for pub in part.pubs:
+                found[id(pub)] = _sampled(pub, list(islice(answers, pub.size)))
+        return PrimitiveResult([found[id(pub)] for pub in self._pubs], metadata={"version": 2})
+
+    def status(self) -> JobStatus:
+        """Its status now."""
+        states = {job.status() for job in self.jobs}
+        return next(state for state in ORDER if state in states)
+
+    def done(self) -> bool:
+        """Whether there is a result."""
+        return self.status() is JobStatus.DONE
+
+    def running(self) -> bool:
+        """Whether it is on the device."""
+        return self.status() is JobStatus.RUNNING
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.status() is JobStatus.CANCELLED
+
+    def in_final_state(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return all(job.in_final_state() for job in self.jobs)
+
+    def cancel(self) -> bool:
+        """Cancel it; False if it had already ended."""
+        ended = [job.cancel() for job in self.jobs]
+        return any(ended)
+
+
+def _sampled(pub: SamplerPub, answers: list[Shots]) -> SamplerPubResult:
+    registers = {one.name: one.size for one in pub.circuit.cregs if one.size}
+    bits = [_bits(one) for one in answers]
+    arrays: dict[str, Any] = {}
+    low = 0
+    for name, width in registers.items():
+        columns = np.stack([one[:, low : low + width] for one in bits])
+        shaped = columns.reshape(*pub.shape, pub.shots, width)
+        arrays[name] = BitArray.from_bool_array(shaped, order="little")
+        low += width
+    words = {"shots": pub.shots, "circuit_metadata": pub.circuit.metadata}
+    return SamplerPubResult(DataBin(**arrays, shape=pub.shape), metadata=words)
+
+
+def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """One row per shot, the lowest bit of the first register first."""
+    data = np.frombuffer(shots.data, np.uint8).reshape(len(shots), -1)
+    bits: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    bits = np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)
+    return bits
+
+
+SHOTS = 1024
+"""The default of Qiskit's other samplers."""
+
+
+class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
+    """Runs circuits that were transpiled for its backend."""
+
+    def __init__(
+        self, backend: Backend, *, default_shots: int = SHOTS, seed: int | None = None
+    ) -> None:
+        self._backend = backend
+        self._shots = default_shots
+        self._seed = seed
+
+    def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> SamplingJob:
+        """Submit all pubs with the same number of shots as one task, if that is not too large."""
+        coerced = [SamplerPub.coerce(pub, shots or self._shots) for pub in pubs]
+        if not coerced:
+            raise UsageError("the sampler was given nothing to run")
+        wanted = dict.fromkeys(pub.shots for pub in coerced)
+        parts = [self._part([pub for pub in coerced if pub.shots == one]) for one in wanted]
+        return SamplingJob(coerced, parts)
+
+    def _part(self, pubs: list[SamplerPub]) -> Part:
+        circuits = [
+            circuit for pub in pubs for circuit in pub.parameter_values.bind_all(pub.circuit).flat
+        ]
+        most = self._backend.max_circuits or len(circuits)
+        jobs = [
+            self._backend.run(
+                circuits[at : at + most], shots=pubs[0].shots, seed_simulator=self._seed
+            )
+            for at in range(0, len(circuits), most)
+        ]
+        return Part(pubs, jobs)

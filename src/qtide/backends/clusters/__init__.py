@@ -1,0 +1,1 @@
+"""Clusters: local, simulated and slurm are siblings."""

@@ -1,0 +1,162 @@
+"""The agent: the process that works on a node.
+
+It imports what earlier tasks of the program needed, if its driver knows that, and otherwise almost
+nothing until a task needs it. It answers each task with the ticket it came with. A supervisor
+beside it ends it, with everything it started, as soon as its driver is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from _thread import get_ident
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from qtide.backends.clusters.supervisor import guarded
+from qtide.core.errors import QtideError
+from qtide.core.files import keep_bytecode
+from qtide.core.processes import Header, die_with_parent, frame, read
+from qtide.core.values import Packed, Unstorable, Values
+
+
+class Imports:
+    """What tasks imported, by name; what a module imports in turn counts for that module.
+
+    Many modules read the environment as they are loaded. So what is imported after a task has
+    changed it takes time, but is not named: another process must not import it beforehand.
+    """
+
+    def __init__(self) -> None:
+        self._modules: dict[str, float] = {}
+        self._seconds = 0.0
+        self._under_way = False
+        self._thread = get_ident()
+        self._environment = os.environ.copy()
+        self._changed = False
+
+    def watch(self) -> None:
+        """Begin; an interpreter that imports in another way is not watched."""
+        system = sys.modules["_frozen_importlib"]
+        load = getattr(system, "_find_and_load", None)
+        if load is None:
+            return
+
+        def timed(name: str, importer: Any) -> ModuleType:
+            if name in sys.modules or self._under_way or get_ident() != self._thread:
+                return load(name, importer)  # type: ignore[no-any-return]
+            self._changed = self._changed or os.environ.copy() != self._environment
+            self._under_way, began = True, perf_counter()
+            try:
+                module: ModuleType = load(name, importer)
+            finally:
+                self._under_way = False
+            self._add(name, perf_counter() - began)
+            return module
+
+        system._find_and_load = timed  # type: ignore[attr-defined]
+
+    def take(self) -> dict[str, Any]:
+        """What was imported since the last call, for an answer; nothing if nothing was."""
+        if not self._seconds:
+            return {}
+        taken = {"imported": self._modules, "importing": self._seconds}
+        self._modules, self._seconds = {}, 0.0
+        return taken
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._seconds += seconds
+        if not self._changed:
+            self._modules[name] = round(seconds, 6)
+            self._environment = os.environ.copy()  # what a module changes, it changes everywhere
+
+
+def load(modules: list[str]) -> None:
+    """Import what there is; whatever cannot be imported, the task that needs it will say so."""
+    import gc
+    from importlib import import_module
+
+    gc.disable()  # nothing that an import creates is garbage soon: a tenth of the time
+    try:
+        for name in modules:
+            with suppress(BaseException):  # also that of a module that calls sys.exit
+                import_module(name)
+    finally:
+        gc.enable()
+
+
+def main() -> None:
+    """Serve tasks until the driver is gone. The first argument holds the node's terms as JSON."""
+    terms = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
+    tasks, answers = guarded(**terms.get("supervisor", {}))
+    _limit(**terms.get("limits", {}))
+    answers.write(frame({"hello": os.getpid()}))
+    die_with_parent()
+    keep_bytecode()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # to be followed
+    _prepare(**terms.get("preparation", {}))
+    answers.write(frame({"prepared": True}))
+    imports = Imports()
+    imports.watch()
+    while (message := read(tasks)) is not None:
+        header, body = _perform(*message)
+        header |= imports.take()
+        sys.stdout.flush()  # a kill may be the next thing that happens to this process
+        answers.write(frame(header, body))
+
+
+def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
+    if memory is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def _prepare(path: list[str] | None = None, modules: list[str] | None = None) -> None:
+    """Import what tasks will need, from where they will look for it."""
+    if path is not None and modules:
+        sys.path[:] = path
+        load(modules)
+        sys.stdout.flush()
+
+
+def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
+    """One task: its answer, whatever becomes of it."""
+    ticket = {"ticket": header["ticket"]}
+    function = None
+    sys.path[:] = header["path"]
+    values = Values(Path(header["values"]))
+    try:
+        function, args, kwargs = values.unpack(
+            Packed(body, header["file"], tuple(header["buffers"]))
+        )
+        result = function(*args, **kwargs)
+        packed = values.pack(result)
+        return ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data
+    except BaseException as error:
+        from qtide.core.errors import definition, own_lines
+
+        text, data = _failure(error, values)
+        return ticket | {"error": text, "lines": own_lines(error) or definition(function)}, data
+
+
+def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
+    """The exception as text, and pickled if it can be."""
+    import traceback
+
+    text = "".join(traceback.format_exception_only(error)).strip()
+    try:
+        packed = values.pack(error)
+    except (Unstorable, QtideError):
+        return text, b""
+    return text, packed.data
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""First come, first served: the queue that the embedded and the simulated cluster share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.backends.clusters.cluster import Allocation, Cluster, CoAllocatable, Node, Request, Work
+from qtide.core.errors import NotEnoughNodes
+from qtide.core.forecasts import Waits
+from qtide.core.job import Job
+from qtide.core.ledger import Span
+from qtide.core.world.world import Alarm, Future, World
+
+
+@dataclass(eq=False)
+class Pending:
+    """A request in the queue."""
+
+    request: Request
+    answer: Future[FifoAllocation]
+    impatient: bool = False
+
+
+class FifoAllocation(Allocation):
+    """Nodes of a first-come-first-served cluster."""
+
+    def __init__(
+        self, cluster: FifoCluster, job: Job, nodes: Sequence[Node], co_allocated: Any = None
+    ) -> None:
+        super().__init__(nodes, cluster.world.now(), co_allocated)
+        self._cluster = cluster
+        self._job = job
+        self._spans = {node: job.ledger.span("held", f"node/{node.name}") for node in nodes}
+        self._release: Future[None] | None = None
+
+    async def ready(self) -> None:
+        """All nodes at the same time."""
+        await self._cluster.all_ready(self.nodes, self._job)
+
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
+        if self._release is None:
+            if self._co_allocated is not None:
+                self._co_allocated.release()
+            self._release = self._cluster.world.start(self._cluster.retire(self._spans))
+        return self._cluster.world.settled([self._release])
+
+
+class FifoCluster(Cluster):
+    """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
+
+    keeps_agents = True
+
+    def __init__(
+        self, world: World, names: Sequence[str], latency: float = 0.0, withdrawal: float = 0.0
+    ) -> None:
+        self.world = world
+        self.size = len(names)
+        self._latency = latency
+        """Seconds until a request is looked at for the first time,"""
+        self._withdrawal = withdrawal
+        """and until one that was withdrawn has left."""
+        self.granted: dict[str, Node] = {}
+        self._free: deque[str] = deque(names)
+        self._queue: deque[Pending] = deque()
+        self._waits = Waits(world.now)
+        self._watched: set[CoAllocatable] = set()
+
+    async def grant(self, request: Request) -> FifoAllocation:
+        """Stand in the queue."""
+        self._refuse_if_hopeless(request)
+        self._watch(request.co_allocate)
+        span = request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
+        with span, self._waits.standing():
+            return await self._stand(request)
+
+    def expected_wait(self, nodes: int) -> float:
+        """None while there are enough free nodes; otherwise as the forecast says."""
+        if len(self._free) >= nodes + sum(each.request.nodes for each in self._queue):
+            return self._latency
+        return max(self._latency, self._waits.expected())
+
+    def waits_seen(self) -> list[float]:
+        """How long requests have stood in the queue lately."""
+        return self._waits.seen()
+
+    def forget(self) -> None:
+        """Let the waits of earlier jobs no longer count for the expected one."""
+        self._waits.forget()
+
+    @abstractmethod
+    async def ready(self, node: Node, job: Job) -> None:
+        """Return when the node can take a task of the job."""
+
+    @abstractmethod
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Let the node work; its answer goes to `node.deliver`."""
+
+    @abstractmethod
+    def interrupt(self, node: Node) -> None:
+        """End what the node is doing at once, whatever that is."""
+
+    def renew(self, node: Node, job: Job) -> Coroutine[Any, Any, None]:
+        """The same as at the beginning of a grant."""
+        return self.ready(node, job)
+
+    @abstractmethod
+    async def stopped(self, node: Node) -> bool:
+        """Return when the node has nothing of ours left; False if it is lost for good."""
+
+    async def all_ready(self, nodes: Sequence[Node], job: Job) -> None:
+        """Return when all nodes of a grant can take a task of the job."""
+        await self.world.all_of([self.ready(node, job) for node in nodes])
+
+    async def retire(self, held: Mapping[Node, Span]) -> None:
+        """Take nodes back, each as soon as it has stopped."""
+        await self.world.all_of([self.retire_one(*each) for each in held.items()])
+
+    async def retire_one(self, node: Node, held: Span) -> None:
+        """Take a node back into the free ones."""
+        node.lose("was given back")
+        try:
+            lives = await self.stopped(node)
+        finally:
+            held.close()
+            del self.granted[node.name]
+        if lives:
+            self.take_back(node.name)
+
+    def take_back(self, name: str) -> None:
+        """A node is free again."""
+        self._free.append(name)
+        self._serve()
+
+    def lose(self, name: str) -> None:
+        """The node is dead: the cluster has one less, and whoever holds it hears so."""
+        self.size -= 1
+        if name in self._free:
+            self._free.remove(name)
+        else:
+            self.granted[name].lose("died")
+        for pending in list(self._queue):
+            try:
+                self._refuse_if_hopeless(pending.request)
+            except NotEnoughNodes as error:
+                self._queue.remove(pending)
+                pending.answer.set_exception(error)
+        self._serve()
+
+    def gain(self, name: str) -> None:
+        """A node is there again."""
+        self.size += 1
+        self.take_back(name)
+
+    def latency_of(self, request: Request) -> float:
+        """Seconds until a request is looked at for the first time."""
+        return self._latency
+
+    async def _stand(self, request: Request) -> FifoAllocation:
+        latency = self.latency_of(request)
+        if latency:
+            await self.world.sleep(latency)
+            self._refuse_if_hopeless(request)
+        return await self.queue_up(request)
+
+    async def queue_up(self, request: Request) -> FifoAllocation:
+        """Wait in the queue."""
+        pending = Pending(request, self.world.future())
+        self._queue.append(pending)
+        alarm = None if request.least is None else self.world.start(self._hurry(pending))
+        self._serve()
+        return await self._grant_of(pending, alarm)
+
+    async def _grant_of(self, pending: Pending, alarm: Alarm | None) -> FifoAllocation:
+        """Wait for the answer to a request; who waits no longer withdraws it."""
+        try:
+            return await pending.answer
+        except CancelledError:
+            if self._withdrawn(pending):
+                await self.world.sleep(self._withdrawal)
+            elif pending.answer.done() and not pending.answer.cancelled():
+                await pending.answer.result().release()
+            raise
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def _withdrawn(self, pending: Pending) -> bool:
+        """Whether the request was still in the queue; then it is no longer."""
+        if pending not in self._queue:
+            return False
+        self._queue.remove(pending)
+        self._serve()
+        return True
+
+    async def _hurry(self, pending: Pending) -> None:
+        """When its patience is over, a request takes fewer nodes; one that needs none ends."""
+        await self.world.sleep(pending.request.patience)
+        pending.impatient = True
+        self._serve()
+        if pending.request.least == 0 and pending in self._queue:
+            self._queue.remove(pending)
+            self._answer(pending, 0)
+            self._serve()
+
+    def _serve(self) -> None:
+        """Grant what can be granted, in order. Who waits for a QPU as well lets others pass."""
+        if self._queue and self._share(self._queue[0]) is None:
+            return  # before the queue, which may be long, is copied
+        for pending in list(self._queue):
+            share = self._share(pending)
+            if share is None:
+                return
+            wanted = pending.request.co_allocate
+            taken = wanted.take(pending.request.job) if wanted else None
+            if wanted is None or taken is not None:
+                self._queue.remove(pending)
+                self._answer(pending, share, taken)
+
+    def _share(self, pending: Pending) -> int | None:
+        """How many nodes a request gets now; None if it has to wait."""
+        request, free = pending.request, len(self._free)
+        if free >= request.nodes:
+            return request.nodes
+        enough = pending.impatient and request.least is not None and free >= request.least
+        return free if enough else None
+
+    def _answer(self, pending: Pending, share: int, co_allocated: Any = None) -> None:
+        nodes = [Node(self._free.popleft(), self.world, self) for _ in range(share)]
+        self.granted |= {node.name: node for node in nodes}
+        job = pending.request.job
+        pending.answer.set_result(FifoAllocation(self, job, nodes, co_allocated))
+
+    def _watch(self, wanted: CoAllocatable | None) -> None:
+        if wanted is not None and wanted not in self._watched:
+            self._watched.add(wanted)  # not its id: that of a QPU that is gone may come again
+            wanted.watch(self._serve)
+
+    def _refuse_if_hopeless(self, request: Request) -> None:
+        needed = request.nodes if request.least is None else request.least
+        if needed > self.size:
+            raise NotEnoughNodes(
+                f"{request.job.name} needs {needed} nodes, but the cluster has {self.size}; "
+                "ask for fewer with --nodes, or name a larger cluster"
+            )

@@ -1,0 +1,123 @@
+"""Kinds of clusters: what a user names after `--cluster`. Each owns its options and its checks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qtide.backends.clusters.cluster import Cluster
+from qtide.core.errors import UsageError
+from qtide.core.job import Job
+from qtide.core.metrics import Metrics
+from qtide.core.options import NoOptions, chosen
+from qtide.core.plugins import Plugins
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import World
+
+T = TypeVar("T")
+
+DEFAULT_NODES = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run says about its cluster: `local:4` is the kind `local` with the argument `4`."""
+
+    argument: str = ""
+    nodes: int | None = None
+    """The most nodes that a job may hold."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The options of all plug-ins, by name."""
+
+    def options(self, kind: type[T]) -> T:
+        """Those of one kind."""
+        return chosen(kind, self.given)
+
+    def check_nodes(self, size: int) -> None:
+        """Refuse more nodes per job than the cluster has."""
+        if self.nodes is not None and not 1 <= self.nodes <= size:
+            raise UsageError(
+                f"--nodes {self.nodes} does not fit: the cluster has {size}; give 1 to {size}, "
+                f"or name a larger cluster with --cluster"
+            )
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What a cluster says about its queue now: real seconds until a request is granted."""
+
+    wait: float
+    words: str
+
+
+class ClusterKind(ABC):
+    """How a kind of cluster is checked and put up, and what it can do for drivers beside that."""
+
+    summary: str
+    """A line for the help."""
+    Options: type = NoOptions
+
+    @abstractmethod
+    def check(self, setting: Setting) -> None:
+        """Refuse what cannot be put up, with a sentence."""
+
+    @abstractmethod
+    async def open(self, world: World, setting: Setting) -> Cluster:
+        """Put the cluster up; what a job's tasks print goes to the job's log."""
+
+    def world(self, time_scale: float) -> World:
+        """Whose clock the cluster lives by."""
+        return RealWorld(time_scale)
+
+    def queue(self, setting: Setting, nodes: int) -> Queue | None:
+        """How long a request for so many nodes would wait now; None if the cluster cannot say."""
+        return None
+
+    @staticmethod
+    def accounts(
+        job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+    ) -> dict[str, Any]:
+        """What the site charges for a job next to what it held; nothing if it keeps no accounts.
+
+        `ended` are jobs of the site that should be in its records by now.
+        """
+        return {}
+
+    @staticmethod
+    def ends(jobs: Collection[int], since: float) -> dict[int, float]:
+        """When jobs of the site ended, in seconds since 1970, as far as it knows that."""
+        return {}
+
+    @staticmethod
+    def driver_state(job: str) -> str | None:
+        """How the site sees a driver that is a job of its own; None if it cannot say."""
+        return None
+
+    @staticmethod
+    def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
+        """Start a driver as a job of the site; where it is, in words."""
+        raise UsageError("this cluster runs no driver as a job; --driver background does without")
+
+    @staticmethod
+    def reap() -> list[int]:
+        """End jobs that dead drivers of this user left behind; which they were."""
+        return []
+
+
+CLUSTERS: Plugins[type[ClusterKind]] = Plugins("qtide.clusters", "cluster")
+
+
+def cluster_kind(cluster: str) -> tuple[ClusterKind, str]:
+    """The kind, and its argument, that a word like `local:4` names."""
+    name, _, argument = cluster.partition(":")
+    return CLUSTERS.load(name)(), argument
+
+
+def numbered(kind: str, argument: str) -> int:
+    """The number of nodes that an argument gives."""
+    if argument and not (argument.isdecimal() and int(argument) > 0):
+        raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {argument!r}")
+    return int(argument) if argument else DEFAULT_NODES

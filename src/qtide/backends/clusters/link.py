@@ -1,0 +1,208 @@
+"""The driver's link to an agent: sends tasks, takes answers, and notices when the node is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.clusters.cluster import Node, Work
+from qtide.core.errors import PhaseError
+from qtide.core.job import Imported, Preparation
+from qtide.core.log import Log
+from qtide.core.processes import Child, Header
+from qtide.core.values import Packed
+
+START_LIMIT = 30.0
+"""Seconds within which an agent has to answer for the first time."""
+PREPARATION_LIMIT = 60.0
+"""Seconds within which it has to have imported what earlier tasks needed."""
+USUAL = ("srun: cluster configuration lacks support for cpu binding",)
+"""What is said of every agent where that is so, and helps nobody."""
+LAST_WORDS = 1.0
+"""Seconds for what an agent that is gone has left in its pipe."""
+SILENCE = 60.0
+"""Seconds without a word after which a node counts as lost. The network may stumble: what was lost
+is sent again after as long as it took to miss it, so half of this is ridden out."""
+BEATS = 12
+"""How many heartbeats are missed by then."""
+
+
+class TaskFailed(PhaseError):  # noqa: N818 - what happened
+    """A task raised something that cannot be brought back; the text is what there is."""
+
+
+class AgentFailed(Exception):  # noqa: N818 - what happened
+    """An agent did not start."""
+
+
+class PreparationFailed(AgentFailed):
+    """An agent started, but died while it prepared itself, or did not get done with it."""
+
+
+def supervisor_terms(silence: float, release_command: Sequence[str] = ()) -> dict[str, Any]:
+    """What the other end of a link has to know of it."""
+    return {"beat": silence / BEATS, "release_command": list(release_command)}
+
+
+def preparation_terms(preparation: Preparation) -> dict[str, Any]:
+    """What an agent is to import first, and where it finds that."""
+    return {"path": _search_path(tuple(sys.path)), "modules": preparation.modules}
+
+
+class Link:
+    """The agent of one node, for as long as it lives."""
+
+    def __init__(
+        self, child: Child, name: str, log: Log | None = None, silence: float = SILENCE
+    ) -> None:
+        self.child = child
+        self.name = name
+        self.log = log
+        """Of the run that the node works for; what a task prints goes to that of its own run."""
+        self._silence = silence
+        self._missed = 0
+        self.node: Node | None = None
+        """Whom answers are for; an agent may outlive a grant."""
+        self._works: dict[int, Work] = {}
+        self._given_up = False
+        self._complaints = asyncio.create_task(self._note_complaints())
+
+    async def greet(self, preparation: Preparation) -> None:
+        """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
+        await self._word(START_LIMIT, AgentFailed)
+        try:
+            await self._word(PREPARATION_LIMIT, PreparationFailed)
+        except PreparationFailed:
+            preparation.failed()
+            raise
+        self._listener = asyncio.create_task(self._listen())
+        self._pulse = asyncio.create_task(self._beat())
+
+    async def _word(self, limit: float, failure: type[AgentFailed]) -> None:
+        """Wait for its next word; heartbeats are none."""
+        try:
+            async with asyncio.timeout(limit):
+                while not self._heard(*await self.child.message()):
+                    continue
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+            await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
+            raise failure from error
+
+    def send(self, ticket: int, work: Work) -> None:
+        """Hand over a task."""
+        values, task = work.job.values, work.task
+        packed = values.pack((work.function, task.args, work.kwargs), by_value=True)
+        header: Header = {
+            "ticket": ticket,
+            "values": str(values.folder.absolute()),
+            "path": _search_path(tuple(sys.path)),
+            "file": packed.file,
+            "buffers": packed.buffers,
+        }
+        self._works[ticket] = work
+        self.child.send(header, packed.data)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was heard of it for too long."""
+        return self._missed > BEATS
+
+    def hang_up(self) -> None:
+        """Let it end; what is said about its end is of no interest."""
+        self._given_up = True
+        self.child.hang_up()
+
+    async def kill(self) -> None:
+        """End it, with everything it started."""
+        self._given_up = True
+        await self.child.kill()
+        await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
+
+    async def _listen(self) -> None:
+        async for header, body in self.child.messages():
+            self._missed = 0
+            if self._heard(header, body):
+                self._answer(header, body)
+        self._pulse.cancel()
+        code = await self.child.ended()
+        if self.node is not None:
+            self.node.lose(f"lost its agent ({_ending(code)})")
+
+    def _heard(self, header: Header, body: bytes) -> bool:
+        """Whether it is a word for us: neither a heartbeat, which is empty, nor what it prints."""
+        if "log" in header:
+            work = self._works.get(header["log"])
+            log, place = (work.job.log, work.place) if work else (self.log, ())
+            if log is not None:
+                log.write(self.name, body.decode(errors="replace"), *place)
+        return bool(header) and "log" not in header
+
+    async def _note_complaints(self) -> None:
+        """What is said by the command that starts it, or by the supervisor, if anything."""
+        async for text in self.child.complaints():
+            told = [
+                line for line in text.decode(errors="replace").splitlines() if line not in USUAL
+            ]
+            if told and self.log is not None and not self._given_up:
+                self.log.write(self.name, "\n".join(told))
+
+    async def _beat(self) -> None:
+        """Say that we are there, and notice when the other side no longer does.
+
+        Beats are counted, not timed: a driver that was suspended has missed none of them.
+        """
+        while True:
+            await asyncio.sleep(self._silence / BEATS)
+            self.child.send({})
+            self._missed += 1
+            if self.silent and self.node is not None:
+                self.node.dirty = True  # whatever it is doing
+                self.node.lose(f"did not answer for {self._silence:g} s")
+
+    def _answer(self, header: Header, body: bytes) -> None:
+        work = self._works.pop(header["ticket"])
+        if self.node is None:
+            return
+        result, error = None, None
+        if "error" in header:
+            error = _failure(work, self.node.name, header, body)
+        else:
+            try:
+                packed = Packed(body, header["file"], tuple(header["buffers"]))
+                result = work.job.values.unpack(packed)
+            except Exception as unreadable:
+                error = unreadable
+        imported = Imported(header.get("imported", {}), header.get("importing", 0.0))
+        self.node.deliver(header["ticket"], result, error, imported)
+
+
+@lru_cache(maxsize=4)
+def _search_path(places: tuple[str, ...]) -> list[str]:
+    """Where a node looks for modules: where we do, whatever folder it works in."""
+    return [str(Path(place).absolute()) for place in places]
+
+
+def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:
+    """What the task raised, with a note of where: the task, the node, the user's own lines."""
+    error = _unpickled(body) or TaskFailed(header["error"])
+    error.add_note(f"in the task {work.task.name} on node {node}")
+    for line in header["lines"]:
+        error.add_note(f"  {line}")
+    return error
+
+
+def _unpickled(body: bytes) -> Exception | None:
+    try:
+        error = pickle.loads(body)
+    except Exception:
+        return None
+    return error if isinstance(error, Exception) else None
+
+
+def _ending(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,161 @@
+"""The embedded cluster: N nodes of this machine, each an agent process that is kept warm.
+
+With `cold` it is not: every grant pays for a new agent, as on Slurm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from qtide.backends.clusters.cluster import Node, Work
+from qtide.backends.clusters.fifo import FifoCluster
+from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
+from qtide.backends.clusters.link import (
+    SILENCE,
+    AgentFailed,
+    Link,
+    preparation_terms,
+    supervisor_terms,
+)
+from qtide.backends.clusters.pretend import SCALE
+from qtide.core.errors import NodeUnusable, UsageError
+from qtide.core.job import Job
+from qtide.core.options import Option
+from qtide.core.processes import Child
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import Future, World
+
+
+def megabytes(word: str) -> int:
+    """Bytes, from the number of megabytes that a user gives."""
+    if not (word.isdecimal() and int(word) > 0):
+        raise UsageError(f"--memory is a number of megabytes, not {word!r}")
+    return int(word) * 2**20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one node may use, where None is no limit, and whether its agent outlives a grant."""
+
+    memory: Annotated[
+        int | None, Option("Megabytes of memory that a node may use.", megabytes, "MB")
+    ] = None
+    """In bytes."""
+    cores: Annotated[int | None, Option("Cores that a node may use.")] = None
+    cold: Annotated[
+        bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
+    ] = False
+
+
+class LocalCluster(FifoCluster):
+    """Agents as child processes. An agent outlives a grant; one that still works is replaced."""
+
+    def __init__(
+        self,
+        world: RealWorld,
+        nodes: int,
+        options: Options = Options(),
+        silence: float = SILENCE,
+    ) -> None:
+        super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
+        self._options = options
+        self._silence = silence
+        self.keeps_agents = not options.cold
+        self._environment = os.environ | {SCALE: repr(world.scale)}
+        self._agents: dict[str, Link] = {}
+        self._ending: dict[str, Future[None]] = {}
+        """Agents that were interrupted, by the names of their nodes."""
+
+    async def ready(self, node: Node, job: Job) -> None:
+        """Start an agent where none is warm."""
+        await self._ended(node)
+        agent = self._agents.get(node.name)
+        if agent is None or not agent.child.alive:
+            agent = self._agents[node.name] = await self._start(node.name, job)
+        agent.node, agent.log = node, job.log
+
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Hand the task to the node's agent."""
+        self._agents[node.name].send(ticket, work)
+
+    def interrupt(self, node: Node) -> None:
+        """Kill the node's agent, with everything that it has started."""
+        agent = self._agents.pop(node.name)
+        agent.node = None
+        self._ending[node.name] = self.world.start(agent.kill())
+
+    async def stopped(self, node: Node) -> bool:
+        """Keep an idle agent warm, unless told otherwise; one that still works for us is killed."""
+        await self._ended(node)
+        agent = self._agents.get(node.name)
+        if agent is not None:
+            agent.node = None
+            if node.dirty or self._options.cold:
+                del self._agents[node.name]
+                await agent.kill()
+        return True
+
+    async def close(self) -> None:
+        """Kill all agents."""
+        await self.world.settled(self._ending.values())
+        agents, self._agents = self._agents, {}
+        await asyncio.gather(*(agent.kill() for agent in agents.values()))
+
+    async def _ended(self, node: Node) -> None:
+        """Wait until an agent that was interrupted is gone."""
+        if node.name in self._ending:
+            await self.world.settled([self._ending.pop(node.name)])
+
+    def pids(self) -> Mapping[str, int]:
+        """The process of each node that has one."""
+        return {name: agent.child.pid for name, agent in self._agents.items()}
+
+    async def _start(self, name: str, job: Job) -> Link:
+        terms = self._terms_of(name) | {"preparation": preparation_terms(job.preparation)}
+        words = [sys.executable, "-m", "qtide.backends.clusters.agent", json.dumps(terms)]
+        child = await Child.start(words, asyncio.subprocess.PIPE, self._environment)
+        agent = Link(child, name, job.log, self._silence)
+        try:
+            await agent.greet(job.preparation)
+        except BaseException as error:
+            await agent.kill()
+            if isinstance(error, AgentFailed):
+                where = f"; see {job.log.path}" if job.log else ""
+                raise NodeUnusable(f"the agent of node {name} did not start{where}") from error
+            raise
+        return agent
+
+    def _terms_of(self, name: str) -> dict[str, Any]:
+        """Limits, and how to stay in touch. The nodes go round this machine's cores."""
+        per_node, cores = self._options, sorted(os.sched_getaffinity(0))
+        limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
+        if per_node.cores is not None:
+            first = (int(name[1:]) - 1) * per_node.cores
+            limits["cores"] = [cores[(first + n) % len(cores)] for n in range(per_node.cores)]
+        return {"limits": limits, "supervisor": supervisor_terms(self._silence)}
+
+
+class Local(ClusterKind):
+    """This machine."""
+
+    summary = "processes of this machine, as local or local:4"
+    Options = Options
+
+    def check(self, setting: Setting) -> None:
+        """Refuse sizes and limits that cannot be."""
+        setting.check_nodes(numbered("local", setting.argument))
+        cores = setting.options(Options).cores
+        if cores is not None and cores < 1:
+            raise UsageError(f"--cores has to be at least 1, not {cores}")
+
+    async def open(self, world: World, setting: Setting) -> LocalCluster:
+        """Agents are started as they are needed."""
+        assert isinstance(world, RealWorld)
+        size = numbered("local", setting.argument)
+        return LocalCluster(world, size, setting.options(Options))

@@ -1,0 +1,49 @@
+"""Pretended work: a task that stands for one of a known length, in every world."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+SCALE = "QTIDE_TIME_SCALE"
+"""Set for agents: how long a second of the run's clock takes."""
+
+_meters: list[list[float]] = []
+
+
+def pretend(seconds: float) -> None:
+    """Let `seconds` of the run's clock pass, as if the task had worked for so long."""
+    if _meters:
+        _meters[-1].append(seconds)
+    else:
+        time.sleep(seconds * float(os.environ.get(SCALE, "1")))
+
+
+class metered:  # noqa: N801 - a context manager; a generator would take twice as long
+    """Within, pretended work takes no time, but is noted in the list."""
+
+    def __enter__(self) -> list[float]:
+        _meters.append([])
+        return _meters[-1]
+
+    def __exit__(self, *_: object) -> None:
+        _meters.pop()
+
+
+def rehearse(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    rank: int = 0,
+    size: int = 1,
+) -> None:
+    """Call a function; if it fails, the call that counts will say so."""
+    with suppress(Exception):
+        function(*args, **kwargs)
+
+
+def load(function: Callable[..., Any], rank: int = 0, size: int = 1) -> None:
+    """Do nothing: its module was imported to get here."""

@@ -1,0 +1,171 @@
+"""Slurm's own records of a run: what its companions held, to compare with the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.backends.clusters.slurm.mark import job_name, qpu_name
+from qtide.backends.clusters.slurm.queue import Entry, entries
+from qtide.core.job import Job
+from qtide.core.metrics import Metrics
+
+RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
+FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes"
+
+HISTORY = 30 * 86400.0
+"""Seconds to look back if no start is given: the whole database need not be searched."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A job that had nodes; `end` is in seconds since 1970, None if it is not known (yet)."""
+
+    job: int
+    node_seconds: float
+    end: float | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Node-seconds of a number of companions. Slurm counts whole seconds for each job."""
+
+    node_seconds: float
+    companions: int
+    source: str
+    ended: frozenset[int] = frozenset()
+    """The jobs whose end is recorded."""
+
+
+async def usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
+    """What a run's companions have held since a moment, including those that are running."""
+    return _sum(*await _records(slurm, [f"--name={job_name(job)}"], since))
+
+
+async def qpu_usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
+    """The same for the jobs that held a QPU for it, each one node of the quantum partition."""
+    return _sum(*await _records(slurm, [f"--name={qpu_name(job)}"], since))
+
+
+async def ends(slurm: Slurm, jobs: Collection[int], since: float | None = None) -> dict[int, float]:
+    """When jobs ended, in seconds since 1970; those that run, or are unknown, are missing."""
+    found, _ = await _records(slurm, [f"--jobs={','.join(map(str, jobs))}"], since)
+    return {each.job: each.end for each in found if each.end is not None}
+
+
+def _sum(found: Sequence[Record], source: str) -> Usage:
+    ended = frozenset(each.job for each in found if each.end is not None)
+    return Usage(sum(each.node_seconds for each in found), len(found), source, ended)
+
+
+async def _records(
+    slurm: Slurm, which: Sequence[str], since: float | None
+) -> tuple[list[Record], str]:
+    """The records, and where they come from."""
+    begin = time.localtime(time.time() - HISTORY if since is None else since)
+    start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
+    try:
+        text = await slurm.output(*RECORDS, FIELDS, *which, start)
+    except SlurmFailed:
+        return await _from_queue(slurm, which), "queue"
+    return list(parse_records(text)), "sacct"
+
+
+def parse_records(text: str) -> Iterator[Record]:
+    """Each job that had nodes."""
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) == 4 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
+            job, end, elapsed, nodes = words
+            over = float(end) if end.isdecimal() else None
+            yield Record(int(job), float(int(elapsed) * int(nodes)), over)
+
+
+async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[Record]:
+    """Without accounting, the controller knows a job for MinJobAge seconds after its end."""
+    found = await entries(slurm, *which, "--states=all")
+    held = [each for each in found if each.start is not None and each.state != "PENDING"]
+    return [_record(each, time.time()) for each in held]
+
+
+def _record(entry: Entry, now: float) -> Record:
+    return Record(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
+
+
+T = TypeVar("T")
+
+LIMIT = 10.0
+"""Seconds within which Slurm has to answer."""
+PATIENCE, PAUSE = 2.0, 0.25
+"""Seconds that are waited for records of jobs that have just ended, and between two looks."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Seconds of nodes, or of QPUs, by the real clock, as counted by the ledger and by Slurm."""
+
+    held: float
+    charged: Usage
+    missing: int = 0
+    """How many jobs have ended, but their ends are not in Slurm's records yet."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "held": self.held,
+            "charged": self.charged.node_seconds,
+            "difference": self.charged.node_seconds - self.held,
+            "jobs": self.charged.companions,
+            "missing": self.missing,
+            "source": self.charged.source,
+        }
+
+
+async def accounts(
+    job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+) -> dict[str, Account]:
+    """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
+
+    Waits a moment for the records of jobs that are known to have ended. Raises SlurmFailed if
+    Slurm does not answer.
+    """
+    nodes, leases = await _answered(_complete(_slurm(), job, since, ended))
+    missing = set(ended) - nodes.ended - leases.ended
+    found = {"nodes": Account(metrics.nodes_held * scale, nodes, len(missing))}
+    if leases.companions:
+        found["qpu"] = Account(metrics.slots_held * scale, leases, len(missing))
+    return found
+
+
+async def when_ended(jobs: Collection[int], since: float) -> dict[int, float]:
+    """When jobs ended; raises SlurmFailed if Slurm does not answer."""
+    return await _answered(ends(_slurm(), jobs, since))
+
+
+async def _complete(
+    slurm: Slurm, job: Job, since: float, ended: Collection[int]
+) -> tuple[Usage, Usage]:
+    """What Slurm's records have, once they are complete, or patience is over."""
+    last = time.monotonic() + PATIENCE
+    while True:
+        nodes, leases = await usage(slurm, job, since), await qpu_usage(slurm, job, since)
+        if not set(ended) - nodes.ended - leases.ended or time.monotonic() > last:
+            return nodes, leases
+        await asyncio.sleep(PAUSE)
+
+
+def _slurm() -> Slurm:
+    slurm = Slurm()
+    slurm.check()
+    return slurm
+
+
+async def _answered(question: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await asyncio.wait_for(question, LIMIT)
+    except TimeoutError:
+        raise SlurmFailed(f"Slurm gave no answer within {LIMIT:g} s") from None

@@ -1,0 +1,105 @@
+"""Slurm's own commands as a text interface: explicit formats, no shell, every call with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from qtide.core.errors import QtideError
+
+LIMIT = 30.0
+"""Seconds that a command may take."""
+
+OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
+"""Variables through which an enclosing job, or a user's settings, would change a command."""
+
+
+class SlurmFailed(QtideError):  # noqa: N818 - what happened
+    """A Slurm command ended with an error."""
+
+
+def environment(conf: Path | None = None) -> dict[str, str]:
+    """Our environment without that of a job; `conf` or SLURM_CONF names the cluster."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(OTHERS)}
+    named = str(conf) if conf else os.environ.get("SLURM_CONF")
+    times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970, independent of time zones
+    return kept | times | ({"SLURM_CONF": named} if named else {})
+
+
+class Slurm:
+    """The cluster that an environment names."""
+
+    def __init__(self, conf: Path | None = None, extra: Mapping[str, str] | None = None) -> None:
+        self.environment = environment(conf) | dict(extra or {})
+
+    def check(self) -> None:
+        """Refuse a missing configuration; Slurm's commands would search for it for a long time."""
+        conf = self.environment.get("SLURM_CONF")
+        if conf is not None and not Path(conf).is_file():
+            raise SlurmFailed(f"SLURM_CONF names {conf}, which does not exist; is the box up?")
+
+    async def output(self, *words: str, limit: float = LIMIT) -> str:
+        """What a command prints; if it fails, SlurmFailed with its message."""
+        code, out, err = await self.said(*words, limit=limit)
+        if code:
+            raise SlurmFailed(f"{words[0]} failed: {reason(err)}")
+        return out
+
+    async def said(self, *words: str, limit: float = LIMIT) -> tuple[int | None, str, str]:
+        """How a command ends, what it prints, and what it complains about."""
+        process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), limit)
+        except TimeoutError:
+            raise SlurmFailed(f"{words[0]} gave no answer within {limit:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+    async def hostnames(self, names: str) -> list[str]:
+        """The nodes in a Slurm node list, such as c[1-3]."""
+        return (await self.output("scontrol", "show", "hostnames", names)).split() if names else []
+
+    async def start(
+        self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE
+    ) -> asyncio.subprocess.Process:
+        """Start a command in its own session, so that a Ctrl-C reaches only us."""
+        try:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                stdin=stdin,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                env=self.environment,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise SlurmFailed(
+                f"there is no {words[0]} here; install Slurm's client commands, "
+                "or start a box: qtide box up"
+            ) from None
+
+
+def reason(text: str) -> str:
+    """Why a command failed, from its stderr: the first error, without the command's name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line or "fatal:" in line]
+    line = (errors or lines or ["it gave no reason"])[0]
+    return line.partition("error: ")[2] or line.partition("fatal: ")[2] or line
+
+
+ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=\s*(\S+)", re.MULTILINE)
+IMPLYING = {"associations", "limits", "qos", "safe", "all", "1", "2"}
+"""Settings with which a job of an account that is not the user's is refused."""
+
+
+async def accounts_are_checked(slurm: Slurm, limit: float = LIMIT) -> bool:
+    """Whether a job's account is one of its user's."""
+    found = ENFORCED.search(await slurm.output("scontrol", "show", "config", limit=limit))
+    return found is not None and bool(IMPLYING & set(found[1].lower().split(",")))

@@ -1,0 +1,58 @@
+"""Putting the prolog where the nodes of a cluster find it: in a folder with three files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from qtide.backends.clusters.slurm.prolog import is_loopback
+from qtide.core.errors import UsageError
+from qtide.core.files import write_whole
+
+OURS = Path(__file__).parent
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+PLAIN = re.compile(r"[\w./:@%+~\[\]-]*")
+"""Characters that need no quotes: a shell reads the file too."""
+
+
+def deploy(folder: Path) -> Path:
+    """Copy the prolog into a folder; return the program to name as TaskProlog in slurm.conf."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, mode in (("prolog.py", 0o644), ("prolog.sh", 0o755)):
+        shutil.copyfile(OURS / name, folder / name)
+        (folder / name).chmod(mode)
+    return folder / "prolog.sh"
+
+
+def announce(
+    folder: Path, url: str, *, ca: str = "", munge_socket: str = "", socket: str = ""
+) -> None:
+    """Tell the prolog in `folder` where the service is, for jobs that start from now on.
+
+    Lines that an operator has added to the file stay.
+    """
+    if not re.match(r"https?://[^/]", url):
+        raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
+    if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
+        raise UsageError(f"tokens would be sent to {url} unencrypted; give the service TLS: https")
+    entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "socket": socket}
+    entries["python"] = _interpreter()
+    for key, value in entries.items():
+        if not PLAIN.fullmatch(value):
+            raise UsageError(
+                f"{key} = {value!r} has characters that a shell would need quotes for; avoid them"
+            )
+    file = folder / "service.conf"
+    old = file.read_text().splitlines() if file.exists() else []
+    lines = [f"{key}={value}" for key, value in entries.items() if value]
+    lines += [line for line in old if line.partition("=")[0] not in entries]
+    # atomically: a task may start at any moment
+    write_whole(file, ("\n".join(lines) + "\n").encode())
+
+
+def _interpreter() -> str:
+    """One that every user of the node may run; ours may be in a home directory."""
+    return str(SYSTEM_PYTHON if SYSTEM_PYTHON.exists() else sys.executable)

@@ -1,0 +1,94 @@
+"""Withholding licences, while a device drains or has fewer slots than before.
+
+On a running, unmodified Slurm, a reservation that holds only licences does it: running jobs keep
+theirs, new ones wait with the reason `Licenses`, jobs without a licence notice nothing, and it
+survives a restart of slurmctld. It needs the rights of a Slurm operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.core.errors import QtideError, UsageError
+
+SLOT_NAMES = frozenset({"qpu"})
+"""The default name of a slot, as a licence or as GRES."""
+
+SLOT_LICENCE = re.compile(r"(?P<name>[^:@=]+)(?:@[^:=]+)?(?:[:=](?P<count>\d+))?")
+"""`qpu`, `qpu:2`, `qpu=2`, and with the server of a remote licence `qpu@dbd:2`."""
+
+GRES = re.compile(
+    r"(?:gres[:/])?(?P<name>[^:=/]+)(?::(?P<kind>[^:=\d][^:=]*))?(?:[:=](?P<count>\d+))?"
+)
+"""`gres:qpu:1`, `gres/qpu:1`, `gres/qpu=1`, `qpu:1`, `qpu`; with a kind: `gres:qpu:star:1`."""
+
+
+def slots_held(licences: str, gres: str, nodes: int, names: Collection[str] = SLOT_NAMES) -> int:
+    """The slots of a job; one that is requested in both ways counts once."""
+    return max(_sum(SLOT_LICENCE, licences, names), _sum(GRES, gres, names) * nodes)
+
+
+def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
+    """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
+    found = (form.fullmatch(word) for word in text.split(","))
+    return sum(int(each["slots_held"] or 1) for each in found if each and each["name"] in names)
+
+
+SCONTROL = ("scontrol", "--oneliner")
+TERMS = ("starttime=now", "duration=infinite", "users=root", "flags=any_nodes")
+"""It takes no nodes; a reservation must have a user."""
+LICENCE = re.compile(r"^LicenseName=(\S+) Total=(\d+)", re.MULTILINE)
+RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Licenses=(\S+)", re.MULTILINE)
+
+
+class Licences:
+    """The licences of one name; reservations made by others stay as they are."""
+
+    def __init__(self, slurm: Slurm, name: str = "qpu") -> None:
+        self._slurm = slurm
+        self._name = name
+        self._reservation = f"qtide-withheld-{name}"
+
+    async def total(self) -> int:
+        """How many there are, withheld or not."""
+        counts = dict(LICENCE.findall(await self._slurm.output(*SCONTROL, "show", "licenses")))
+        if self._name not in counts:
+            raise UsageError(
+                f"Slurm has no licence {self._name}; define it: Licenses= in slurm.conf"
+            )
+        return int(counts[self._name])
+
+    async def withheld(self) -> int:
+        """How many are withheld now."""
+        held = await self._held()
+        return int(held.rpartition(":")[2]) if held else 0
+
+    async def withhold(self, number: int) -> None:
+        """Let Slurm grant `number` fewer than there are; 0 makes all available again."""
+        total = await self.total()
+        if not 0 <= number <= total:
+            raise UsageError(f"of {total} licences {self._name}, {number} cannot be withheld")
+        there = await self._held() is not None
+        if not number and not there:
+            return
+        try:
+            await self._slurm.output(*SCONTROL, *self._command(number, there))
+        except SlurmFailed as error:
+            raise QtideError(
+                f"licences {self._name} cannot be withheld: {error}; it takes a Slurm operator, "
+                "and licences that are not reserved otherwise"
+            ) from None
+
+    def _command(self, number: int, there: bool) -> list[str]:
+        named, licences = f"reservation={self._reservation}", f"licenses={self._name}:{number}"
+        if not number:
+            return ["delete", named]
+        return ["update", named, licences] if there else ["create", named, licences, *TERMS]
+
+    async def _held(self) -> str | None:
+        """The licences in our reservation; None if there is no reservation."""
+        found = RESERVATION.findall(await self._slurm.output(*SCONTROL, "show", "reservations"))
+        held: str | None = dict(found).get(self._reservation)
+        return held

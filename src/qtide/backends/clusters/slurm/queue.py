@@ -1,0 +1,157 @@
+"""Slurm's queue as squeue prints it: the one place that reads it.
+
+Users choose a job's comment and, without accounting, its account; both may contain newlines. So
+every field follows a mark that cannot be guessed, and no field can forge another.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qtide.backends.clusters.kind import Queue
+from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed, reason
+from qtide.backends.clusters.slurm.options import Options
+
+FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
+"""Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
+licences, account, comment."""
+
+HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING"}
+"""States in which a job has nodes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job, or a component of one. Times are seconds since 1970; None means unknown."""
+
+    job: int
+    state: str
+    nodes: int = 0
+    start: float | None = None
+    end: float | None = None
+    leader: int = 0
+    """The number of the first component; the job's own number if it has only one."""
+    uid: int = 0
+    reason: str = ""
+    names: str = ""
+    """Its nodes as a Slurm node list, without those that failed."""
+    gres: str = ""
+    licences: str = ""
+    account: str = ""
+    """Empty if Slurm knows none."""
+    comment: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has nodes."""
+        return self.state in HOLDING
+
+    def node_seconds(self, now: float) -> float:
+        """The node-seconds that it has used."""
+        if self.start is None or self.state == "PENDING":
+            return 0.0
+        end = now if self.holds or self.end is None else self.end
+        return max(0.0, end - self.start) * self.nodes
+
+
+async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Entry]:
+    """The jobs that match squeue's filters; none if Slurm has forgotten the one asked for."""
+    mark = secrets.token_hex(8)
+    form = "".join(mark + field for field in FIELDS)
+    try:
+        text = await slurm.output("squeue", "--noheader", f"--format={form}", *terms, limit=limit)
+    except SlurmFailed as error:
+        if "Invalid job id" in str(error):
+            return []
+        raise
+    return list(parse(text, mark))
+
+
+def parse(text: str, mark: str) -> Iterator[Entry]:
+    """Jobs from what squeue printed, with `mark` before every field."""
+    words = [word.strip() for word in text.split(mark)[1:]]
+    if len(words) % len(FIELDS):
+        raise SlurmFailed("squeue's output is cut short; try again")
+    for at in range(0, len(words), len(FIELDS)):
+        yield _entry(*words[at : at + len(FIELDS)])
+
+
+def _entry(  # one argument per field
+    job: str, shown: str, state: str, uid: str, nodes: str, start: str, end: str, *texts: str
+) -> Entry:
+    reason, names, gres, licences, account, comment = texts
+    leader, plus, _ = shown.partition("+")
+    return Entry(
+        job=int(job),
+        leader=int(leader) if plus else int(job),
+        state=plain_state(state),
+        uid=int(uid),
+        nodes=int(nodes),
+        start=_time(start),
+        end=_time(end),
+        reason=reason,
+        names=names,
+        gres=gres,
+        licences=licences,
+        account="" if account == "(null)" else account,
+        comment=comment,
+    )
+
+
+def plain_state(text: str) -> str:
+    """The first word of `CANCELLED by 0`, `CANCELLED+` or `COMPLETING,CANCELLED`."""
+    return text.replace(",", " ").split()[0].rstrip("+*").upper() if text.strip() else "UNKNOWN"
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
+
+
+SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D")
+
+UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "maint", "power")
+"""Prefixes of the states of nodes that take no work, `draining` and `failing` included."""
+
+
+async def partition_size(slurm: Slurm, partition: str | None) -> int:
+    """How many nodes of a partition, or of the default one, can take work."""
+    found = parse_partitions(await slurm.output(*SINFO))
+    return sum(
+        nodes for name, default, nodes in found if (name == partition if partition else default)
+    )
+
+
+def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
+    """The partition, whether it is the default, and how many of its nodes are usable."""
+    for line in text.splitlines():
+        name, state, nodes = line.rsplit("|", 2)
+        if not state.lower().startswith(UNUSABLE):
+            yield name.removesuffix("*"), name.endswith("*"), int(nodes)
+
+
+START = re.compile(r"to start at (\d+)")
+"""What sbatch prints with --test-only; times are in seconds since 1970."""
+
+
+async def present(slurm: Slurm, options: Options, nodes: int) -> Queue:
+    """Ask Slurm when a companion with so many nodes would start; nothing is submitted."""
+    slurm.check()
+    start = await _start(slurm, options.salloc("qtide", "qtide", str(nodes))[1:])
+    where = [f"--partition={options.partition}"] if options.partition else []
+    waiting = len(await entries(slurm, "--states=PENDING", *where))
+    wait = max(0.0, start - time.time())
+    jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+    return Queue(wait, f"Slurm would grant {nodes} nodes in {wait:.0f} s ({jobs})")
+
+
+async def _start(slurm: Slurm, terms: list[str]) -> float:
+    _, out, err = await slurm.said("sbatch", "--test-only", *terms, "--wrap=true")
+    text = out + err
+    found = START.search(text)
+    if found is None:
+        raise SlurmFailed(f"sbatch does not say when a job would start: {reason(text)}")
+    return float(found[1])

@@ -1,0 +1,218 @@
+"""The driver's way into the vQPU service: by a slot that one of its own jobs holds.
+
+Munge proves who asks, as in the prolog of a job. So the token need not be handed on by anybody: it
+is in the driver's memory alone, and ends with the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from http.client import HTTPException
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.client.access import AUTHORITY, here
+from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.mark import Driver, qpu_name
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.prolog import AskedInVain, ProofFailed, Settings, admitted
+from qtide.backends.clusters.slurm.requests import Place, Requests
+from qtide.backends.leases.qpu import Lease, Qpu, Slot, Slots
+from qtide.core.forecasts import Wait
+from qtide.core.job import Job
+from qtide.core.ledger import Ledger
+from qtide.core.world.world import Future
+
+SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The token of a job, or why there is none."""
+
+    token: str | None = None
+    refusal: str | None = None
+
+
+def enter(url: str, job: int, slurm: Slurm) -> Entry:
+    """Ask the service for the token of a running job of ours that holds a slot."""
+    known, munge = here(url), munge_socket_of(slurm)
+    settings = Settings(
+        url,
+        ca=os.environ.get(AUTHORITY, ""),
+        munge_socket=str(munge or ""),
+        socket=str(known.socket) if known else "",
+    )
+    try:
+        return Entry(token=admitted(settings, job)["QTIDE_TOKEN"])
+    except (OSError, ValueError, AskedInVain, ProofFailed, HTTPException) as error:
+        return Entry(refusal=f"job {job} got no token: {error}")
+
+
+def munge_socket_of(slurm: Slurm) -> Path | None:
+    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
+    conf = slurm.environment.get("SLURM_CONF")
+    found = SOCKET.search(Path(conf).read_text()) if conf else None
+    return Path(found[1]) if found else None
+
+
+class SlurmSlot(Slot):
+    """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
+
+    def __init__(self, slots: SlurmSlots, job: Job, number: int, companion: Companion) -> None:
+        super().__init__(job, number, slots.free, str(companion.lease_job))
+        self._slots = slots
+        self._job = job
+        self._renewal = asyncio.Lock()
+        self._released = False
+        self._hold(companion)
+
+    async def ready(self) -> None:
+        """Return once it is held; concurrent phases request it only once."""
+        async with self._renewal:
+            if self._lost.done() and not self._released:
+                with self._job.ledger.span("wait", "qpu", "a lease"):
+                    self._hold(await self._slots.companion(self._job))
+                if self._released:
+                    self._let_go()
+                    self._slots.bring_back(self._job, self._companion.end_qpu())
+                else:
+                    label = str(self._companion.lease_job)
+                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}", label)
+            await self._enter()
+
+    def release(self) -> None:
+        """End its Slurm job at once; the slot counts as held until Slurm has it back."""
+        if not self._released:
+            self._released = True
+            self._free(self.number)
+            self._let_go()
+            self._slots.bring_back(self._job, self._give_back())
+
+    async def _enter(self) -> None:
+        """Wait until the service has said whether it knows the slot's job."""
+        if self._entry is not None and not self._released:
+            await self._slots.settled(self._entry)  # awaited itself, it would be cancelled with us
+            if not self._entry.cancelled():
+                entry = self._entry.result()
+                self.token, self.refusal = entry.token, entry.refusal
+
+    def _hold(self, companion: Companion) -> None:
+        self._companion = companion
+        self._entry = self._slots.enter(companion)
+        self._lost = self._slots.start(self._lose())
+
+    async def _lose(self) -> None:
+        """Notice if the job is cancelled or reaches its time limit."""
+        await self._companion.qpu_gone()
+        self._held.close()
+        await self._companion.end_qpu()
+
+    async def _give_back(self) -> None:
+        try:
+            await self._companion.end_qpu()
+        finally:
+            self._held.close()
+
+    def _let_go(self) -> None:
+        """Neither its loss nor its token matters any more."""
+        self._lost.cancel()
+        if self._entry is not None:
+            self._entry.cancel()
+
+
+class SlurmSlots(Slots):
+    """Admission to one QPU by Slurm, which decides how many jobs are admitted at once."""
+
+    def __init__(
+        self,
+        qpu: Qpu,
+        slurm: Slurm,
+        requests: Requests,
+        options: Options,
+        enlist: Callable[[Job], Awaitable[None]],
+    ) -> None:
+        self._qpu = qpu
+        self._slurm = slurm
+        self._requests = requests
+        self._options = options
+        self._enlist = enlist
+        self._live: dict[int, SlurmSlot] = {}
+        self._started: set[Future[None]] = set()
+        self._returning: dict[Ledger, set[Future[None]]] = {}
+
+    def take(self, job: Job) -> Slot | None:
+        """Never succeeds at once: a slot has to be requested from Slurm."""
+        return None
+
+    async def acquire(self, job: Job) -> Slot:
+        """Wait in Slurm's queue for a QPU without nodes."""
+        return self._slot(job, await self.companion(job))
+
+    def watch(self, freed: Callable[[], None]) -> None:
+        """Do nothing: requests wait in Slurm's queue."""
+
+    def enter(self, companion: Companion) -> Future[Entry] | None:
+        """Ask the service that has the device, if one does, for the token of the slot's job."""
+        url, job = self._qpu.service, companion.qpu_job or companion.job
+        if url is None or job is None:
+            return None
+        return self._requests.world.start(self._entered(url, job))
+
+    async def settled(self, work: Future[Any]) -> None:
+        """Wait until some work is over, whatever became of it."""
+        await self._requests.world.settled([work])
+
+    async def _entered(self, url: str, job: int) -> Entry:
+        return await self._requests.world.offload(enter, url, job, self._slurm)
+
+    def words(self, job: Job) -> list[str]:
+        """The options of salloc for a job, or a component of one, that holds a QPU."""
+        return self._options.qpu(qpu_name(job), Driver.own().comment())
+
+    def lease(self, job: Job, companion: Companion) -> Lease:
+        """The QPU that was granted together with nodes."""
+        return Lease(self._qpu, job, self._slot(job, companion))
+
+    async def companion(self, job: Job) -> Companion:
+        """A job that holds a QPU and nothing else."""
+        await self._enlist(job)
+        place = Place(job, Wait(self._requests.world.now()), "QPU")
+        return await self._requests.granted(place, ["salloc", *self.words(job)])
+
+    def free(self, number: int) -> None:
+        """Forget a slot that was given back."""
+        self._live.pop(number, None)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Start work that `close` waits for."""
+        self._started = {each for each in self._started if not each.done()}
+        started = self._requests.world.start(work)
+        self._started.add(started)
+        return started
+
+    def bring_back(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
+        """Start the return of a slot."""
+        under_way = {each for each in self._returning.get(job.ledger, ()) if not each.done()}
+        self._returning[job.ledger] = under_way | {self.start(work)}
+
+    async def returned(self, job: Job) -> None:
+        """Wait until Slurm has back what the job no longer wants."""
+        await self._requests.world.settled(self._returning.pop(job.ledger, set()))
+
+    async def close(self) -> None:
+        """Give everything back, and wait until Slurm has it."""
+        for slot in list(self._live.values()):
+            slot.release()
+        await self._requests.world.settled(self._started)
+
+    def _slot(self, job: Job, companion: Companion) -> SlurmSlot:
+        number = next(each for each in count() if each not in self._live)
+        slot = self._live[number] = SlurmSlot(self, job, number, companion)
+        return slot

@@ -1,0 +1,355 @@
+"""A signal that many can wait for; it is not missed between a look and the wait."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.clusters.cluster import Allocation, Cluster, CoAllocatable, Node, Request, Work
+from qtide.backends.clusters.link import AgentFailed, Link, PreparationFailed
+from qtide.backends.clusters.pretend import SCALE
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
+from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.queue import partition_size
+from qtide.backends.clusters.slurm.requests import Place, Requests
+from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
+from qtide.backends.clusters.slurm.warden import Warden
+from qtide.backends.leases.qpu import Qpu
+from qtide.core.errors import NodeUnusable, NotEnoughNodes
+from qtide.core.forecasts import Waits
+from qtide.core.job import Job, Preparation
+from qtide.core.processes import Child
+from qtide.core.world.real import RealWorld
+from qtide.core.world.world import Future, World
+
+
+class Signal:
+    """Counts how often it was fired."""
+
+    def __init__(self) -> None:
+        self._fired = 0
+        self._next = asyncio.Event()
+
+    def moment(self) -> int:
+        """The present moment, to be passed to `after`."""
+        return self._fired
+
+    def fire(self) -> None:
+        """Wake all waiters."""
+        self._fired += 1
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def after(self, moment: int, limit: float) -> None:
+        """Wait until it has fired after that moment, but no longer than `limit` seconds."""
+        if self._fired == moment:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._next.wait(), limit)
+
+
+STEP_LIMIT = 30.0
+"""Seconds within which Slurm has to end a step."""
+
+Start = Callable[[Companion, str, Preparation], Awaitable[Child]]
+"""Starts the agent of a node of a companion, with what it is to prepare."""
+
+
+class SlurmAllocation(Allocation):
+    """A companion, or no nodes at all if the request accepts that."""
+
+    def __init__(
+        self, world: World, job: Job, companion: Companion | None, start: Start, silence: float
+    ) -> None:
+        names = companion.nodes if companion else []
+        nodes = [Node(name, world, self) for name in names]
+        super().__init__(nodes, world.now())
+        self._world = world
+        self._companion = companion
+        self._job = job
+        self._start_agent = start
+        self._silence = silence
+        self._links: dict[str, Link] = {}
+        self._ending: dict[str, Future[None]] = {}
+        """Steps that were interrupted, by the names of their nodes."""
+        label = str(companion.job) if companion else ""
+        self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
+        self._released: Future[None] | None = None
+        self._watch = world.start(self._lose_when_gone())
+
+    def co_allocate(self, taken: Any) -> bool:
+        """Add what was granted together with the nodes; False if nothing was."""
+        self._co_allocated = taken
+        return taken is not None
+
+    async def ready(self) -> None:
+        """Start all agents, and return when each is prepared."""
+        await self._world.all_of([self._start(node) for node in self.nodes])
+
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Give the nodes back. The release continues even if its caller is cancelled."""
+        if self._released is None:
+            if self._co_allocated is not None:
+                self._co_allocated.release()
+            self._released = self._world.start(self._give_back())
+        return self._world.settled([self._released])
+
+    @property
+    def released(self) -> bool:
+        """Whether everything has been given back."""
+        return self._released is not None and self._released.done()
+
+    def send(self, node: Node, ticket: int, work: Work) -> None:
+        """Hand the task to the node's agent."""
+        self._links[node.name].send(ticket, work)
+
+    def interrupt(self, node: Node) -> None:
+        """End the step of a node's agent; the companion keeps the node."""
+        link = self._links.pop(node.name)
+        link.node = None
+        link.hang_up()
+        self._ending[node.name] = self._world.start(_ended(link))
+
+    async def renew(self, node: Node, job: Job) -> None:
+        """Start another step, once the one before has ended."""
+        await self._world.settled([self._ending.pop(node.name)])
+        await self._start(node)
+
+    async def _start(self, node: Node) -> None:
+        assert self._companion is not None
+        child = await self._start_agent(self._companion, node.name, self._job.preparation)
+        link = self._links[node.name] = Link(child, node.name, self._job.log, self._silence)
+        try:
+            await link.greet(self._job.preparation)
+        except AgentFailed as error:
+            if not isinstance(error, PreparationFailed):
+                self._companion.silent.add(node.name)
+            raise NodeUnusable(f"the agent of node {node.name} did not start") from error
+        link.node = node
+        node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
+
+    async def _disown(self, node: Node) -> None:
+        """Stop counting a lost node as held, if Slurm has already taken it from the companion."""
+        if self._released is None and self._companion and not await self._companion.has(node.name):
+            self._held[node].close()
+
+    async def _lose_when_gone(self) -> None:
+        """Notice if the companion is cancelled or reaches its time limit."""
+        if self._companion is not None:
+            why = await self._companion.gone()
+            for node in self.nodes:
+                node.lose(f"was taken away by Slurm ({why})")
+
+    async def _give_back(self) -> None:
+        await self._world.cancel([self._watch])
+        for node in self.nodes:
+            node.lose("was given back")
+        for link in self._links.values():  # Slurm's signal does not reach a step that is starting
+            link.hang_up()
+        try:
+            if self._companion is not None:
+                self._companion.silent |= {n for n, link in self._links.items() if link.silent}
+                await self._companion.end()
+        finally:
+            for span in self._held.values():
+                span.close()
+            # not earlier: a slurmstepd whose srun is gone keeps its node for seconds
+            await self._world.all_of([link.kill() for link in self._links.values()])
+            await self._world.settled(self._ending.values())
+
+
+async def _ended(link: Link) -> None:
+    """Wait until a step is over: srun ends with it, unless the node does not respond."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STEP_LIMIT):
+            await link.child.ended()
+    await link.kill()
+
+
+BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
+"""Seconds after which a co-allocation is tried again, if no signal comes before that the other
+resource is free."""
+
+
+class SlurmCluster(Cluster):
+    """The companions of the jobs of one driver."""
+
+    def __init__(self, world: RealWorld, slurm: Slurm, size: int, options: Options) -> None:
+        self.world = world
+        self.size = size
+        self._slurm = slurm
+        self._options = options
+        self._waits = Waits(world.now)
+        self._live: set[SlurmAllocation] = set()
+        self._known: set[str] = set()
+        self._freed: dict[CoAllocatable, Signal] = {}
+        self._requests = Requests(world, slurm, options.queue_limit)
+        self._admitted: dict[CoAllocatable, SlurmSlots] = {}
+        self._warden = Warden(slurm)
+
+    @staticmethod
+    async def connect(
+        world: RealWorld,
+        options: Options = Options(),  # noqa: B008 - frozen
+        *,
+        conf: Path | None = None,
+    ) -> SlurmCluster:
+        """The cluster that `conf` or SLURM_CONF names; companions of dead drivers are cancelled."""
+        slurm = Slurm(conf, {SCALE: repr(world.scale)})
+        slurm.check()
+        size = await _size(slurm, options.partition)
+        if options.qpu_by is not None:
+            await _size(slurm, options.qpu_partition)
+        await reap(slurm)
+        return SlurmCluster(world, slurm, size, options)
+
+    async def grant(self, request: Request) -> SlurmAllocation:
+        """Submit a companion to Slurm, and wait until it is granted."""
+        self._refuse_if_hopeless(request)
+        await self._reap_once(request.job)
+        return await self._granted(request)
+
+    def expected_wait(self, nodes: int) -> float:
+        """As long as current requests are expected to wait, or as the last ones did.
+
+        Slurm assumes that jobs run until their time limit, which companions never do. So while we
+        hold nodes ourselves, perhaps the very ones waited for, its estimate is ignored.
+        """
+        ours = any(not each.released for each in self._live)
+        return self._waits.expected(announced=not ours)
+
+    def waits_seen(self) -> list[float]:
+        """How long requests have stood in the queue lately."""
+        return self._waits.seen()
+
+    def forget(self) -> None:
+        """Forget the waits of earlier jobs in `expected_wait`."""
+        self._waits.forget()
+
+    def admit(self, qpu: Qpu) -> None:
+        """Let Slurm grant the leases of a QPU, if the options say so."""
+        if self._options.qpu_by is not None:
+            slots = SlurmSlots(qpu, self._slurm, self._requests, self._options, self._reap_once)
+            self._admitted[qpu] = slots
+            qpu.admission = slots
+
+    async def close(self) -> None:
+        """Give everything back, including queued jobs of which we never heard."""
+        await self.world.settled([self.world.start(each.release()) for each in self._live])
+        await self.world.all_of([slots.close() for slots in self._admitted.values()])
+        with suppress(SlurmFailed):
+            await cancel(self._slurm, await leftovers(self._slurm, self._known))
+        await self._warden.dismiss()
+
+    async def _granted(self, request: Request) -> SlurmAllocation:
+        with (
+            request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes"),
+            self._waits.standing() as wait,
+        ):
+            return await self._fitting(request, Place(request.job, wait))
+
+    async def _fitting(self, request: Request, place: Place) -> SlurmAllocation:
+        wanted = request.co_allocate
+        if wanted is None:
+            return self._allocation(request.job, await self._companion(request, place))
+        slots = self._admitted.get(wanted)
+        if slots is None:
+            return await self._nodes_then(wanted, request, place)
+        return await self._heterogeneous(slots, request, place)
+
+    async def _heterogeneous(
+        self, slots: SlurmSlots, request: Request, place: Place
+    ) -> SlurmAllocation:
+        """Nodes and a QPU in one heterogeneous job."""
+        least, most = request.needed, request.nodes
+        nodes = f"{most}" if least == most else f"{max(1, least)}-{most}"
+        words = [*self._words(request.job, nodes), ":", *slots.words(request.job)]
+        companion = await self._requests.granted(place, words)
+        allocation = self._allocation(request.job, companion)
+        allocation.co_allocate(slots.lease(request.job, companion))
+        return allocation
+
+    async def _nodes_then(
+        self, wanted: CoAllocatable, request: Request, place: Place
+    ) -> SlurmAllocation:
+        """Nodes together with the other resource, or neither."""
+        signal = self._signal(wanted)
+        pause = BACKOFF_FIRST
+        while True:
+            moment = signal.moment()
+            companion = await self._companion(request, place)
+            allocation = self._allocation(request.job, companion)
+            if allocation.co_allocate(wanted.take(request.job)):
+                return allocation
+            await allocation.release()
+            await signal.after(moment, pause)
+            pause = min(2 * pause, BACKOFF_MOST)
+
+    def _allocation(self, job: Job, companion: Companion | None) -> SlurmAllocation:
+        start, silence = self._start_agent, self._options.silence
+        allocation = SlurmAllocation(self.world, job, companion, start, silence)
+        self._live = {each for each in self._live if not each.released} | {allocation}
+        return allocation
+
+    async def _companion(self, request: Request, place: Place) -> Companion | None:
+        """All nodes; once patience is over, as many as are idle; none if the request allows it."""
+        job, least, most = request.job, request.needed, request.nodes
+        if least == most:
+            return await self._requests.granted(place, self._words(job, f"{most}"))
+        patience, words = request.patience * self.world.scale, self._words(job, f"{most}")
+        companion = await self._requests.granted_within(patience, place, words)
+        if companion is not None:
+            return companion
+        if least:
+            return await self._requests.granted(place, self._words(job, f"{least}-{most}"))
+        words = [*self._words(job, f"1-{most}"), "--immediate"]
+        with suppress(SlurmFailed):
+            return await self._requests.granted_within(self._options.queue_limit, place, words)
+        return None
+
+    def _words(self, job: Job, nodes: str) -> list[str]:
+        return self._options.salloc(job_name(job), Driver.own().comment(), nodes)
+
+    def _start_agent(
+        self, companion: Companion, node: str, preparation: Preparation
+    ) -> Coroutine[Any, Any, Child]:
+        assert companion.job is not None
+        het = companion.qpu_job is not None
+        words = self._options.srun(companion.job, node, preparation, het=het)
+        # a site's prolog need not ask whether plain nodes come with a QPU
+        known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
+        return Child.start(words, PIPE, self._slurm.environment | known)
+
+    async def _reap_once(self, job: Job) -> None:
+        """Cancel what an earlier driver of the same run has left."""
+        names = {job_name(job), qpu_name(job)}
+        if not names <= self._known:
+            self._known |= names
+            with suppress(SlurmFailed):  # the next driver, or their time limit, ends them
+                await reap(self._slurm, names)
+
+    def _signal(self, wanted: CoAllocatable) -> Signal:
+        if wanted not in self._freed:
+            self._freed[wanted] = Signal()
+            wanted.watch(self._freed[wanted].fire)
+        return self._freed[wanted]
+
+    def _refuse_if_hopeless(self, request: Request) -> None:
+        if request.needed > self.size:
+            raise NotEnoughNodes(
+                f"{request.job.name} needs {request.needed} nodes, but Slurm's partition has "
+                f"{self.size}; ask for fewer with --nodes, or name a larger partition"
+            )
+
+
+async def _size(slurm: Slurm, partition: str | None) -> int:
+    size = await partition_size(slurm, partition)
+    if not size:
+        where = f"partition {partition}" if partition else "default partition"
+        raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
+    return size

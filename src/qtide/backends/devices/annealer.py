@@ -1,0 +1,70 @@
+"""A simulated annealer for binary quadratic models, by dwave-samplers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.backends.devices.device import Device
+from qtide.backends.payloads.payload import PayloadRefused
+
+
+def check_model(payload: Any, device: str, most: int) -> None:
+    """Refuse all but a binary quadratic model with some variables, and not too many."""
+    import dimod
+
+    if not isinstance(payload, dimod.BinaryQuadraticModel):
+        kind = type(payload).__name__
+        raise PayloadRefused(f"the {device} takes a dimod.BinaryQuadraticModel, not {kind}")
+    if payload.num_variables == 0:
+        raise PayloadRefused(f"the {device} was given a model without variables")
+    if payload.num_variables > most:
+        has = payload.num_variables
+        raise PayloadRefused(f"the {device} takes {most} variables at most; the model has {has}")
+
+
+def best_first(samples: Any) -> Any:
+    """Equal samples merged, in order of energy; without timings, since these vary."""
+    import dimod
+    import numpy as np
+
+    together = samples.aggregate()
+    order = np.argsort(together.record.energy, kind="stable")
+    return dimod.SampleSet(together.record[order], together.variables, {}, together.vartype)
+
+
+READS = 100
+"""The most reads actually computed; shots beyond that only take their time."""
+
+MOST_VARIABLES = 10_000
+
+
+class Annealer(Device):
+    """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
+
+    name = "annealer"
+    most_shots = 1_000_000
+    usual_profile = "annealer"
+    light = True
+
+    def __init__(self, sweeps: int = 200) -> None:
+        self._sweeps = sweeps
+
+    def properties(self) -> dict[str, Any]:
+        """Formats and limits."""
+        most = {"shots": self.most_shots, "variables": MOST_VARIABLES}
+        return {"formats": ["bqm", "burst"], "most": most}
+
+    def warm_up(self) -> None:
+        """Import the sampler."""
+        import dwave.samplers  # noqa: F401 - only to import it
+
+    def _check(self, payload: Any) -> None:
+        check_model(payload, "annealer", MOST_VARIABLES)
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        from dwave.samplers import SimulatedAnnealingSampler
+
+        samples = SimulatedAnnealingSampler().sample(
+            payload, num_reads=min(shots, READS), num_sweeps=self._sweeps, seed=seed % 2**31
+        )
+        return best_first(samples)

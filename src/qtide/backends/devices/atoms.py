@@ -1,0 +1,200 @@
+"""A neutral-atom device, emulated by Pulser: independent sets of unit-disk graphs.
+
+Each variable is an atom; coupled atoms are placed so close to each other that they cannot both be
+excited. After a slow sweep of the lasers, the excited atoms form a heavy independent set, which is
+what the model asks for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from qtide.backends.devices.annealer import best_first, check_model
+from qtide.backends.devices.device import Device
+from qtide.backends.payloads.payload import PayloadRefused
+
+STARTS = 32
+STEPS = 600
+FAR = 1.6
+"""The target distance of non-edges, if the longest edge is 1."""
+
+NEAREST = 0.6
+"""The least distance between any two atoms: traps have a size."""
+
+MARGIN = 1.3
+"""The least ratio of the shortest non-edge to the longest edge: interactions differ fivefold."""
+
+Edges = frozenset[tuple[int, int]]
+Points = tuple[tuple[float, float], ...]
+
+
+@lru_cache(maxsize=128)
+def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
+    """Places in units of the longest edge, and their margin; None if none were found."""
+    import numpy as np
+
+    adjacent = np.zeros((atoms, atoms), dtype=bool)
+    for first, second in edges:
+        adjacent[first, second] = adjacent[second, first] = True
+    drawings = _relaxed(_starts(adjacent), adjacent)
+    longest, apart, nearest = _distances(drawings, adjacent)
+    margins = np.where(nearest >= NEAREST * longest, apart / longest, 0.0)
+    best = int(margins.argmax())
+    if margins[best] < MARGIN:
+        return None
+    points = drawings[best] / longest[best]
+    points -= (points.min(axis=0) + points.max(axis=0)) / 2
+    return tuple((float(x), float(y)) for x, y in points), min(float(margins[best]), FAR)
+
+
+def _starts(adjacent: Any) -> Any:
+    """Random drawings; as wide in each direction as a grid of the atoms would be."""
+    import numpy as np
+
+    atoms = len(adjacent)
+    return np.random.default_rng(0).normal(0, atoms**0.5, (STARTS, atoms, 2))
+
+
+def _relaxed(points: Any, adjacent: Any) -> Any:
+    """The drawings after many small steps; atoms pass through each other at first."""
+    import numpy as np
+
+    least = np.where(adjacent, NEAREST * 1.1, FAR)
+    most = np.where(adjacent, 1.0, np.inf)
+    for step in range(STEPS):
+        firmness = min(1.0, 2 * step / STEPS)
+        between = points[:, :, None] - points[:, None]
+        length = np.sqrt((between**2).sum(axis=-1)) + 1e-9
+        push = firmness * np.maximum(0, least - length) - np.maximum(0, length - most)
+        np.einsum("sii->si", push)[:] = 0
+        points = points + 0.2 * (between * (push / length)[..., None]).sum(axis=2)
+    return points
+
+
+def _distances(drawings: Any, adjacent: Any) -> tuple[Any, Any, Any]:
+    """For each drawing its longest edge, its shortest non-edge and its shortest distance."""
+    import numpy as np
+
+    between = drawings[:, :, None] - drawings[:, None]
+    length = np.sqrt((between**2).sum(axis=-1))
+    np.einsum("sii->si", length)[:] = np.inf
+    longest = np.where(adjacent, length, 0).max(axis=(1, 2))
+    apart = np.where(adjacent, np.inf, length).min(axis=(1, 2))
+    longest = np.where(longest > 0, longest, 1.0)
+    return longest, apart, length.min(axis=(1, 2))
+
+
+MOST_ATOMS = 10
+"""QuTiP takes 0.3 s for ten atoms, 14 s for twelve."""
+
+SWEEP_NS = 3_000
+DETUNING = 12.0
+"""At the end of the sweep, for the heaviest atom; in rad/µs."""
+
+AMPLITUDE = 8.0
+"""In the middle of the sweep; in rad/µs."""
+
+NO_LIGHT = 1e-9
+"""At both ends of the sweep: interpolated waveforms cannot be zero there."""
+
+
+class Atoms(Device):
+    """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
+
+    name = "atoms"
+    usual_profile = "neutral-atom"
+    extra = "atoms"
+
+    def properties(self) -> dict[str, Any]:
+        """Formats and limits."""
+        most = {"shots": self.most_shots, "variables": MOST_ATOMS}
+        return {"formats": ["bqm", "burst"], "most": most}
+
+    def warm_up(self) -> None:
+        """Import Pulser and QuTiP, which takes seconds."""
+        import pulser_simulation  # noqa: F401 - only to import it
+
+    def _check(self, payload: Any) -> None:
+        check_model(payload, self.name, MOST_ATOMS)
+        _places(*_graph(payload))
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        import dimod
+        import numpy as np
+
+        weights, edges = _graph(payload)
+        chances = _sweep(*_places(weights, edges), weights)
+        often = np.random.default_rng(seed).multinomial(shots, list(chances.values()))
+        seen = [(bits, n) for bits, n in zip(chances, often, strict=True) if n]
+        model = payload.change_vartype("BINARY", inplace=False)
+        found = dimod.SampleSet.from_samples_bqm(
+            (np.array([[int(bit) for bit in bits] for bits, _ in seen]), list(model.variables)),
+            model,
+            num_occurrences=[n for _, n in seen],
+        )
+        return best_first(found.change_vartype(payload.vartype))
+
+
+def _graph(model: Any) -> tuple[list[float], Edges]:
+    """The weight of each variable, the heaviest being 1, and which are coupled."""
+    binary = model.change_vartype("BINARY", inplace=False)
+    weights = [-bias for bias in binary.linear.values()]
+    couplings = {pair: bias for pair, bias in binary.quadratic.items() if bias}
+    _check_form(weights, list(couplings.values()))
+    number = {variable: i for i, variable in enumerate(binary.variables)}
+    pairs = (sorted((number[first], number[second])) for first, second in couplings)
+    return [weight / max(weights) for weight in weights], frozenset((a, b) for a, b in pairs)
+
+
+def _check_form(weights: list[float], couplings: list[float]) -> None:
+    """Atoms can represent the weights of variables, but not different strengths of coupling."""
+    if min(weights) <= 0:
+        raise PayloadRefused("the atoms take models in which every linear bias (0/1) is negative")
+    if couplings and max(couplings) - min(couplings) > 1e-9 * abs(max(couplings)):
+        raise PayloadRefused("the atoms take models whose couplings are all equal")
+    if couplings and min(couplings) < max(weights):
+        raise PayloadRefused(
+            "the atoms take couplings that outweigh every linear bias: coupled atoms are exclusive"
+        )
+
+
+def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
+    found = layout(len(weights), edges)
+    if found is None:
+        raise PayloadRefused(
+            "no places were found for the atoms that keep coupled ones close and all others apart:"
+            " the couplings have to form a unit-disk graph"
+        )
+    return found
+
+
+def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
+    """The probability of each bit string at the end."""
+    from pulser import InterpolatedWaveform, Pulse, Register, Sequence
+    from pulser.devices import DigitalAnalogDevice as ServedDevice
+
+    blockade = (ServedDevice.interaction_coeff / DETUNING) ** (1 / 6)
+    longest = blockade / margin**0.5
+    atoms = {str(i): (x * longest, y * longest) for i, (x, y) in enumerate(places)}
+    sequence = Sequence(Register(atoms), ServedDevice)
+    sequence.declare_channel("light", "rydberg_global")
+    rise = InterpolatedWaveform(SWEEP_NS, [NO_LIGHT, AMPLITUDE, NO_LIGHT])
+    sweep = InterpolatedWaveform(SWEEP_NS, [-DETUNING, 0, DETUNING])
+    if min(weights) < 1:
+        lighter = {str(i): 1 - weight for i, weight in enumerate(weights)}
+        sequence.config_detuning_map(sequence.register.define_detuning_map(lighter), "dmm_0")
+        sequence.add_dmm_detuning(InterpolatedWaveform(SWEEP_NS, [0, 0, -DETUNING]), "dmm_0")
+    sequence.add(Pulse(rise, sweep, 0), "light", protocol="no-delay")
+    return _final(sequence)
+
+
+def _final(sequence: Any) -> dict[str, float]:
+    from pulser.backend.default_observables import StateResult
+    from pulser_simulation import QutipBackendV2, QutipConfig
+
+    config = QutipConfig(observables=[StateResult(evaluation_times=[1.0])], sampling_rate=0.1)
+    state = QutipBackendV2(sequence, config=config).run().state[-1]
+    chances = state.bitstring_probabilities(one_state="r")
+    total = sum(chances.values())
+    return {bits: float(chance / total) for bits, chance in sorted(chances.items())}

@@ -1,0 +1,79 @@
+"""A chip: its qubits by name, and which of them are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from qtide.core.errors import UsageError
+
+NATIVE = {"r": (1, 2), "rx": (1, 1), "ry": (1, 1), "x": (1, 0), "y": (1, 0), "cz": (2, 0)}
+"""The gates that IQM's clients convert to `prx` and `cz`."""
+
+OPERATIONS = ("prx", "cc_prx", "cz", "measure", "reset", "barrier", "delay")
+"""The operations that every gate device takes, by IQM's names."""
+
+ONE = {
+    **dict.fromkeys(("x", "y", "z", "h", "s", "sdg", "t", "tdg", "sx", "sxdg"), (1, 0)),
+    **dict.fromkeys(("p", "rx", "ry", "rz", "u1"), (1, 1)),
+    **dict.fromkeys(("r", "u2"), (1, 2)),
+    **dict.fromkeys(("u", "u3"), (1, 3)),
+}
+
+TWO = {
+    **dict.fromkeys(("cx", "cy", "cz", "swap", "ecr"), (2, 0)),
+    **dict.fromkeys(("cp", "crx", "cry", "crz", "rxx", "ryy", "rzz", "rzx"), (2, 1)),
+    "cu": (2, 4),
+}
+
+THREE = {"ccx": (3, 0), "ccz": (3, 0), "cswap": (3, 0)}
+
+ALWAYS = {"id": (1, 0), "reset": (1, 0), "measure": (1, 0)}
+"""In addition to these: barriers, delays and `if_else`."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """IQM's circuits refer to qubits by name, Qiskit's by their index here."""
+
+    qubits: tuple[str, ...]
+    connections: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, qubits: int, connections: Sequence[Sequence[int]] | None = None) -> Chip:
+        """QB1, QB2 and so on; all connected to all, unless connections are given."""
+        names = tuple(f"QB{number}" for number in range(1, qubits + 1))
+        if connections is None:
+            return cls(names, tuple(combinations(range(qubits), 2)))
+        return cls(names, tuple(_pair(pair, qubits) for pair in connections))
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """The number of each qubit."""
+        return {name: number for number, name in enumerate(self.qubits)}
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every qubit is connected to every other."""
+        return len(self._pairs) == len(self.qubits) * (len(self.qubits) - 1) // 2
+
+    def connects(self, qubits: Sequence[int]) -> bool:
+        """Whether a gate can act on these qubits together."""
+        return self.complete or len(qubits) < 2 or frozenset(qubits) in self._pairs
+
+    @cached_property
+    def _pairs(self) -> frozenset[frozenset[int]]:
+        return frozenset(frozenset(pair) for pair in self.connections)
+
+
+def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
+    match pair:
+        case [int(first), int(second)] if first != second and {first, second} <= {*range(qubits)}:
+            return first, second
+    raise UsageError(f"a connection is a pair of the qubits 0 to {qubits - 1}, not {pair!r}")
+
+
+STAR = Chip.of(5, [(0, 2), (1, 2), (2, 3), (2, 4)])
+"""Five qubits around the third, as IQM's Adonis has them."""

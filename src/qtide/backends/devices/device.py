@@ -1,0 +1,226 @@
+"""What every device offers."""
+
+from __future__ import annotations
+
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
+from math import inf
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from qtide.backends.devices.profile import UNTIMED, Profile, profile, profiles
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.errors import PhaseError, QtideError, UsageError
+from qtide.core.plugins import Plugins
+
+
+class DeviceFailed(PhaseError):  # noqa: N818 - what happened
+    """The device could not give an answer to a payload that it takes."""
+
+
+class DeviceAway(DeviceFailed):
+    """The device cannot be reached at the moment; the payload is not at fault."""
+
+
+class Device(ABC):
+    """Computes answers. How long that appears to take is decided by the timing profile.
+
+    Every device answers bursts, so that a workload that consists only of durations runs anywhere.
+    """
+
+    name: str
+    most_shots: int = 100_000
+    usual_profile: str | None = "superconducting"
+    """The timing profile of a run that names none; None if the device takes its own time."""
+    light = False
+    """Whether a driver computes its answers itself: it needs only what qtide itself needs."""
+    extra: str | None = None
+    """The optional part of qtide that installs what it needs."""
+
+    def check(self, payload: Any) -> None:
+        """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
+        if not isinstance(payload, Burst):
+            self._check(payload)
+
+    def check_shots(self, shots: int) -> None:
+        """Raise PayloadRefused if the device cannot take so many, or so few."""
+        if not 0 < shots <= self.most_shots:
+            raise PayloadRefused(f"the {self.name} takes 1 to {self.most_shots} shots, not {shots}")
+
+    def solve(self, payload: Any, shots: int, seed: int) -> Any:
+        """The answer; the same for the same payload, shots and seed."""
+        if isinstance(payload, Burst):
+            return payload.answer
+        self.check_shots(shots)
+        return self._solve(payload, shots, seed)
+
+    def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
+        """Do in advance what the first payload would otherwise wait for, such as imports."""
+
+    @abstractmethod
+    def properties(self) -> dict[str, Any]:
+        """What a client should know beforehand, as JSON, without importing an SDK.
+
+        The `formats` it takes, limits (`most`) on shots, circuits and so on; for a gate device its
+        `qubits`, `connections` and `gates`.
+        """
+
+    @abstractmethod
+    def _check(self, payload: Any) -> None:
+        """`check` for anything but a burst."""
+
+    @abstractmethod
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        """`solve` for anything but a burst."""
+
+
+DEVICES: Plugins[Callable[..., Device]] = Plugins("qtide.devices", "kind of device")
+
+
+def make(kind: str, options: dict[str, Any]) -> Device:
+    """A device of that kind; raises UsageError for unknown kinds and for wrong options."""
+    maker = DEVICES.load(kind)
+    _check_options(kind, maker, options)
+    return maker(**options)
+
+
+def _check_options(kind: str, maker: Callable[..., Device], options: dict[str, Any]) -> None:
+    what = f"a device of kind {kind!r}"
+    known = signature(maker, eval_str=True).parameters
+    for name, value in options.items():
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"{what} has no option {name!r}; it has: {names}")
+        if not _fits(value, known[name].annotation):
+            raise UsageError(f"{what} cannot have {name} = {value!r}")
+    for name, option in known.items():
+        if option.default is option.empty and name not in options:
+            raise UsageError(f"{what} needs the option {name!r}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether the value has the type; the device itself checks the entries of lists."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int) and float in kinds:
+        return True
+    return any(isinstance(value, get_origin(kind) or kind) for kind in kinds)
+
+
+@contextmanager
+def needed_packages(device: Device) -> Iterator[None]:
+    """If a package that the device needs is missing, say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        install = f"; pip install 'qtide[{device.extra}]'" if device.extra else ""
+        raise UsageError(f"the {device.name} needs a package: {error}{install}") from None
+
+
+def takers(format: str) -> str:  # noqa: A002 - as everywhere
+    """Which `--qpu` takes payloads of this format, as the end of a sentence; empty if none does."""
+    kinds = [kind for kind in DEVICES.names() if format in _formats(kind)]
+    names = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
+    return f"; --qpu {names} takes it" if kinds else ""
+
+
+def _formats(kind: str) -> list[str]:
+    """What a kind takes by itself; nothing if it needs options, or a server that says so."""
+    try:
+        formats: list[str] = make(kind, {}).properties()["formats"]
+    except (QtideError, PhaseError):
+        return []
+    return formats
+
+
+FORM = "DEVICE[:PROFILE][,OPTION=VALUE...]"
+LIMIT = 600.0
+"""Seconds that the answer to a payload may take to compute."""
+TIMED_ONLY = "annealer"
+"""The device of a choice that names only a timing profile."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A device as `--qpu` names it; the options are those of a device of the service."""
+
+    kind: str
+    options: dict[str, Any]
+    profile_name: str | None = None
+    limit: float = LIMIT
+
+    @cached_property
+    def device(self) -> Device:
+        """The device itself, before it has imported anything."""
+        return make(self.kind, self.options)
+
+    @property
+    def profile(self) -> Profile:
+        """How long it takes: as the profile says that was chosen, or the device's own one."""
+        name = self.profile_name or self.device.usual_profile
+        return UNTIMED if name is None else profile(name)
+
+    def check(self) -> Choice:
+        """The same; UsageError if there is no such device, option or profile."""
+        _ = self.device, self.profile
+        return self
+
+
+def choice(words: str) -> Choice:
+    """The choice in words such as `star`, `star:trapped-ion` or `gate,qubits=7,noisy`."""
+    head, *rest = _parts(words)
+    name, _, timing = head.partition(":")
+    options = dict(_option(part, words) for part in rest)
+    if timing:
+        options["profile"] = timing
+    if name not in DEVICES.names():
+        if name not in profiles():
+            raise _unknown(name)
+        if "profile" in options:
+            raise UsageError(f"{name!r} is a timing: name a device first, as in annealer:{name}")
+        name, options["profile"] = TIMED_ONLY, name
+    timing, limit = options.pop("profile", None), _seconds(options.pop("limit", LIMIT))
+    return Choice(name, options, timing, limit).check()
+
+
+def _parts(words: str) -> list[str]:
+    """The parts between commas, except those inside of brackets."""
+    parts: list[str] = []
+    for piece in words.split(","):
+        if parts and parts[-1].count("[") > parts[-1].count("]"):
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _option(part: str, words: str) -> tuple[str, Any]:
+    """An option and its value, as TOML has it, or a text; without a value, it is a flag."""
+    name, equals, text = part.strip().partition("=")
+    if not name or (equals and not text):
+        raise UsageError(f"--qpu {words} cannot be read: it has the form {FORM}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"] if equals else True
+    except tomllib.TOMLDecodeError:
+        value = text
+    return name.replace("-", "_"), value
+
+
+def _seconds(limit: Any) -> float:
+    if isinstance(limit, int | float) and limit is not True and 0 < limit < inf:
+        return float(limit)
+    raise UsageError(f"the QPU's limit is a number of seconds above 0, not {limit!r}")
+
+
+def _unknown(name: str) -> UsageError:
+    devices, timings = ", ".join(DEVICES.names()), ", ".join(sorted(profiles()))
+    return UsageError(
+        f"there is no QPU {name!r}: name a device ({devices}), a timing profile for the "
+        f"{TIMED_ONLY} ({timings}), or a device of a service as http://HOST:PORT/DEVICE"
+    )

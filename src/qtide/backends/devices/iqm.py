@@ -1,0 +1,183 @@
+"""A real IQM quantum computer, or any server with the same API, through IQM's own client.
+
+The client decides which circuits the computer takes, since it knows the current calibration. It is
+installed only in the worker's environment; versions 33 to 36 differ in how a client is created and
+how a job is described.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.devices.device import Device, DeviceAway, DeviceFailed
+from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit
+from qtide.backends.payloads.guard import plain
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.shots import Shots
+from qtide.core.errors import UsageError
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+"""Seconds between two queries whether the job has ended."""
+
+ENDED = ("completed", "failed", "cancelled")
+
+
+class IqmServer(Device):
+    """Takes IQM's circuits and gives a list of `Shots`.
+
+    The token comes from a file, or from IQM_TOKEN or IQM_TOKENS_FILE, which the client reads.
+    """
+
+    name = "iqm"
+    usual_profile = None
+
+    def __init__(
+        self,
+        url: str,
+        quantum_computer: str | None = None,
+        token_file: str | None = None,
+        limit: float = 600.0,
+    ) -> None:
+        self._url = url
+        self._computer = quantum_computer
+        self._token_file = token_file
+        self._limit = limit
+
+    def warm_up(self) -> None:
+        """Import the client and connect."""
+        _ = self._client
+
+    def properties(self) -> dict[str, Any]:
+        """As the server reports them now; `loci` says where each of IQM's operations can act."""
+        try:
+            chip = self._client.get_dynamic_quantum_architecture()
+        except Exception as error:
+            raise self._failed(error) from None
+        loci = {name: [list(locus) for locus in gate.loci] for name, gate in chip.gates.items()}
+        return {
+            "formats": ["iqm", "burst"],
+            "qubits": list(chip.qubits),
+            "resonators": list(chip.computational_resonators),
+            "connections": loci.get("cz", []),
+            "gates": [],
+            "operations": [*loci, "barrier", "delay"],
+            "loci": loci,
+            "most": {"shots": self.most_shots, "qubits": len(chip.qubits)},
+        }
+
+    def _check(self, payload: Any) -> None:
+        if not isinstance(payload, IqmBatch):
+            kind = type(payload).__name__
+            raise PayloadRefused(f"an IQM computer takes IQM's circuits, not {kind}")
+        client = self._client
+        define = getattr(client, "create_circuit_job_definition", None) or client.create_run_request
+        self._asked(define, payload, 1)
+
+    def _solve(self, payload: Any, shots: int, seed: int) -> Any:
+        """The seed is ignored: a real device has none."""
+        job = self._asked(self._client.submit_circuits, payload, shots)
+        try:
+            self._wait(job)
+            answers = zip(payload.circuits, job.result(), strict=True)
+            return [_shots(circuit, rows, shots) for circuit, rows in answers]
+        except DeviceFailed:
+            raise
+        except Exception as error:
+            raise self._failed(error) from None
+
+    def _asked(self, call: Any, batch: IqmBatch, shots: int) -> Any:
+        """What the client makes of the batch; validation errors refuse it, others are failures."""
+        circuits = [_circuit(one) for one in batch.circuits]
+        try:
+            return call(circuits, qubit_mapping=batch.qubit_mapping, shots=shots)
+        except (_package().CircuitValidationError, ValueError) as error:
+            raise PayloadRefused(plain(error)) from None
+        except Exception as error:
+            raise self._failed(error) from None
+
+    def _wait(self, job: Any) -> None:
+        """Return once the job is completed; after the limit, cancel it and give up."""
+        end, pause = time.monotonic() + self._limit, FIRST_PAUSE
+        while (status := str(job.update())) not in ENDED:
+            if time.monotonic() > end:
+                job.cancel()
+                raise DeviceFailed(
+                    f"{self._place} left a job {status} for {self._limit:g} s; it was cancelled"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if status != "completed":
+            data = getattr(job, "job_data", None) or job.data
+            reasons = " ".join(str(error) for error in data.errors) or "without a reason"
+            raise DeviceFailed(f"{self._place} ended a job as {status}: {reasons}")
+
+    @cached_property
+    def _client(self) -> Any:
+        client = _package().IQMClient
+        make = getattr(client, "from_url", client)
+        token = self._token()
+        try:
+            return make(self._url, quantum_computer=self._computer, token=token)
+        except Exception as error:
+            raise self._failed(error) from None
+
+    def _token(self) -> str | None:
+        if self._token_file is None:
+            return None
+        try:
+            return Path(self._token_file).read_text().strip()
+        except OSError as error:
+            raise UsageError(f"the token file {self._token_file}: {error.strerror}") from None
+
+    @property
+    def _place(self) -> str:
+        return f"the IQM server {self._url}"
+
+    def _failed(self, error: Exception) -> DeviceFailed:
+        """The client's error as ours; network failures are OSErrors."""
+        kind = DeviceAway if isinstance(error, OSError) else DeviceFailed
+        return kind(f"{self._place} failed: {plain(error)}")
+
+
+def _package() -> Any:
+    try:
+        return import_module("iqm.iqm_client")
+    except ImportError:
+        raise UsageError(
+            "the device of kind 'iqm' needs the package iqm-client in its Python's environment"
+        ) from None
+
+
+def _circuit(circuit: IqmCircuit) -> Any:
+    package = _package()
+    operations = (
+        package.CircuitOperation(one.name, one.locus, _floats(one.args), one.implementation)
+        for one in circuit.instructions
+    )
+    return package.Circuit(circuit.name, tuple(operations), circuit.metadata)
+
+
+def _floats(args: dict[str, Any]) -> dict[str, Any]:
+    """An angle in JSON may be an integer; the client insists on floats."""
+    return {key: float(one) if isinstance(one, int) else one for key, one in args.items()}
+
+
+def _shots(circuit: IqmCircuit, rows: dict[str, list[list[int]]], shots: int) -> Shots:
+    """From the rows of each measurement key."""
+    measured = [one for one in circuit.instructions if one.name == "measure"]
+    registers = [(one.args["key"], len(one.locus)) for one in measured]
+    values = [0] * shots
+    place = 0
+    for key, width in registers:
+        if len(rows[key]) != shots or any(len(row) != width for row in rows[key]):
+            raise DeviceFailed(f"the IQM server gave no {shots} rows of {width} bits for {key!r}")
+        for shot, row in enumerate(rows[key]):
+            for bit, value in enumerate(row):
+                values[shot] |= int(value) << place + bit
+        place += width
+    return Shots.of(registers, values)

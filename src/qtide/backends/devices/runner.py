@@ -1,0 +1,123 @@
+"""A device in a worker process of ours, as the service has them, for payloads one by one.
+
+So a device may crash, hang or print without harm to whoever uses it, and its packages are imported
+while other things start. A worker that has died is replaced when the next payload comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.devices.device import Choice, DeviceAway, DeviceFailed
+from qtide.backends.devices.process import Process, WorkerLost
+from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.processes import Header
+
+STARTS = 2
+"""How often a start is tried: something else may have killed the first."""
+
+
+class Runner:
+    """Starts a worker when told to, or with the first payload; `close` ends it."""
+
+    def __init__(self, choice: Choice, log: Path | None = None) -> None:
+        self._choice = choice
+        self._log = log or Path(os.devnull)
+        self._worker: Process | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._tickets = count(1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its worker has started and is alive."""
+        return self._worker is not None and self._worker.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its worker, if there is one."""
+        return None if self._worker is None else self._worker.pid
+
+    def start(self) -> None:
+        """Begin to start a worker; whoever waits for it learns how that went."""
+        under_way = self._starting is not None and not self._starting.done()
+        if not under_way and not self.is_ready:
+            self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def ready(self) -> None:
+        """Wait for a worker that is alive; raises WorkerLost if none can be started."""
+        for _ in range(STARTS - 1):
+            with suppress(WorkerLost):
+                return await self._started()
+        return await self._started()
+
+    async def solve(self, payload: Any, shots: int, seed: int) -> Any:
+        """The device's answer; raises WorkerLost if the worker dies meanwhile."""
+        encoded = await asyncio.to_thread(encode, payload)
+        await self.ready()
+        assert self._worker is not None
+        try:
+            async with asyncio.timeout(self._choice.limit):
+                header, body = await self._exchange(self._worker, encoded, shots, seed)
+        except BaseException as error:  # a worker that may still compute is of no use to the next
+            await self._worker.end()
+            if isinstance(error, TimeoutError):
+                raise self._too_long() from None
+            raise
+        return await asyncio.to_thread(_answer, header, body)
+
+    async def close(self) -> None:
+        """End the worker, or its start."""
+        if self._starting is not None:
+            self._starting.cancel()
+            with suppress(asyncio.CancelledError, WorkerLost):
+                await self._starting
+        if self._worker is not None:
+            await self._worker.end()
+
+    async def _started(self) -> None:
+        """Wait for the start that is under way, or for a new one."""
+        self.start()
+        if not self.is_ready and self._starting is not None:
+            await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
+        kind, options = self._choice.kind, self._choice.options
+        with self._log.open("ab") as log:
+            self._worker = await Process.start(kind, options, None, log)
+
+    async def _exchange(
+        self, worker: Process, encoded: Encoded, shots: int, seed: int
+    ) -> tuple[Header, bytes]:
+        """Send an order, and wait for the answer with its ticket; time passes elsewhere."""
+        ticket = str(next(self._tickets))
+        terms = {"ticket": ticket, "shots": shots, "seed": seed, "seconds": 0.0}
+        worker.send({"format": encoded.format} | terms, encoded.data)
+        async for header, body in worker.messages():
+            if header.get("ticket") == ticket:
+                return header, body
+        raise WorkerLost(f"the process of the {self._choice.kind} ended while it had a payload")
+
+    def _too_long(self) -> DeviceFailed:
+        kind, limit = self._choice.kind, self._choice.limit
+        return DeviceFailed(
+            f"the {kind} did not answer within {limit:g} s; hand in less at once, or allow for more"
+            f" as in --qpu {kind},limit={2 * limit:g}"
+        )
+
+
+def _answer(header: Header, body: bytes) -> Any:
+    """What the worker has found, or why it has found nothing."""
+    if "format" in header:
+        return decode_answer(Encoded(header["format"], body))
+    if "refused" in header:
+        raise PayloadRefused(header["refused"])
+    if "fault" in header:
+        raise DeviceAway(header["fault"])
+    raise DeviceFailed(header["error"])

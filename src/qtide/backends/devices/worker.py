@@ -1,0 +1,198 @@
+"""The worker: the process a device runs in, so that nobody else needs its packages.
+
+It takes tasks from its stdin and writes answers to its stdout. The next task is unpacked while the
+device is still busy, and a separate thread sends the answers: between two tasks, the device waits
+for neither.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, BinaryIO
+
+from qtide.backends.devices.device import Device, DeviceAway, make, needed_packages
+from qtide.backends.payloads.encoded import Encoded, decode, encode, encode_answer
+from qtide.backends.payloads.payload import PayloadRefused, circuits_in, qubits_in
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.processes import Header, die_with_parent, frame, read
+
+Reply = tuple[Header, bytes]
+
+LONGEST_WAIT = 60.0
+"""Seconds after which a waiting thread looks again: what it waits for may be any number."""
+MOST_ANSWER = 2**27
+"""The most bytes of an answer, encoded."""
+TOO_MANY = f"more than the {MOST_ANSWER} allowed; ask for fewer shots or circuits"
+
+
+@dataclass(eq=False)
+class Order:
+    """A task to run or a payload to check, with its payload once unpacked."""
+
+    header: Header
+    body: bytes
+    payload: Any = None
+    refusal: str | None = None
+    cancelled: bool = False
+
+    @property
+    def ticket(self) -> str:
+        """The identifier that the answer carries."""
+        ticket: str = self.header["ticket"]
+        return ticket
+
+    def unpack(self) -> None:
+        """Decode the payload, or note why it is refused."""
+        try:
+            # a validator has packed what is run; what is to be checked is untrusted
+            encoded = Encoded(self.header["format"], self.body)
+            self.payload = decode(encoded, trusted="check" not in self.header)
+        except PayloadRefused as error:
+            self.refusal = str(error)
+        except Exception as error:  # a payload must not end its worker
+            self.refusal = f"the payload cannot be read: {type(error).__name__}"
+
+
+class Worker:
+    """Runs the orders of one device."""
+
+    def __init__(self, device: Device, answers: BinaryIO) -> None:
+        self._device = device
+        self._answers = answers
+        self._outgoing: SimpleQueue[list[Reply]] = SimpleQueue()
+        self._unsent: list[Reply] = []
+        """Goes out once the device has begun its next order, or has none."""
+        self._orders: deque[Order] = deque()
+        self._changed = threading.Condition()
+        self._current: Order | None = None
+
+    def serve(self, orders: BinaryIO) -> None:
+        """Work until the service is gone."""
+        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
+        threading.Thread(target=self._send, daemon=True).start()
+        self._outgoing.put([({"ready": self._device.properties()}, b"")])
+        while True:
+            reply = self._perform(self._next())
+            self._unsent.append(reply)
+
+    def _listen(self, orders: BinaryIO) -> None:
+        while (message := read(orders)) is not None:
+            header, body = message
+            if "cancel" in header:
+                self._cancel(header["cancel"])
+                continue
+            order = Order(header, body)
+            if "suspect" in header:
+                self._outgoing.put([({"opened": order.ticket}, b"")])
+            order.unpack()
+            with self._changed:
+                self._orders.append(order)
+                self._changed.notify_all()
+        os._exit(0)
+
+    def _send(self) -> None:
+        while True:
+            replies = self._outgoing.get()
+            self._answers.write(b"".join(frame(header, body) for header, body in replies))
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._outgoing.put(self._unsent)
+            self._unsent = []
+
+    def _cancel(self, ticket: str) -> None:
+        with self._changed:
+            for order in (*self._orders, self._current):
+                if order is not None and order.ticket == ticket:
+                    order.cancelled = True
+            self._changed.notify_all()
+
+    def _next(self) -> Order:
+        if not self._orders:
+            self._flush()
+        with self._changed:
+            self._changed.wait_for(lambda: self._orders)
+            self._current = self._orders.popleft()
+            return self._current
+
+    def _perform(self, order: Order) -> Reply:
+        if order.refusal is not None:
+            return {"ticket": order.ticket, "refused": order.refusal, "seconds": 0.0}, b""
+        if order.cancelled:
+            return {"ticket": order.ticket, "cancelled": True, "seconds": 0.0}, b""
+        return self._check(order) if "check" in order.header else self._run(order)
+
+    def _check(self, order: Order) -> Reply:
+        """Whether the device takes the payload; if so, return it in the form that loads fastest."""
+        try:
+            self._device.check(order.payload)
+            packed = encode(order.payload)
+        except DeviceAway as error:
+            return {"ticket": order.ticket, "away": str(error)}, b""
+        except (QtideError, PhaseError) as error:
+            return {"ticket": order.ticket, "refused": str(error)}, b""
+        extent = {"size": circuits_in(order.payload), "qubits": qubits_in(order.payload)}
+        return {"ticket": order.ticket, "format": packed.format} | extent, packed.data
+
+    def _run(self, order: Order) -> Reply:
+        """The device's answer, once the time of its profile has passed."""
+        began, clock = time.time(), time.monotonic()
+        self._unsent.append(({"began": order.ticket, "at": began}, b""))
+        self._flush()
+        header, body = self._solve(order)
+        if "format" in header:
+            self._let_pass(order, clock + order.header["seconds"])
+        if order.cancelled:
+            header, body = {"cancelled": True}, b""
+        times = {"began": began, "seconds": time.monotonic() - clock}
+        return {"ticket": order.ticket} | times | header, body
+
+    def _let_pass(self, order: Order, end: float) -> None:
+        """Wait until the profile's time has passed, or for a cancellation."""
+        with self._changed:
+            while not order.cancelled and (rest := end - time.monotonic()) > 0:
+                self._changed.wait(min(rest, LONGEST_WAIT))
+
+    def _solve(self, order: Order) -> Reply:
+        try:
+            answer = self._device.solve(
+                order.payload, order.header["shots"], int(order.header["seed"])
+            )
+            packed = encode_answer(answer)
+            if len(packed.data) > MOST_ANSWER:
+                return {"error": f"its answer has {len(packed.data)} bytes, {TOO_MANY}"}, b""
+        except DeviceAway as error:
+            return {"fault": str(error)}, b""
+        except (QtideError, PhaseError) as error:
+            return {"error": str(error)}, b""
+        except Exception as error:
+            return {"error": f"the device failed: {type(error).__name__}: {error}"}, b""
+        return {"format": packed.format}, packed.data
+
+
+def main() -> None:
+    """Read which device this is, then serve it."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # output of packages must not end up among the answers
+    die_with_parent()
+    first = read(sys.stdin.buffer)
+    if first is None:
+        return
+    try:
+        device = make(first[0]["kind"], first[0]["options"])
+        with needed_packages(device):
+            device.warm_up()
+    except (QtideError, PhaseError) as error:
+        answers.write(frame({"failed": str(error)}))
+        return
+    Worker(device, answers).serve(sys.stdin.buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""A QPU behind the vQPU service: its queue and its clock are the service's.
+
+Each payload has its own key, made of the run, the phase and the payload. So a driver that is killed
+and started again finds its task, instead of submitting it twice.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import inf
+from typing import Any
+from urllib.parse import urlsplit
+
+from qtide.backends.client.client import Client, RemoteTask, ServiceFailed
+from qtide.backends.client.client import TaskFailed as RemoteFailed
+from qtide.backends.devices.profile import Profile
+from qtide.backends.leases.qpu import FifoSlots, Payload, Qpu, QpuFailed, QpuTask, Slot
+from qtide.backends.payloads.encoded import Encoded, encode
+from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.core.errors import UsageError
+from qtide.core.forecasts import Outlook
+from qtide.core.world.real import RealWorld
+
+FIRST = 2.0
+"""Seconds that a service may be unreachable before a run has started."""
+HOLD = 2.0
+"""Seconds between two queries about a task: the greatest age of an expected end."""
+UNKNOWN_TOKEN = 401
+"""The status of a request whose token is missing, or no longer valid."""
+NOTICE, NOTICES = 0.5, 20
+"""Seconds between two looks at a slot whose token has ended, and how many there are."""
+LONG = 600.0
+"""Seconds that a task of a device that is drained or down is always supposed to wait still."""
+
+
+@dataclass(eq=False)
+class ServiceTask(QpuTask):
+    """A payload at the service."""
+
+    qpu: RemoteQpu
+    payload: Payload
+    submitted: float
+    seconds: float
+    said: dict[str, Any] = field(default_factory=dict)
+    """The service's last response about it."""
+
+    @property
+    def outlook(self) -> Outlook:
+        """As the service expects; until it has answered, as if there were no queue."""
+        usual = self.submitted
+        if self.said and self.said.get("expected_start") is None:
+            usual = self.qpu.world.now() + LONG  # nobody knows, as its device is drained or down
+        start = self.qpu.moment(self.said.get("expected_start"), usual)
+        end = self.qpu.moment(self.said.get("expected_end"), usual + self.seconds)
+        return Outlook(self.said.get("position") or 0, start, end)
+
+    def heard(self, said: dict[str, Any]) -> None:
+        """The service has said where it stands."""
+        if said["started"] is not None and self.said.get("started") is None:
+            self.payload.begun()
+        self.said = said
+
+    async def run(self) -> Any:
+        """Submit it, and wait."""
+        return await self.qpu.serve(self)
+
+
+class RemoteQpu(Qpu):
+    """A device of a service; without a name, the first one that takes the payload."""
+
+    def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
+        self._refused: ServiceFailed | None = None
+        super().__init__(world, self._first_profile(url, device), slots)
+        self._world = world
+        self._url = self.service = url
+        self._clients: dict[str | None, Client] = {None: Client(url)}
+        self._device = device
+        self._scale = world.scale
+        self._tries: dict[str, int] = {}
+
+    @staticmethod
+    def at(world: RealWorld, url: str, slots: int) -> RemoteQpu:
+        """The QPU at a URL such as http://HOST:PORT/DEVICE; the device is optional."""
+        parts = urlsplit(url)
+        device = parts.path.strip("/") or None
+        return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
+
+    def check_admission(self) -> None:
+        """Without a token of our own, the leases have to bring one: those of a cluster may."""
+        if self._refused is not None and isinstance(self.admission, FifoSlots):
+            raise self._refused
+
+    async def check(self, payload: Any, shots: int | None = None) -> None:
+        """Check only that it has a format: the service checks the rest."""
+        encode(payload)
+
+    async def describe(self) -> dict[str, Any]:
+        """As the service says."""
+        return await self.world.offload(self._described)
+
+    async def backlog(self) -> float:
+        """As the service expects; without a token of our own, nobody tells."""
+        try:
+            return await self.world.offload(self._backlog)
+        except ServiceFailed as error:
+            return 0.0 if error.status == UNKNOWN_TOKEN else inf
+
+    def _backlog(self) -> float:
+        """That of the device, or the shortest; asked with the newest token that we have."""
+        devices = Client(self._url, next(reversed(self._clients)), patience=FIRST).devices()
+        found = [each for each in devices if self._device in (None, each["name"])]
+        waits = [each.get("expected_wait", 0.0) for each in found]  # older services do not say
+        return min((inf if each is None else each / self._scale for each in waits), default=inf)
+
+    def renewed(self, slots: int) -> RemoteQpu:
+        """The same device of the same service."""
+        return RemoteQpu(self._world, self._url, self._device, slots)
+
+    def _described(self) -> dict[str, Any]:
+        """The device that was named, or the only one that there is."""
+        devices = self._clients[None].devices()
+        found = [each for each in devices if self._device in (None, each["name"])]
+        if len(found) != 1:
+            url, known = self._url, ", ".join(each["name"] for each in found)
+            raise UsageError(
+                f"the program asks for its target, but {url} has several devices: name one of "
+                f"{known}, as in --qpu {url}/{found[0]['name']}"
+            )
+        if not found[0]["properties"]:
+            raise ServiceFailed(
+                f"the program asks for its target, but nobody knows what {found[0]['name']} takes "
+                f"while it is {found[0]['state']}; resume the run when it is back"
+            )
+        return found[0]
+
+    def task(self, payload: Payload) -> ServiceTask:
+        """A payload that becomes a task once it runs."""
+        seconds = self.profile.seconds(payload.content, payload.shots)
+        return ServiceTask(self, payload, self.world.now(), seconds)
+
+    def moment(self, unix: float | None, otherwise: float) -> float:
+        """A time of the service, converted to the run's clock."""
+        return otherwise if unix is None else unix / self._scale
+
+    async def serve(self, task: ServiceTask) -> Any:
+        """The service's answer."""
+        remote = await self.world.offload(self._submit, task)
+        try:
+            while remote.said["ended"] is None:
+                task.heard(remote.said)
+                remote = await self._followed(remote, task.payload.slot)
+        except BaseException:
+            self.world.start(self._withdraw(remote))
+            raise
+        self._account(task, remote.said)
+        try:
+            return remote.result()
+        except RemoteFailed as error:
+            raise QpuFailed(str(error)) from None
+
+    async def _followed(self, remote: RemoteTask, slot: Slot | None) -> RemoteTask:
+        """The task some time later; if the slot's job has ended with its token, by the next one."""
+        token = slot.token if slot is not None else None
+        try:
+            return await self.world.offload(remote.refresh, HOLD)
+        except ServiceFailed as error:
+            if slot is None or token is None or error.status != UNKNOWN_TOKEN:
+                raise
+            if not await self._renewed(slot, token):
+                raise
+        return await self.world.offload(self._client(slot).task, remote.id)
+
+    async def _renewed(self, slot: Slot, old: str) -> bool:
+        """Whether a slot that was lost is held again, with another token."""
+        for _ in range(NOTICES):  # the service may know of the loss before we do
+            await slot.ready()
+            if slot.token != old:
+                return slot.token is not None
+            await self.world.sleep(NOTICE / self._scale)
+        return False
+
+    def _client(self, slot: Slot | None) -> Client:
+        """With the token of the slot, if it has one, otherwise with our own."""
+        token = slot.token if slot is not None else None
+        if token not in self._clients:
+            own = self._clients[None]
+            self._clients = {None: own, token: Client(self._url, token)}
+        if token is not None and self._refused is not None:
+            self.profile, self._refused = _profile(self._clients[token], self._device), None
+        return self._clients[token]
+
+    def _first_profile(self, url: str, device: str | None) -> Profile:
+        """That of the device; if only a lease may see it, an empty one until then."""
+        try:
+            return _profile(Client(url, patience=FIRST), device)
+        except ServiceFailed as error:
+            if error.status != UNKNOWN_TOKEN:
+                raise
+            self._refused = error
+        return Profile(device or "qpu", 0.0, 0.0, 1)
+
+    async def _withdraw(self, remote: RemoteTask) -> None:
+        with suppress(ServiceFailed):
+            await self.world.offload(remote.cancel)
+
+    def _submit(self, task: ServiceTask) -> RemoteTask:
+        payload = task.payload
+        encoded = encode(self._scaled(payload.content))
+        key = self._key(payload, encoded)
+        try:
+            return self._client(
+                payload.slot
+            ).submit(
+                encoded,
+                self._device,
+                shots=payload.shots,
+                seed=payload.seed >> 1,  # the service counts up to 2 ** 63
+                name=payload.job.name[:200],
+                key=key,
+            )
+        except ServiceFailed as error:
+            if error.said.get("error") == "payload_refused":
+                raise PayloadRefused(str(error)) from None
+            if error.status == UNKNOWN_TOKEN and payload.slot and payload.slot.refusal:
+                raise ServiceFailed(f"{error}; {payload.slot.refusal}", error.status) from None
+            raise
+
+    def _key(self, payload: Payload, encoded: Encoded) -> str:
+        """The key of an attempt: a repeated payload is a new task."""
+        words = f"{payload.job.values.folder.absolute()} {payload.seed} {payload.shots} ".encode()
+        place = blake2b(words + encoded.data, digest_size=16).hexdigest()
+        number = self._tries[place] = self._tries.get(place, 0) + 1
+        return f"{place}-{number}"
+
+    def _scaled(self, content: Any) -> Any:
+        """A burst is in the run's seconds; the service takes real ones."""
+        if isinstance(content, Burst) and content.seconds is not None:
+            return Burst(content.seconds * self._scale, content.answer)
+        return content
+
+    def _account(self, task: ServiceTask, said: dict[str, Any]) -> None:
+        """Record in the ledger what the service has measured."""
+        ledger, now = task.payload.job.ledger, self.world.now()
+        started = self.moment(said["started"], now)
+        kind = type(task.payload.content).__name__
+        ledger.enter("wait", "qpu", task.submitted, started, "the device")
+        if said["started"] is not None:
+            end = started + said["qpu_seconds"] / self._scale
+            ledger.enter("busy", f"qpu/{said['device']}", started, end, kind)
+
+
+def _profile(client: Client, device: str | None) -> Profile:
+    """The timing profile of the device, according to the service."""
+    devices = client.devices()
+    found = [each for each in devices if device in (None, each["name"])]
+    if not found:
+        known = ", ".join(each["name"] for each in devices)
+        raise UsageError(f"{client.access.url} has no device {device!r}; it has: {known}")
+    said = found[0]["profile"]
+    return Profile(found[0]["name"], said["payload_s"], said["shot_s"], int(said["shots"]))

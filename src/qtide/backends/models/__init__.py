@@ -1,0 +1,1 @@
+"""Models of a site: its parameters, its batch scheduler, its workloads."""

@@ -1,0 +1,258 @@
+"""The queue of a batch system in virtual time: first come, first served, or EASY backfilling.
+
+Background jobs come from a trace and are never more than rows of arrays. Hybrid jobs ask for nodes
+while the clock stands still; the pass at the end of the moment decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+
+import numpy as np
+
+from qtide.backends.models import kernel
+from qtide.backends.models.kernel import Array
+from qtide.backends.models.trace import Trace
+
+SLOTS = 1024
+STARTS = 65_536
+
+Started = Callable[[Array], object]
+"""Called with background jobs that started: a row each of their number in the trace, their start,
+submission, run time, nodes and user."""
+Interrupted = Callable[[Array, float], object]
+"""Called with such a row of a job that has to start again, and the seconds that it has not run."""
+
+
+class BatchQueue:
+    """`nodes` equal nodes behind one queue; only jobs that wait or run take memory."""
+
+    def __init__(
+        self,
+        nodes: int,
+        trace: Iterable[Trace] = (),
+        started: Started = lambda *_: None,
+        *,
+        backfill: bool = True,
+        interrupted: Interrupted = lambda *_: None,
+    ) -> None:
+        self.nodes = nodes
+        self._chunks: Iterator[Trace] = iter(trace)
+        self._started = started
+        self._interrupted = interrupted
+        self._numbered = 0
+        self._clock = np.zeros(2)  # the present moment, and the next at which something happens
+        self.quiet_until = -inf
+        """Before then, nothing happens, unless a hybrid job changes something."""
+        self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
+        self._counts[kernel.FREE] = nodes
+        self._counts[kernel.EASY] = backfill
+        self._rows = np.zeros((0, 6))
+        self._slot_times = np.zeros((0, 4))
+        self._slot_counts = np.zeros((0, 5), dtype=np.int64)
+        self._spare = np.zeros(0, dtype=np.int64)
+        self._queue = np.zeros(0, dtype=np.int64)
+        self._expected = np.zeros(nodes + 1, dtype=np.int64)
+        self._end_times = np.zeros(nodes + 1)
+        self._end_slots = np.zeros(nodes + 1, dtype=np.int64)
+        self._out = np.zeros((STARTS, 6))
+        self._grow(SLOTS)
+
+    @property
+    def free(self) -> int:
+        """How many nodes nobody has."""
+        return int(self._counts[kernel.FREE])
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait."""
+        return int(self._counts[kernel.QUEUED])
+
+    @property
+    def now(self) -> float:
+        """When something happened last."""
+        return float(self._clock[0])
+
+    def advance(self, until: float = inf) -> dict[int, float]:
+        """Let all happen up to `until`, or up to the first grant: which slots got nodes, and when.
+
+        Without one, nothing is left to happen before then.
+        """
+        granted: dict[int, float] = {}
+        while not granted and until >= self.quiet_until:
+            why = self._step(until)
+            if self._counts[kernel.STARTED]:
+                granted = self._read_starts()
+            if why == kernel.GROW:
+                self._grow(max(SLOTS, len(self._spare)))
+            elif why == kernel.MORE:
+                self._feed()
+            elif why == kernel.DONE:
+                self.quiet_until = float(self._clock[1])
+                break
+        return granted
+
+    def ask(self, nodes: int, limit: float, now: float, *, held: bool = False) -> int:
+        """Queue a hybrid job's request; its slot. One that is held lets others pass."""
+        if not self._counts[kernel.SPARE]:
+            self._grow(len(self._spare))
+        self._stir(now)
+        slot = kernel.enter(self._counts, self._spare, self._queue)
+        self._slot_times[slot] = (inf, limit, inf, now)
+        state = kernel.HELD if held else kernel.WAITING
+        self._slot_counts[slot] = (nodes, -1, state, kernel.HYBRID, -1)
+        return int(slot)
+
+    def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
+        """A request is held no longer, or is content with fewer nodes."""
+        self._stir(now)
+        if nodes is not None:
+            self._slot_counts[slot, kernel.NODES] = nodes
+        self._slot_counts[slot, kernel.STATE] = kernel.WAITING
+
+    def hold(self, slot: int, now: float) -> None:
+        """Take back what was granted right now: the request is first again, and held."""
+        self._requeue(slot, kernel.HELD, now)
+
+    def interrupt(self, share: float, now: float) -> None:
+        """A node of a background job died: the job is first again. `share` chooses the node."""
+        running = self._expected[: self._counts[kernel.RUNS]]
+        running = running[self._slot_counts[running, kernel.KIND] == kernel.BACKGROUND]
+        nodes = np.cumsum(self._slot_counts[running, kernel.NODES])
+        slot = int(running[np.searchsorted(nodes, share * nodes[-1], side="right")])
+        self._tell_interrupted(slot, now)
+        self._end_no_longer(slot)
+        self._requeue(slot, kernel.WAITING, now)
+
+    def withdraw(self, slot: int, now: float) -> None:
+        """A request leaves the queue."""
+        self._stir(now)
+        queued = self.queued
+        rest = self._queue[:queued][self._queue[:queued] != slot]
+        self._queue[: len(rest)] = rest
+        self._counts[kernel.QUEUED] = len(rest)
+        self._vacate(slot)
+
+    def give_back(self, slot: int, nodes: int, now: float) -> None:
+        """Some of the nodes of a hybrid job are free again."""
+        self._stir(now)
+        self._slot_counts[slot, kernel.NODES] -= nodes
+        self._counts[kernel.FREE] += nodes
+        if self._slot_counts[slot, kernel.NODES] == 0:
+            kernel.leave(slot, self._counts, self._slot_times, self._expected)
+            self._vacate(slot)
+
+    def resize(self, nodes: int, now: float) -> None:
+        """Add free nodes, or take free ones away."""
+        self._stir(now)
+        self.nodes += nodes
+        self._counts[kernel.FREE] += nodes
+
+    def _stir(self, now: float) -> None:
+        """Something has changed: there is a pass at the end of this moment."""
+        self._clock[0] = now
+        self._counts[kernel.CHANGED] = 1
+        self.quiet_until = -inf
+
+    def upcoming(self) -> float:
+        """When something happens next of which the scheduler knows."""
+        counts = self._counts
+        if counts[kernel.CHANGED]:
+            return self.now
+        while counts[kernel.ROW] == counts[kernel.ROWS] and not counts[kernel.LAST]:
+            self._feed()
+        rows = self._rows[counts[kernel.ROW] : counts[kernel.ROWS]]
+        submitted = float(rows[0, 0]) if len(rows) else inf
+        return min(submitted, float(self._end_times[0]) if counts[kernel.ENDS] else inf)
+
+    def _requeue(self, slot: int, state: int, now: float) -> None:
+        """What runs is first in the queue again."""
+        self._stir(now)
+        kernel.leave(slot, self._counts, self._slot_times, self._expected)
+        self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
+        self._slot_counts[slot, kernel.STATE] = state
+        queued = self.queued
+        self._queue[1 : queued + 1] = self._queue[:queued].copy()
+        self._queue[0] = slot
+        self._counts[kernel.QUEUED] += 1
+
+    def _end_no_longer(self, slot: int) -> None:
+        """Take a job out of the heap of ends; what is sorted is a heap."""
+        size = int(self._counts[kernel.ENDS])
+        left = np.flatnonzero(self._end_slots[:size] != slot)
+        left = left[np.argsort(self._end_times[left], kind="stable")]
+        self._end_times[: size - 1] = self._end_times[left]
+        self._end_slots[: size - 1] = self._end_slots[left]
+        self._counts[kernel.ENDS] = size - 1
+
+    def _tell_interrupted(self, slot: int, now: float) -> None:
+        times, counts = self._slot_times[slot], self._slot_counts[slot]
+        start = times[kernel.EXPECTED] - times[kernel.LIMIT]
+        job, nodes, user = counts[kernel.JOB], counts[kernel.NODES], counts[kernel.USER]
+        row = np.array([job, start, times[kernel.SUBMIT], times[kernel.RUN], nodes, user])
+        self._interrupted(row, float(start + times[kernel.RUN] - now))
+
+    def _step(self, until: float) -> int:
+        return kernel.advance(
+            until,
+            self._clock,
+            self._counts,
+            self._rows,
+            self._slot_times,
+            self._slot_counts,
+            self._spare,
+            self._queue,
+            self._expected,
+            self._end_times,
+            self._end_slots,
+            self._out,
+        )
+
+    def _read_starts(self) -> dict[int, float]:
+        """Hand on which jobs started; returns the hybrid ones."""
+        started = self._out[: self._counts[kernel.STARTED]].copy()
+        granted = int(self._counts[kernel.GRANTED])
+        self._counts[kernel.STARTED] = self._counts[kernel.GRANTED] = 0
+        if not granted:
+            self._started(started)
+            return {}
+        hybrid = started[:, 0] < 0
+        if granted < len(started):
+            self._started(started[~hybrid])
+        return {int(-1 - slot): moment for slot, moment, *_ in started[hybrid].tolist()}
+
+    def _feed(self) -> None:
+        """The rows that are left, and the next ones of the trace."""
+        rest = self._rows[self._counts[kernel.ROW] :]
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self._counts[kernel.LAST] = 1
+        else:
+            chunk.check(self.nodes)
+            numbers = np.arange(self._numbered, self._numbered + len(chunk))
+            self._numbered += len(chunk)
+            columns = (chunk.submit, chunk.nodes, chunk.run, chunk.limit, numbers, chunk.user)
+            rest = np.vstack([rest, np.column_stack(columns)])
+        self._rows = rest
+        self._counts[kernel.ROW], self._counts[kernel.ROWS] = 0, len(rest)
+
+    def _vacate(self, slot: int) -> None:
+        self._spare[self._counts[kernel.SPARE]] = slot
+        self._counts[kernel.SPARE] += 1
+
+    def _grow(self, by: int) -> None:
+        """More slots."""
+        size = len(self._spare)
+        self._slot_times = np.vstack([self._slot_times, np.zeros((by, 4))])
+        self._slot_counts = np.vstack([self._slot_counts, np.zeros((by, 5), dtype=np.int64)])
+        self._queue = np.append(self._queue, np.zeros(by, dtype=np.int64))
+        left = self._spare[: self._counts[kernel.SPARE]]
+        new = np.arange(size + by - 1, size - 1, -1)
+        self._spare = np.zeros(size + by, dtype=np.int64)
+        self._spare[: by + len(left)] = np.append(left, new)
+        self._counts[kernel.SPARE] += by
+        if len(self._out) < 2 * (size + by):
+            started = self._out[: self._counts[kernel.STARTED]]
+            self._out = np.zeros((2 * (size + by), 6))
+            self._out[: len(started)] = started

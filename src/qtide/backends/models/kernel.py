@@ -1,0 +1,281 @@
+"""The hot loop of the batch scheduler: a whole trace of jobs on arrays, without any object.
+
+Tie rules, at any one moment: first all jobs end whose time has come, then all are queued that are
+submitted, in the order of the trace, then requests of hybrid jobs, in the order in which they came;
+then there is one scheduling pass. A pass starts jobs from the head of the queue until one does not
+fit. That one, the blocked job, gets a reservation: the shadow time, the earliest at which enough
+nodes should be free by the limits of the running jobs (those that should end at that very moment
+count as ended). In the order of the queue, later jobs start if they fit now, and if they should end
+by the shadow time or need no more than the nodes that are spare then. FIFO starts none of them.
+
+A job waits or runs in a slot. All arrays are named as the columns that they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The function as machine code, which is kept on disk for the next process."""
+    try:
+        import numba
+    except ImportError:
+        return function
+    return cast("Callable[Given, Result]", numba.njit(cache=True)(function))
+
+
+Array = np.ndarray[Any, Any]
+
+# the columns of `slot_times` and of `slot_counts`
+RUN, LIMIT, EXPECTED, SUBMIT = range(4)
+NODES, JOB, STATE, KIND, USER = range(5)
+# states and kinds of slots
+WAITING, HELD, RUNNING = range(3)
+BACKGROUND, HYBRID = range(2)
+# the numbers in `counts`
+FREE, QUEUED, RUNS, ENDS, ROW, ROWS, LAST, SPARE, CHANGED, STARTED, EASY, GRANTED = range(12)
+# why `advance` returns: nothing more is due; starts have to be read; there are too few slots; more
+# rows of the trace are wanted; a hybrid job got its nodes
+DONE, FULL, GROW, MORE, GRANT = range(5)
+
+
+@compiled
+def advance(  # noqa: C901 - one loop, compiled
+    until: float,
+    clock: Array,
+    counts: Array,
+    rows: Array,
+    slot_times: Array,
+    slot_counts: Array,
+    spare: Array,
+    queue: Array,
+    expected: Array,
+    end_times: Array,
+    end_slots: Array,
+    out: Array,
+) -> int:
+    """Let everything happen up to and including `until`; stops early to be served."""
+    while True:
+        if counts[CHANGED]:
+            if counts[STARTED] + counts[QUEUED] > len(out):
+                return FULL
+            times, ends = slot_times, end_times
+            _pass(clock[0], counts, times, slot_counts, queue, expected, ends, end_slots, out)
+            if counts[GRANTED]:
+                return GRANT
+        if counts[ROW] == counts[ROWS] and not counts[LAST]:
+            return MORE
+        moment = end_times[0] if counts[ENDS] else np.inf
+        if counts[ROW] < counts[ROWS] and rows[counts[ROW], 0] < moment:
+            moment = rows[counts[ROW], 0]
+        clock[1] = moment
+        if moment > until or moment == np.inf:
+            return DONE
+        after = counts[ROW]
+        while after < counts[ROWS] and rows[after, 0] <= moment:
+            after += 1
+        if after == counts[ROWS] and not counts[LAST]:
+            return MORE  # the rows of one moment are never torn apart
+        if after - counts[ROW] > counts[SPARE]:
+            return GROW
+        clock[0] = moment
+        while counts[ENDS] and end_times[0] <= moment:
+            slot = _pop(counts, end_times, end_slots)
+            counts[FREE] += slot_counts[slot, NODES]
+            leave(slot, counts, slot_times, expected)
+            spare[counts[SPARE]] = slot
+            counts[SPARE] += 1
+            counts[CHANGED] = 1
+        for row in range(counts[ROW], after):
+            slot = enter(counts, spare, queue)
+            slot_times[slot, SUBMIT] = rows[row, 0]
+            slot_times[slot, RUN] = rows[row, 2]
+            slot_times[slot, LIMIT] = rows[row, 3]
+            slot_counts[slot, NODES] = int(rows[row, 1])
+            slot_counts[slot, JOB] = int(rows[row, 4])
+            slot_counts[slot, STATE] = WAITING
+            slot_counts[slot, KIND] = BACKGROUND
+            slot_counts[slot, USER] = int(rows[row, 5])
+        counts[ROW] = after
+
+
+@compiled
+def enter(counts: Array, spare: Array, queue: Array) -> int:
+    """A slot at the end of the queue."""
+    counts[SPARE] -= 1
+    slot = int(spare[counts[SPARE]])
+    queue[counts[QUEUED]] = slot
+    counts[QUEUED] += 1
+    counts[CHANGED] = 1
+    return slot
+
+
+@compiled
+def _pass(
+    now: float,
+    counts: Array,
+    slot_times: Array,
+    slot_counts: Array,
+    queue: Array,
+    expected: Array,
+    end_times: Array,
+    end_slots: Array,
+    out: Array,
+) -> None:
+    """Start what can be started."""
+    counts[CHANGED] = 0
+    if counts[FREE] == 0:
+        return
+    blocked, shadow, extra, kept = False, 0.0, 0, 0
+    queued = counts[QUEUED]
+    for place in range(queued):
+        slot = queue[place]
+        nodes = slot_counts[slot, NODES]
+        starts = slot_counts[slot, STATE] == WAITING and nodes <= counts[FREE]
+        if blocked and starts:
+            in_time = now + slot_times[slot, LIMIT] <= shadow
+            starts = counts[EASY] == 1 and (in_time or nodes <= extra)
+            if starts and not in_time:
+                extra -= nodes
+        if starts:
+            _start(slot, now, counts, slot_times, slot_counts, expected, end_times, end_slots, out)
+            continue
+        queue[kept] = slot
+        kept += 1
+        if not blocked and slot_counts[slot, STATE] == WAITING:
+            blocked = True
+            shadow, extra = _reservation(now, nodes, counts, slot_counts, slot_times, expected)
+        if blocked and (counts[FREE] == 0 or counts[EASY] == 0):
+            if kept <= place:
+                for left in range(place + 1, queued):
+                    queue[kept] = queue[left]
+                    kept += 1
+            else:
+                kept = queued
+            break
+    counts[QUEUED] = kept
+
+
+@compiled
+def _reservation(
+    now: float, nodes: int, counts: Array, slot_counts: Array, slot_times: Array, expected: Array
+) -> tuple[float, int]:
+    """When the blocked job should start at the latest, and how many nodes are spare then."""
+    shadow, free = np.inf, int(counts[FREE])
+    for place in range(counts[RUNS]):
+        slot = expected[place]
+        end = slot_times[slot, EXPECTED]
+        if end > shadow:
+            break
+        free += slot_counts[slot, NODES]
+        if shadow == np.inf and free >= nodes:
+            shadow = max(now, end)
+    return shadow, free - nodes
+
+
+@compiled
+def _start(
+    slot: int,
+    now: float,
+    counts: Array,
+    slot_times: Array,
+    slot_counts: Array,
+    expected: Array,
+    end_times: Array,
+    end_slots: Array,
+    out: Array,
+) -> None:
+    """A job starts; the end of a hybrid one is not known."""
+    counts[FREE] -= slot_counts[slot, NODES]
+    slot_counts[slot, STATE] = RUNNING
+    slot_times[slot, EXPECTED] = now + slot_times[slot, LIMIT]
+    _join(slot, counts, slot_times, expected)
+    if slot_counts[slot, KIND] == BACKGROUND:
+        _push(now + slot_times[slot, RUN], slot, counts, end_times, end_slots)
+        out[counts[STARTED], 0] = slot_counts[slot, JOB]
+    else:
+        counts[GRANTED] += 1
+        out[counts[STARTED], 0] = -1.0 - slot
+    out[counts[STARTED], 1] = now
+    out[counts[STARTED], 2] = slot_times[slot, SUBMIT]
+    out[counts[STARTED], 3] = slot_times[slot, RUN]
+    out[counts[STARTED], 4] = slot_counts[slot, NODES]
+    out[counts[STARTED], 5] = slot_counts[slot, USER]
+    counts[STARTED] += 1
+
+
+@compiled
+def _place(end: float, counts: Array, slot_times: Array, expected: Array) -> int:
+    """Where the first running job is that should end at `end` or later."""
+    low, high = 0, int(counts[RUNS])
+    while low < high:
+        middle = (low + high) // 2
+        if slot_times[expected[middle], EXPECTED] < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _join(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
+    """Keep the running jobs sorted by when they should end."""
+    place = _place(slot_times[slot, EXPECTED], counts, slot_times, expected)
+    for later in range(counts[RUNS], place, -1):
+        expected[later] = expected[later - 1]
+    expected[place] = slot
+    counts[RUNS] += 1
+
+
+@compiled
+def leave(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
+    """A running job has ended."""
+    place = _place(slot_times[slot, EXPECTED], counts, slot_times, expected)
+    while expected[place] != slot:
+        place += 1
+    counts[RUNS] -= 1
+    for later in range(place, counts[RUNS]):
+        expected[later] = expected[later + 1]
+
+
+@compiled
+def _push(end: float, slot: int, counts: Array, end_times: Array, end_slots: Array) -> None:
+    """Add to the heap of ends."""
+    place = int(counts[ENDS])
+    counts[ENDS] += 1
+    while place > 0:
+        parent = (place - 1) // 2
+        if end_times[parent] <= end:
+            break
+        end_times[place], end_slots[place] = end_times[parent], end_slots[parent]
+        place = parent
+    end_times[place], end_slots[place] = end, slot
+
+
+@compiled
+def _pop(counts: Array, end_times: Array, end_slots: Array) -> int:
+    """The job that ends first, taken from the heap."""
+    first = int(end_slots[0])
+    counts[ENDS] -= 1
+    size = int(counts[ENDS])
+    end, slot = end_times[size], end_slots[size]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and end_times[child + 1] < end_times[child]:
+            child += 1
+        if end_times[child] >= end:
+            break
+        end_times[place], end_slots[place] = end_times[child], end_slots[child]
+        place = child
+    end_times[place], end_slots[place] = end, slot
+    return first

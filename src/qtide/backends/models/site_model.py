@@ -1,0 +1,409 @@
+"""How strictly a site file is read: unknown keys and infinite numbers are mistakes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import floor, log, sqrt
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from qtide.backends.models.trace import STRICT, Generator, Seconds
+from qtide.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Loss:
+    """At `at` seconds the node dies; it is back after `back` seconds, or never.
+
+    With `answers`, what runs on it goes on all the same and answers too late, as a node does
+    that was only cut off.
+    """
+
+    at: Annotated[float, Ge(0)]
+    node: str
+    back: float | None = None
+    answers: bool = False
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Each node fails at random: exponential times between failures, and until it is back."""
+
+    every: Annotated[float, Gt(0)]
+    """The mean seconds from one failure of a node to its next."""
+    back: Annotated[float, Gt(0)] = 3600.0
+    """The mean seconds until it is back."""
+    seed: int = 0
+
+    __pydantic_config__ = STRICT
+
+    def losses(self, nodes: Sequence[str]) -> Iterator[Loss]:
+        """The failures of all nodes, without end: those of one that is down do not count."""
+        random, at = Random(self.seed), 0.0
+        while True:
+            at += random.expovariate(len(nodes) / self.every)
+            yield Loss(at, random.choice(nodes), random.expovariate(1 / self.back))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A calibration or a maintenance: no payload starts from `at` on for `lasts` seconds."""
+
+    at: Seconds
+    lasts: Annotated[float, Gt(0)]
+    every: Annotated[float, Gt(0)] | None = None
+    """After how many seconds it comes again; never, if it is not given."""
+
+    __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.lasts >= self.every:
+            raise ValueError("a window has to last less than the time from one to the next")
+
+    def end(self, now: float) -> float:
+        """When the window in which `now` lies is over; `now` itself if there is none."""
+        if now < self.at:
+            return now
+        times = floor((now - self.at) / self.every) if self.every else 0
+        return max(now, self.at + times * (self.every or 0.0) + self.lasts)
+
+
+@dataclass(frozen=True)
+class QpuModel:
+    """What a QPU takes beside the time of its payloads."""
+
+    number: Annotated[int, Ge(1)] = 1
+    """How many of them there are."""
+    licences: Annotated[int, Ge(1)] | None = None
+    """Leases of all QPUs together, as a batch system counts them; by default, each QPU has as many
+    as it has virtual QPUs."""
+    offload: Seconds = 0.0
+    """Seconds per payload until it is in the device's queue, and its answer back."""
+    wait: Seconds = 0.0
+    """Seconds per payload that others' payloads are before it."""
+    spread: Literal["fixed", "exponential", "lognormal"] = "fixed"
+    """How the time of a payload varies around what its profile says,"""
+    variation: Seconds = 0.2
+    """and the coefficient of variation of the lognormal one."""
+    order: Literal["jobs", "arrival"] = "jobs"
+    """Without the service: whether earlier jobs' payloads go first, or those that came first."""
+    windows: tuple[Window, ...] = ()
+
+    __pydantic_config__ = STRICT
+
+    def back(self, now: float) -> float:
+        """When the device can start a payload: now, or after its windows."""
+        later = max((window.end(now) for window in self.windows), default=now)
+        return later if later == now else self.back(later)
+
+    def factor(self, seed: int) -> float:
+        """How many times as long as expected a payload takes: the same for the same seed."""
+        if self.spread == "fixed":
+            return 1.0
+        random = Random(seed)
+        if self.spread == "exponential":
+            return random.expovariate(1.0)
+        sigma = sqrt(log(1 + self.variation**2))
+        return random.lognormvariate(-(sigma**2) / 2, sigma)
+
+
+@dataclass(frozen=True)
+class ServiceModel:
+    """The vQPU service of a site: what its configuration says, and what its clients ask for."""
+
+    policy: str = "fair"
+    """In which order payloads go, by the name of the service's policy."""
+    promised: Annotated[float, Ge(0), Lt(1)] = 0.5
+    """The share of the time ahead that may be promised."""
+    longest: Annotated[float, Gt(0)] | None = None
+    """The longest wait that clients ask to be promised; who is refused submits without."""
+    limit: Annotated[float, Gt(0)] = 3600.0
+    """How long a payload may occupy a device; one that takes longer fails."""
+    commit: Seconds = 0.0004
+    """Seconds that the store takes to write."""
+    half_life: Annotated[float, Gt(0)] = 86_400.0
+    """Seconds after which usage counts half for fair share."""
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Jobs of so many rounds: tasks side by side, a payload, then one task alone.
+
+    With a `share`, so many of the background's jobs are hybrid instead, each for as long as it ran
+    and on as many nodes; the seconds here only say in which proportion.
+    """
+
+    jobs: Annotated[int, Ge(0)] = 100
+    days: Annotated[float, Gt(0)] = 1.0
+    """In how many days they are submitted, by day and week as the others."""
+    share: Annotated[float, Ge(0), Le(1)] = 0.0
+    rounds: Annotated[int, Ge(1)] = 4
+    nodes: Annotated[int, Ge(1)] = 3
+    tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
+    table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
+    """Instead of tasks: how long one task takes that runs on so many nodes at once."""
+    quantum: Seconds = 120.0
+    alone: Seconds = 52.0
+    variation: Seconds = 0.0
+    """The coefficient of variation of each job's durations."""
+    users: Annotated[int, Ge(1)] = 50
+    """Who submits them; a few users submit most."""
+    seed: int = 0
+
+    __pydantic_config__ = STRICT
+
+
+__all__ = [
+    "SUFFIX",
+    "Background",
+    "Delays",
+    "Failures",
+    "Loss",
+    "Partition",
+    "Power",
+    "QpuModel",
+    "ServiceModel",
+    "SiteModel",
+    "Window",
+    "read_site",
+    "site_of",
+]
+
+SUFFIX = ".toml"
+
+Scheduler = Literal["fifo", "easy"]
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What the cluster itself takes its time for, in seconds."""
+
+    grant: Seconds = 0.0
+    """until a request is looked at; no node is held meanwhile"""
+    start: Seconds = 0.0
+    """until a node that was granted can work"""
+    release: Seconds = 0.0
+    """until a node that was given back is free"""
+    withdraw: Seconds = 0.0
+    """until a request that was withdrawn has left the queue"""
+    reconfigure: Seconds | None = None
+    """until a request of a malleable job to grow is looked at; as `grant` if it is not given"""
+    cold: Seconds = 0.0
+    """by which the first start of a job on a node takes longer"""
+    turnaround: Seconds = 0.0
+    """until a node that was given back can be granted again; nobody holds it meanwhile"""
+    step: Seconds = 0.0
+    """between two phases of a program, for its driver; only the twin's own jobs take it"""
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Power:
+    """Watts."""
+
+    node_idle: Seconds = 150.0
+    node_busy: Seconds = 500.0
+    qpu: Seconds = 25_000.0
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Background:
+    """The jobs of other users: a trace in the Standard Workload Format, or generated ones."""
+
+    trace: str | None = None
+    generate: Generator | None = None
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Nodes with a queue and other users of their own; all partitions share the QPUs."""
+
+    name: str
+    nodes: Annotated[int, Ge(1)]
+    scheduler: Scheduler | None = None
+    """As the site's, if it is not given."""
+    limit: Annotated[float, Gt(0)] | None = None
+    background: Background = field(default_factory=Background)
+    hybrid: Annotated[float, Ge(0)] = 1.0
+    """How many of the hybrid jobs come here, in proportion to the other partitions."""
+    losses: tuple[Loss, ...] = ()
+
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class SiteModel:
+    """A cluster with QPUs. Without a scheduler or background jobs, it has no queue but its own."""
+
+    nodes: Annotated[int, Ge(1)] = 3
+    scheduler: Scheduler = "fifo"
+    limit: Annotated[float, Gt(0)] = 3600.0
+    """The time limit of a hybrid job's requests, by which the scheduler plans."""
+    keeps_agents: bool = False
+    """Whether a node that was given back need not start anew."""
+    delays: Delays = Delays()
+    losses: tuple[Loss, ...] = ()
+    failures: Failures | None = None
+    partitions: tuple[Partition, ...] = ()
+    """If there are any, they have the nodes and the background."""
+    qpu: QpuModel = QpuModel()
+    service: ServiceModel | None = None
+    """What shares the QPUs; without, each has a queue of its own."""
+    power: Power = Power()
+    background: Background = field(default_factory=Background)
+    hybrid: Mix = Mix()
+    strategies: Mapping[str, Mapping[str, str | float | bool]] = field(default_factory=dict)
+    """Options of strategies by their names, as of `qtide run`: malleable's expand_timeout."""
+
+    __pydantic_config__ = STRICT
+
+    def parts(self) -> tuple[SiteModel, ...]:
+        """Each partition as a site of its own; the site itself if it has none."""
+        return tuple(self._part(each) for each in self.partitions) or (self,)
+
+    @property
+    def all_nodes(self) -> int:
+        """The nodes of all partitions."""
+        return sum(part.nodes for part in self.parts())
+
+    def part(self, name: str) -> SiteModel:
+        """The partition of that name; the first one, if none is named."""
+        names = [each.name for each in self.partitions]
+        if not name:
+            return self.parts()[0]
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise UsageError(f"the site has no partition {name!r}; it has: {known}")
+        return self.parts()[names.index(name)]
+
+    def _part(self, part: Partition) -> SiteModel:
+        return replace(
+            self,
+            nodes=part.nodes,
+            scheduler=part.scheduler or self.scheduler,
+            limit=part.limit or self.limit,
+            background=part.background,
+            losses=part.losses,
+            partitions=(),
+        )
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether other users' jobs, or backfilling, need the batch system's own queue."""
+        others = self.background.trace is not None or self.background.generate is not None
+        return others or self.scheduler == "easy"
+
+
+def read_site(file: Path) -> SiteModel:
+    """The site that a file describes."""
+    try:
+        table = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"the site file {file} cannot be read ({error.strerror}); name a TOML file"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the site file {file} is not valid TOML: {error}") from None
+    return site_of(table, file)
+
+
+def site_of(table: dict[str, Any], file: Path) -> SiteModel:
+    """The site that a table describes; the path of a trace counts from the file's own."""
+    from pydantic import TypeAdapter, ValidationError  # heavy
+
+    try:
+        model: SiteModel = TypeAdapter(SiteModel).validate_python(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{file}: {place}: {_said(first)}; see docs/twin.md") from None
+    for mistake in mistakes(model, table):
+        raise UsageError(f"{file}: {mistake}")
+    parts = [replace(p, background=_beside(file, p.background)) for p in model.partitions]
+    return replace(model, background=_beside(file, model.background), partitions=tuple(parts))
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    """What pydantic found, in our words where its own are not clear."""
+    if error["type"] == "unexpected_keyword_argument":
+        return "there is no such key"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return text[0].lower() + text[1:]
+
+
+def _beside(file: Path, background: Background) -> Background:
+    """A trace is found beside the file that names it."""
+    if background.trace is None:
+        return background
+    return replace(background, trace=str(file.parent / background.trace))
+
+
+def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
+    """All mistakes, by the model and by what the file itself says."""
+    yield from _of_partitions(model, table)
+    yield from _of_background("background", model.background)
+    yield from _of_losses("losses", model.losses, model.nodes)
+    for part in model.partitions:
+        yield from _of_background(f"partitions.{part.name}.background", part.background)
+        yield from _of_losses(f"partitions.{part.name}.losses", part.losses, part.nodes)
+    if "hybrid" in table:
+        yield from _of_hybrids(model)
+
+
+def _of_partitions(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
+    names = [part.name for part in model.partitions]
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"partitions: {times} of them are called {name!r}; give each a name of its own"
+    for key in ("nodes", "background", "losses"):
+        if names and key in table:
+            yield f"{key}: each of the partitions has its own; remove it here"
+    if names and not sum(part.hybrid for part in model.partitions):
+        yield "partitions: no hybrid job comes to any of them; give one a hybrid above 0"
+
+
+def _of_background(place: str, background: Background) -> Iterator[str]:
+    if background.trace is not None and background.generate is not None:
+        yield f"{place}: it is a trace or generated, not both; remove one"
+
+
+def _of_losses(place: str, losses: tuple[Loss, ...], nodes: int) -> Iterator[str]:
+    names = {f"n{number}" for number in range(1, nodes + 1)}
+    for loss in losses:
+        if loss.node not in names:
+            yield f"{place}: there is no node {loss.node!r}; they are n1 to n{nodes}"
+
+
+def _of_hybrids(model: SiteModel) -> Iterator[str]:
+    mix = model.hybrid
+    parts = zip(model.parts(), model.partitions, strict=False)
+    homes = [home for home, part in parts if part.hybrid] or [model]
+    least = min(home.nodes for home in homes)
+    if mix.nodes > least and not mix.share:
+        yield f"hybrid.nodes: a job of {mix.nodes} nodes does not fit on {least}; ask for fewer"
+    if mix.share and not all(_has_jobs(home.background) for home in homes):
+        yield "hybrid.share: there are no background jobs to take it from; add [background]"
+    if mix.table and 1 not in mix.table:
+        yield "hybrid.table: it has to say how long one node takes; add an entry for 1"
+    if model.service is not None and mix.quantum > model.service.limit:
+        limit = model.service.limit
+        yield f"hybrid.quantum: {mix.quantum:g} s are more than the service's limit of {limit:g} s"
+
+
+def _has_jobs(background: Background) -> bool:
+    return background.trace is not None or background.generate is not None

@@ -1,0 +1,262 @@
+"""A trace: jobs by the time of their submission, as columns of numbers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from qtide.backends.models.kernel import Array
+from qtide.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.random import Generator as Random
+
+
+STRICT = {"extra": "forbid", "allow_inf_nan": False}
+"""The configuration of every part of a site, read by pydantic alone."""
+
+Seconds = Annotated[float, Ge(0)]
+Column = np.ndarray[Any, Any]
+CHUNK = 65_536
+"""How many jobs are handed to the scheduler at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Jobs in the order of their submission: seconds, nodes, seconds of work and of their limit."""
+
+    submit: Column
+    nodes: Column
+    run: Column
+    limit: Column
+    user: Column
+
+    def __len__(self) -> int:
+        return len(self.submit)
+
+    @staticmethod
+    def of(rows: Iterable[tuple[float, int, float, float, int]]) -> Trace:
+        """From rows of submission, nodes, run time, limit and user."""
+        table = np.array(list(rows), dtype=float).reshape(-1, 5)
+        submit, nodes, run, limit, user = table[np.argsort(table[:, 0], kind="stable")].T
+        return Trace(submit, nodes.astype(np.int64), run, limit, user.astype(np.int64))
+
+    def part(self, chosen: Any) -> Trace:
+        """Some of its jobs: a slice, a mask or indices."""
+        columns = (self.submit, self.nodes, self.run, self.limit, self.user)
+        return Trace(*(column[chosen] for column in columns))
+
+    def fitting(self, nodes: int) -> Trace:
+        """The jobs that a cluster of so many nodes can run at all."""
+        return self.part(self.nodes <= nodes)
+
+    def chunks(self, size: int = CHUNK) -> Iterator[Trace]:
+        """Its jobs, piece by piece."""
+        for start in range(0, len(self), size):
+            yield self.part(slice(start, start + size))
+
+    def check(self, nodes: int) -> None:
+        """Refuse jobs that would wait forever, or that are out of order."""
+        if len(self) and int(self.nodes.max()) > nodes:
+            raise UsageError(
+                f"a job of the trace wants {int(self.nodes.max())} nodes, but the cluster has "
+                f"{nodes}; name a larger cluster, or leave such jobs out"
+            )
+        if (np.diff(self.submit) < 0).any():
+            raise UsageError("the trace is not in the order of submission; sort it first")
+
+
+FIELDS = 18
+# the columns of a row, from 0
+JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER = 0, 1, 2, 3, 4, 7, 8, 11
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A trace with what its header says, and what was wrong with its rows."""
+
+    trace: Trace
+    nodes: int | None
+    bad: tuple[str, ...]
+    """A sentence for each row that was skipped."""
+
+
+def read_swf(file: Path, *, strict: bool = False) -> Workload:
+    """Read a trace, which may be compressed. Bad rows are skipped; with `strict`, refused."""
+    try:
+        data = file.read_bytes()
+        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("latin-1")
+    except (OSError, EOFError) as error:
+        raise UsageError(f"the trace {file} cannot be read ({error}); name an SWF file") from None
+    lines = text.splitlines()
+    rows, bad = _parsed(lines)
+    trace, unusable = _jobs(rows)
+    bad = sorted([*bad, *unusable])
+    named = tuple(f"{file}, line {number}: {reason}" for number, reason in bad)
+    if strict and named:
+        raise UsageError(f"{named[0]}; correct it, or let bad rows be skipped")
+    return Workload(trace, _nodes(lines), named)
+
+
+def write_swf(file: Path, trace: Trace, nodes: int) -> None:
+    """Write a trace."""
+    table = np.full((len(trace), FIELDS), -1.0)
+    table[:, JOB] = np.arange(1, len(trace) + 1)
+    table[:, SUBMIT], table[:, RUN], table[:, LIMIT] = trace.submit, trace.run, trace.limit
+    table[:, USED] = table[:, WANTED] = trace.nodes
+    table[:, USER], table[:, 10] = trace.user, 1
+    with file.open("w") as opened:
+        opened.write(f"; Version: 2.2\n; MaxNodes: {nodes}\n; MaxProcs: {nodes}\n")
+        np.savetxt(opened, table, fmt="%.12g")
+
+
+def _parsed(lines: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    """The rows of numbers, each with the number of its line in front; and those that are none."""
+    numbers = [n for n, line in enumerate(lines, 1) if line[:1] != ";" and line.strip()]
+    texts = [lines[number - 1] for number in numbers]
+    try:
+        flat = np.array(" ".join(texts).split(), dtype=float)
+        if all(len(text.split()) == FIELDS for text in texts):
+            return np.column_stack([numbers, flat.reshape(-1, FIELDS)]), []
+    except ValueError:
+        pass
+    return _one_by_one(numbers, texts)
+
+
+def _one_by_one(numbers: list[int], texts: list[str]) -> tuple[Array, list[tuple[int, str]]]:
+    """The same, row by row, as some are bad."""
+    rows, bad = [], []
+    for number, text in zip(numbers, texts, strict=True):
+        words = text.split()
+        try:
+            if len(words) != FIELDS:
+                raise ValueError(f"it has {len(words)} fields instead of {FIELDS}")  # noqa: TRY301
+            rows.append([float(number), *map(float, words)])
+        except ValueError as error:
+            bad.append((number, str(error)))
+    return np.array(rows).reshape(-1, FIELDS + 1), bad
+
+
+def _jobs(rows: Array) -> tuple[Trace, list[tuple[int, str]]]:
+    """The jobs of the rows, and what is wrong with those that are no jobs."""
+    number, table = rows[:, 0].astype(int), rows[:, 1:]
+    nodes = np.where(table[:, WANTED] > 0, table[:, WANTED], table[:, USED])
+    run = table[:, RUN]
+    limit = np.maximum(np.where(table[:, LIMIT] > 0, table[:, LIMIT], run), run)
+    reasons = {
+        "its run time is not known": ~(run >= 0),
+        "its number of nodes is not known": ~(nodes > 0),
+        "its submission is not known": ~(table[:, SUBMIT] >= 0),
+    }
+    usable = ~np.logical_or.reduce(list(reasons.values()))
+    bad = {int(n): why for why, mask in reasons.items() for n in number[mask]}
+    order = np.argsort(table[usable, SUBMIT], kind="stable")
+    columns = (
+        table[:, SUBMIT],
+        nodes.astype(np.int64),
+        run,
+        limit,
+        table[:, USER].astype(np.int64),
+    )
+    return Trace(*(column[usable][order] for column in columns)), list(bad.items())
+
+
+def _nodes(lines: list[str]) -> int | None:
+    """How many nodes the header says there are."""
+    for line in lines:
+        if not line.startswith(";"):
+            return None
+        name, _, value = line[1:].partition(":")
+        if name.strip() in ("MaxNodes", "MaxProcs") and value.split()[:1]:
+            word = value.split()[0]
+            return int(word) if word.isdecimal() and int(word) > 0 else None
+    return None
+
+
+"""How many jobs are generated at once."""
+DAY, WEEK = 86_400.0, 604_800.0
+HOURS = (4, 3, 3, 2, 2, 2, 3, 5, 8, 11, 13, 13, 12, 13, 14, 14, 13, 11, 9, 8, 7, 6, 5, 5)
+"""How many of a day's jobs are submitted in each of its hours, relative to each other."""
+DAYS = (1.15, 1.2, 1.2, 1.15, 1.1, 0.6, 0.6)
+"""The same for the days of a week, from Monday on."""
+
+Positive = Annotated[float, Gt(0)]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What the jobs of a centre are like."""
+
+    jobs: Annotated[int, Ge(0)] = 1000
+    days: Positive = 7.0
+    """In how many days they are submitted."""
+    largest: Annotated[int, Ge(1)] = 64
+    """The most nodes of a job."""
+    smaller: Annotated[float, Gt(0), Lt(1)] = 0.5
+    """How strongly small jobs prevail: the chance of each doubling of the nodes."""
+    mean_run: Positive = 3600.0
+    spread_run: Positive = 1.5
+    """The standard deviation of the logarithm of the run time."""
+    longest: Positive = DAY
+    users: Annotated[int, Ge(1)] = 50
+    seed: int = 0
+
+    __pydantic_config__ = STRICT
+
+    def chunks(self, size: int = CHUNK) -> Iterator[Trace]:
+        """The jobs in the order of submission, piece by piece; the same for the same seed."""
+        import numpy as np
+
+        random = np.random.default_rng([self.seed, self.jobs])
+        last = 0.0
+        for start in range(0, self.jobs, size):
+            number = min(size, self.jobs - start)
+            work = last + np.cumsum(random.exponential(1.0, number))
+            last = float(work[-1])
+            yield self._jobs(random, _by_calendar(work / self.jobs * self.days))
+
+    def trace(self) -> Trace:
+        """All jobs at once."""
+
+        return next(self.chunks(max(1, self.jobs)), Trace.of([]))
+
+    def _jobs(self, random: Random, submit: Any) -> Trace:
+        import numpy as np
+
+        number = len(submit)
+        run = self._run_times(random, number)
+        limit = np.ceil(run * random.choice([1, 1.5, 2, 4, 10], number) / 600) * 600
+        user = np.minimum(random.zipf(1.5, number), self.users)
+        return Trace(submit, self._sizes(random, number), run, limit, user)
+
+    def _run_times(self, random: Random, number: int) -> Any:
+        import numpy as np
+
+        mean = np.log(self.mean_run) - self.spread_run**2 / 2
+        return np.clip(random.lognormal(mean, self.spread_run, number), 1.0, self.longest)
+
+    def _sizes(self, random: Random, number: int) -> Any:
+        import numpy as np
+
+        doublings = np.minimum(random.geometric(1 - self.smaller, number) - 1, 40)
+        sizes = 2.0**doublings
+        odd = random.random(number) < 0.25
+        sizes[odd] = np.ceil(sizes[odd] * random.uniform(0.5, 1.0, int(odd.sum())))
+        return np.minimum(sizes, self.largest).astype(np.int64)
+
+
+def _by_calendar(days: Any) -> Any:
+    """Even days of work, as seconds at which people submit: by the hour and by the weekday."""
+    import numpy as np
+
+    hours = np.concatenate([np.array(HOURS) * weight for weight in DAYS])
+    edges = np.concatenate([[0.0], np.cumsum(hours / hours.sum())])
+    weeks = days / 7
+    whole = np.floor(weeks)
+    return (whole + np.interp(weeks - whole, edges, np.linspace(0, 1, len(edges)))) * WEEK

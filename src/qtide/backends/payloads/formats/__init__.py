@@ -1,0 +1,1 @@
+"""Formats of payloads and answers, one file each."""

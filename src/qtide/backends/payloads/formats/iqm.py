@@ -1,0 +1,214 @@
+"""Circuits as IQM's clients send them: the run request's `circuits` and `qubit_mapping`.
+
+A whole run request may be submitted; its other fields are handled by the IQM API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from qtide.backends.payloads import document
+from qtide.backends.payloads.guard import MOST_CIRCUITS, MOST_INSTRUCTIONS, MOST_QUBITS
+
+WHAT = "the batch"
+
+Check = Callable[[Any, str], Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One native instruction: a gate, a measurement, a barrier."""
+
+    name: str
+    locus: tuple[str, ...]
+    args: dict[str, Any] = field(default_factory=dict)
+    implementation: str | None = None
+
+
+@dataclass(frozen=True)
+class IqmCircuit:
+    """A circuit of native instructions on named qubits."""
+
+    name: str
+    instructions: tuple[Operation, ...]
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class IqmBatch:
+    """Circuits that run one after the other, and the physical names of the qubits they name."""
+
+    circuits: tuple[IqmCircuit, ...]
+    qubit_mapping: dict[str, str] | None = None
+
+
+class _Kind(NamedTuple):
+    """What an operation needs: a number of qubits (None: one or more) and these arguments."""
+
+    arity: int | None
+    needed: dict[str, Check]
+    optional: dict[str, Check] = {}  # noqa: RUF012 - a NamedTuple's default
+
+
+_ANGLES: dict[str, Check] = {"angle": document.number, "phase": document.number}
+_FEEDBACK: dict[str, Check] = {"feedback_qubit": document.text, "feedback_key": document.text}
+_KINDS = {
+    "prx": _Kind(1, _ANGLES),
+    "cc_prx": _Kind(1, _ANGLES | _FEEDBACK),
+    "cz": _Kind(2, {}),
+    "move": _Kind(2, {}),
+    "measure": _Kind(None, {"key": document.text}, {"feedback_key": document.text}),
+    "reset": _Kind(None, {}),
+    "barrier": _Kind(None, {}),
+    "delay": _Kind(None, {"duration": document.number}),
+}
+
+
+def recognises(value: object) -> bool:
+    """Batches of IQM's circuits."""
+    return isinstance(value, IqmBatch)
+
+
+def pack(batch: IqmBatch) -> bytes:
+    """In the form of a run request."""
+    circuits = [_circuit_form(circuit) for circuit in batch.circuits]
+    fields: dict[str, Any] = {"circuits": circuits}
+    if batch.qubit_mapping is not None:
+        pairs = batch.qubit_mapping.items()
+        fields["qubit_mapping"] = [{"logical_name": k, "physical_name": v} for k, v in pairs]
+    return document.write(fields, WHAT)
+
+
+def unpack(data: bytes) -> IqmBatch:
+    """The batch again."""
+    request = document.record(document.read(data, WHAT), WHAT)
+    circuits = document.sequence(request.get("circuits"), "the batch's circuits", MOST_CIRCUITS)
+    if not circuits:
+        document.refuse(WHAT, "there is no circuit in it")
+    mapping = _mapping(request.get("qubit_mapping"))
+    return IqmBatch(tuple(_circuit(one, i) for i, one in enumerate(circuits)), mapping)
+
+
+def _circuit_form(circuit: IqmCircuit) -> dict[str, Any]:
+    instructions = [
+        {
+            "name": one.name,
+            "locus": one.locus,
+            "args": one.args,
+            "implementation": one.implementation,
+        }
+        for one in circuit.instructions
+    ]
+    return {"name": circuit.name, "instructions": instructions, "metadata": circuit.metadata}
+
+
+def _mapping(value: Any) -> dict[str, str] | None:
+    """From an object, or from the list of pairs that current clients send."""
+    where = "the batch's qubit_mapping"
+    if value is None:
+        return None
+    if isinstance(value, list):
+        value = {_name(pair, "logical_name"): _name(pair, "physical_name") for pair in value}
+    mapping = document.record(value, where)
+    for physical in mapping.values():
+        document.text(physical, where)
+    if len(set(mapping.values())) < len(mapping):
+        document.refuse(where, "two qubits are mapped to the same one")
+    return mapping
+
+
+def _name(pair: Any, which: str) -> str:
+    where = "the batch's qubit_mapping"
+    return document.text(document.record(pair, where).get(which), where)
+
+
+def _circuit(value: Any, number: int) -> IqmCircuit:
+    where = f"circuit {number}"
+    fields = document.record(value, where)
+    instructions = document.sequence(
+        fields.get("instructions"), f"{where}, instructions", MOST_INSTRUCTIONS
+    )
+    name = document.text(fields.get("name", ""), f"{where}, name")
+    metadata = fields.get("metadata")
+    if metadata is not None:
+        metadata = document.record(metadata, f"{where}, metadata")
+    operations = [
+        _operation(one, f"{where}, instruction {i}") for i, one in enumerate(instructions)
+    ]
+    _check_keys(operations, where)
+    return IqmCircuit(name, tuple(operations), metadata)
+
+
+def _operation(value: Any, where: str) -> Operation:
+    fields = document.record(value, where)
+    name = document.text(fields.get("name"), f"{where}, name")
+    kind = _KINDS.get(name)
+    if kind is None:
+        document.refuse(where, f"there is no operation {document.brief(name)}")
+    locus = _locus(fields, name, kind.arity, where)
+    implementation = fields.get("implementation")
+    if implementation is not None:
+        implementation = document.text(implementation, where)
+    return Operation(name, locus, _args(fields.get("args"), name, kind, where), implementation)
+
+
+def _locus(fields: dict[str, Any], name: str, arity: int | None, where: str) -> tuple[str, ...]:
+    """The locus; clients before 2025 called it qubits."""
+    value = fields["locus"] if "locus" in fields else fields.get("qubits")
+    qubits = document.sequence(value, f"{where}, locus", MOST_QUBITS)
+    for qubit in qubits:
+        document.text(qubit, f"{where}, locus")
+    if len(set(qubits)) < len(qubits):
+        document.refuse(where, f"{name} names a qubit twice")
+    if len(qubits) != arity and (arity is not None or not qubits):
+        document.refuse(where, f"{name} takes {arity or 'some'} qubits, not {len(qubits)}")
+    return tuple(qubits)
+
+
+def _args(value: Any, name: str, kind: _Kind, where: str) -> dict[str, Any]:
+    """The arguments; null counts as missing."""
+    given = {} if value is None else document.record(value, f"{where}, args")
+    args = {key: one for key, one in given.items() if one is not None}
+    for key in kind.needed.keys() - args.keys():
+        document.refuse(where, f"{name} needs the argument {key!r}")
+    for key, one in args.items():
+        check = kind.needed.get(key) or kind.optional.get(key)
+        if check is None:
+            document.refuse(where, f"{name} takes no argument {document.brief(key)}")
+        check(one, f"{where}, {key}")
+    return args
+
+
+def _check_keys(operations: list[Operation], where: str) -> None:
+    """Each key occurs once; feedback comes from an earlier measurement."""
+    keys: set[str] = set()
+    feedback: dict[str, tuple[str, ...]] = {}
+    for number, one in enumerate(operations):
+        place = f"{where}, instruction {number}"
+        if one.name == "measure":
+            _add_keys(one, keys, feedback, place)
+        elif one.name == "cc_prx":
+            _check_feedback(one, feedback, place)
+
+
+def _add_keys(
+    one: Operation, keys: set[str], feedback: dict[str, tuple[str, ...]], where: str
+) -> None:
+    key, name = one.args["key"], one.args.get("feedback_key")
+    if key in keys:
+        document.refuse(where, f"the measurement key {document.brief(key)} is used already")
+    if name in feedback:
+        document.refuse(where, f"the feedback key {document.brief(name)} is used already")
+    keys.add(key)
+    if name is not None:
+        feedback[name] = one.locus
+
+
+def _check_feedback(one: Operation, feedback: dict[str, tuple[str, ...]], where: str) -> None:
+    key, qubit = one.args["feedback_key"], one.args["feedback_qubit"]
+    if qubit not in feedback.get(key, ()):
+        document.refuse(
+            where, f"no earlier measurement gave {document.brief(key)} on {document.brief(qubit)}"
+        )

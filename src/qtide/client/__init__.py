@@ -1,1 +1,0 @@
-"""Clients of the vQPU service: plain Python, dimod and Qiskit."""

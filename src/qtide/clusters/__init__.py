@@ -1,1 +1,0 @@
-"""Clusters give allocations of nodes and run tasks on them."""

@@ -1,0 +1,119 @@
+"""Files that others rely on: locked by one process, written atomically, kept secret."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import stat
+import sys
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any
+
+from qtide.core.errors import QtideError
+
+SECRET = 0o600
+
+
+class Locked(Exception):  # noqa: N818 - what happened
+    """Another process holds the lock."""
+
+
+class Damaged(QtideError):  # noqa: N818 - what happened
+    """A file does not contain what was written to it."""
+
+
+def lock(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file until it is closed, or until this process dies; raise Locked if taken."""
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Locked from None
+
+
+def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
+    """Write a draft and rename it: readers find the old content or the new, never half of it.
+
+    A secret is never readable by others: the draft has its mode before its first byte.
+    """
+    handle, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            os.fchmod(handle, mode)
+            opened.write(data)
+            opened.flush()
+            os.fsync(handle)
+        Path(draft).replace(file)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def write_json(file: Path, value: dict[str, Any]) -> None:
+    """Write an object as a whole."""
+    import json  # imported here, so that an agent starts faster
+
+    write_whole(file, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What `write_json` wrote; Damaged if that cannot be read, FileNotFoundError if it is gone."""
+    import json
+
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Damaged(f"{file} cannot be read: it contains no JSON object")
+    return found
+
+
+def state_folder() -> Path:
+    """State that outlives a process: services' stores, boxes."""
+    return _base("XDG_STATE_HOME", "~/.local/state")
+
+
+def config_folder() -> Path:
+    """The user's configuration, for all folders."""
+    return _base("XDG_CONFIG_HOME", "~/.config")
+
+
+def _base(variable: str, otherwise: str) -> Path:
+    return Path(os.environ.get(variable) or otherwise).expanduser() / "qtide"
+
+
+FOLDER = Path("/var/tmp")
+"""Not TMPDIR, which often lasts no longer than a Slurm job."""
+LEAST_FREE = 2**28
+"""Bytes of free disk: where a file does not fit, Python keeps its beginning as if it were whole."""
+
+
+def keep_bytecode() -> None:
+    """Use a cache of our own, unless this module, as an example, is compiled in its place."""
+    cached = __spec__.cached if __spec__ else None
+    if cached is None or Path(cached).exists() or sys.pycache_prefix is not None:
+        return
+    folder = FOLDER / f"qtide-bytecode-{os.getuid()}"
+    if _ours(folder) and _has_room(folder):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
+
+
+def _has_room(folder: Path) -> bool:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    return unlimited and shutil.disk_usage(folder).free > LEAST_FREE
+
+
+def _ours(folder: Path) -> bool:
+    """Whether the folder is there, and nobody else can write to it: it holds code."""
+    try:
+        folder.mkdir(0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    safe = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return safe and found.st_uid == os.getuid()

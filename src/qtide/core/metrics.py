@@ -1,0 +1,113 @@
+"""The figures by which strategies are compared, computed only from intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qtide.core.ledger import Cover, Covers, Interval, What, covers, merge, outside, runs, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    """When one job ran; `wall` leaves out the time between a dead driver and its successor."""
+
+    job: str
+    start: float
+    end: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What a set of jobs that ran together took, in seconds and node-seconds."""
+
+    jobs: tuple[JobTime, ...] = ()
+    total: float = 0.0
+    nodes_held: float = 0.0
+    nodes_busy: float = 0.0
+    qpu_busy: float = 0.0
+    qpu_occupancy: float = 0.0
+    slots_held: float = 0.0
+    quantum: float = 0.0
+    queue_nodes: float = 0.0
+    queue_qpu: float = 0.0
+    nodes_starting: float = 0.0
+    open_ended: int = 0
+    """Spans whose end is not known: the figures are at least what they are."""
+
+    @property
+    def queue(self) -> float:
+        """Seconds that requests were queued."""
+        return self.queue_nodes + self.queue_qpu
+
+    @property
+    def mean_wall(self) -> float:
+        """The mean wall time of a job."""
+        return _ratio(sum(each.wall for each in self.jobs), len(self.jobs))
+
+    @property
+    def efficiency(self) -> float:
+        """The fraction of the held node-seconds in which the node worked."""
+        return _ratio(self.nodes_busy, self.nodes_held)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, including the derived ones, ready for JSON."""
+        derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
+        by_job = [asdict(each) for each in self.jobs]
+        return asdict(self) | {"jobs": len(by_job), "by_job": by_job} | derived
+
+
+def measure(intervals: Iterable[Interval]) -> Metrics:
+    """The metrics of jobs that ran together."""
+    intervals = list(intervals)
+    found = covers(intervals)
+    jobs = tuple(_job_time(job, cover) for job, cover in runs(found).items() if cover)
+    total = max(each.end for each in jobs) - min(each.start for each in jobs) if jobs else 0.0
+    devices = _devices(found)
+    qpu_busy = sum(map(seconds, devices))
+    return Metrics(
+        jobs=jobs,
+        total=total,
+        nodes_held=_sum(found, "held", lambda lane: lane.startswith("node/")),
+        nodes_busy=sum(map(seconds, _at_work(found))),
+        qpu_busy=qpu_busy,
+        qpu_occupancy=_ratio(qpu_busy, total * len(devices)),
+        slots_held=_sum(found, "held", lambda lane: lane.startswith("vqpu/")),
+        quantum=_sum(found, "phase", lambda lane: lane == "quantum"),
+        queue_nodes=_sum(found, "wait", lambda lane: lane == "nodes"),
+        queue_qpu=_sum(found, "wait", lambda lane: lane == "qpu"),
+        nodes_starting=_sum(found, "starting", lambda lane: lane.startswith("node/")),
+        open_ended=sum(each.open_ended for each in intervals),
+    )
+
+
+def _job_time(job: str, cover: Cover) -> JobTime:
+    return JobTime(job, cover[0][0], cover[-1][1], seconds(cover))
+
+
+def _at_work(found: Covers) -> list[Cover]:
+    """When each node worked: what a task loads first is no work."""
+    return [
+        outside(cover, found.get(("starting", lane, job), []))
+        for (what, lane, job), cover in found.items()
+        if what == "busy" and lane.startswith("node/")
+    ]
+
+
+def _devices(found: Covers) -> list[Cover]:
+    """When each device worked, for any job."""
+    busy: dict[str, Cover] = {}
+    for (what, lane, _), cover in found.items():
+        if what == "busy" and lane.startswith("qpu/"):
+            busy[lane] = merge([*busy.get(lane, []), *cover])
+    return list(busy.values())
+
+
+def _sum(found: Covers, what: What, lane: Callable[[str], bool]) -> float:
+    return sum(seconds(cover) for key, cover in found.items() if key[0] == what and lane(key[1]))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

@@ -1,0 +1,152 @@
+"""Values that pass between program, nodes and journal: pickled, with large buffers in files.
+
+Large arrays never pass through a pipe and are never stored twice in the run's folder: each large
+buffer is a file named by its content.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from pickle import PickleBuffer
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from qtide.core.errors import QtideError
+
+LARGE = 1 << 16  # bytes, a pipe's own buffer: smaller values travel faster inline
+
+
+class Unstorable(TypeError):  # noqa: N818 - reads as what the value is
+    """A value that cannot be pickled."""
+
+
+class Packed(NamedTuple):
+    """A value as bytes and the names of the files that hold its large buffers."""
+
+    data: bytes = b""
+    file: str = ""
+    buffers: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As a journal record holds it."""
+        data = {"file": self.file} if self.file else {"data": b64encode(self.data).decode()}
+        return data | ({"buffers": list(self.buffers)} if self.buffers else {})
+
+    @staticmethod
+    def from_json(entry: dict[str, Any]) -> Packed:
+        """Back from a journal record."""
+        data = b64decode(entry.get("data", ""))
+        return Packed(data, entry.get("file", ""), tuple(entry.get("buffers", ())))
+
+
+class Values:
+    """The folder of large values of a run."""
+
+    large = LARGE
+    """Bytes from which on a value goes to a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def pack(self, value: Any, *, by_value: bool = False) -> Packed:
+        """Pickle; with `by_value`, functions that cannot be imported elsewhere are sent as code."""
+        buffers: list[str] = []
+
+        def keep(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < self.large:
+                return True
+            buffers.append(self._store(raw))
+            return False
+
+        data = _dumps(value, keep, by_value=by_value)
+        if len(data) < self.large:
+            return Packed(data, buffers=tuple(buffers))
+        return Packed(file=self._store(memoryview(data)), buffers=tuple(buffers))
+
+    def unpack(self, packed: Packed) -> Any:
+        """The value again; its arrays are writable copies."""
+        data = (self.folder / packed.file).read_bytes() if packed.file else packed.data
+        # bytearray, since an array backed by bytes would be read-only
+        buffers = [bytearray((self.folder / name).read_bytes()) for name in packed.buffers]
+        return pickle.loads(data, buffers=buffers)
+
+    def _store(self, raw: memoryview) -> str:
+        """Write once, named by its content, and durably: a journal may soon rely on it."""
+        from hashlib import blake2b  # imported here, so that an agent starts faster
+
+        from qtide.core.files import write_whole
+
+        name = blake2b(raw, digest_size=16).hexdigest()
+        if not (self.folder / name).exists():
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_whole(self.folder / name, raw)
+            except OSError as error:
+                raise QtideError(
+                    f"a value of {raw.nbytes:,} bytes cannot be written to {self.folder} "
+                    f"({error.strerror}); make room, then resume the run"
+                ) from None
+        return name
+
+
+class Inline(Values):
+    """Values without a folder: whatever their size, they travel where their text goes."""
+
+    large = sys.maxsize
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+
+def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value: bool) -> bytes:
+    """Plain pickle if it can; cloudpickle for code, and for what plain pickle cannot handle."""
+    if not by_value:
+        try:
+            return pickle.dumps(value, protocol=5, buffer_callback=keep)
+        except QtideError:
+            raise
+        except Exception:
+            return _dumps(value, keep, by_value=True)
+
+    try:
+        return dumps(value, keep)
+    except QtideError:
+        raise
+    except Exception as error:
+        raise Unstorable(f"{_shown(value)} cannot be pickled: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:77]}…"
+
+
+def dumps(value: Any, keep: Callable[[PickleBuffer], bool] | None = None) -> bytes:
+    """The pickle of a value; large buffers are offered to `keep`."""
+    written = BytesIO()
+    Pickler(written, protocol=5, buffer_callback=keep).dump(value)
+    return written.getvalue()
+
+
+def _method(method: MethodType) -> tuple[Any, ...]:
+    """By its name, if its class is compiled: such functions have no code that could travel.
+
+    dimod's models are rebuilt by one, and so could not be the argument of a task.
+    """
+    if isinstance(method.__func__, FunctionType):
+        return MethodType, (method.__func__, method.__self__)
+    return getattr, (method.__self__, method.__func__.__name__)
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """cloudpickle's, which takes compiled functions for others."""
+
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({MethodType: _method})

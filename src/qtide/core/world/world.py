@@ -1,0 +1,227 @@
+"""The one interface of time: code that awaits only what a world offers runs in every world."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Future(Protocol[T]):
+    """A result to come. A started task is one as well. asyncio's futures have this shape."""
+
+    def done(self) -> bool:
+        """Whether there is a result, an exception, or it was cancelled."""
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+
+    def result(self) -> T:
+        """The result; raises the exception if there is one."""
+
+    def exception(self) -> BaseException | None:
+        """The exception, or None."""
+
+    def set_result(self, result: T, /) -> None:
+        """Give the result."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Give an exception instead."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
+        """Call `callback(self)` once done."""
+
+    def cancel(self) -> bool:
+        """Ask it to stop; False if it is done already."""
+
+    def __await__(self) -> Generator[Any, None, T]: ...
+
+
+class Alarm(Protocol):
+    """Something that is to happen later, unless it is cancelled."""
+
+    def cancel(self) -> object:
+        """Prevent it."""
+
+
+class World(ABC):
+    """A clock, and the tasks that run by it."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds on this world's clock."""
+
+    def counted(self, seconds: float) -> float:
+        """So many seconds of the real clock, on this world's."""
+        return seconds
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Let `seconds` pass."""
+
+    @abstractmethod
+    def future(self) -> Future[Any]:
+        """A new future, without a result yet."""
+
+    @abstractmethod
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run `work` concurrently with the caller."""
+
+    @abstractmethod
+    def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
+        """Call `action` after `seconds`, unless that is cancelled: a limit for a wait."""
+
+    @abstractmethod
+    def offload(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
+        """Call a function that computes for a while, without blocking other tasks."""
+
+    @abstractmethod
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end, from outside of any world."""
+
+    async def settled(self, futures: Iterable[Future[Any]]) -> None:
+        """Wait until all are done, whatever became of them."""
+        await self._gate(list(futures), first=False)
+
+    async def first_of(self, futures: Sequence[Future[T]]) -> Future[T]:
+        """Wait until one is done, and return it; the others continue."""
+        await self._gate(futures, first=True)
+        return next(each for each in futures if each.done())
+
+    async def all_of(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run all concurrently to their ends; then raise the first error in order, if any.
+
+        Since it waits for all, and fails by position, the outcome does not depend on timing.
+        """
+        works = list(works)
+        if len(works) == 1:  # which needs no task of its own
+            return [await works[0]]
+        return await self.results([self.start(work) for work in works])
+
+    async def results(self, tasks: Sequence[Future[T]]) -> list[T]:
+        """The results of started tasks, as `all_of` gives them."""
+        try:
+            await self.settled(tasks)
+        except CancelledError:
+            await self.cancel(tasks)
+            raise
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not warn that it never was
+        return [task.result() for task in tasks]
+
+    async def timeout(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`; TimeoutError (and `work` cancelled) if that takes longer."""
+        task: Future[T] = self.start(work)
+        alarm: Future[Any] = self.start(self.sleep(seconds))
+        either: list[Future[Any]] = [task, alarm]
+        try:
+            await self.first_of(either)
+            if task.done():
+                return task.result()
+            raise TimeoutError
+        finally:
+            await self.cancel(either)
+
+    async def cancel(self, tasks: Iterable[Future[Any]]) -> None:
+        """Cancel those that run, and wait until they have cleaned up."""
+        running = [task for task in tasks if task.cancel()]
+        await self.settled(running)
+
+    async def _gate(self, futures: Sequence[Future[Any]], *, first: bool) -> None:
+        pending = [each for each in futures if not each.done()]
+        if not pending or (first and len(pending) < len(futures)):
+            return
+        gate = self.future()
+        missing = 1 if first else len(pending)
+
+        def one_more(_: object) -> None:
+            nonlocal missing
+            missing -= 1
+            if missing == 0 and not gate.done():
+                gate.set_result(None)
+
+        for each in pending:
+            each.add_done_callback(one_more)
+        await gate
+
+
+class Signal:
+    """Stays set until it is cleared."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._waiters: set[Future[None]] = set()
+        self.is_set = False
+
+    def set(self) -> None:
+        """Set it, and let all waiters continue."""
+        self.is_set = True
+        for waiter in self._waiters:
+            release(waiter)
+
+    def clear(self) -> None:
+        """Clear it: later callers of `wait` wait again."""
+        self.is_set = False
+
+    async def wait(self, limit: float | None = None) -> bool:
+        """Whether it was set within so many seconds; without a limit, wait until it is."""
+        if self.is_set:
+            return True
+        waiter: Future[None] = self._world.future()
+        alarm = None
+        if limit is not None:
+            alarm = self._world.alarm(limit, lambda: release(waiter))
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+            if alarm is not None:
+                alarm.cancel()
+        return self.is_set
+
+
+def release(waiter: Future[None]) -> None:
+    """Resolve a future, unless it is done already."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Lock:
+    """`async with lock:` lets one task in at a time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held = False
+        self._waiters: deque[Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if not self._held:
+            self._held = True
+            return
+        waiter: Future[None] = self._world.future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif not waiter.cancelled():
+                self._pass_on()  # it got the lock at the moment it was cancelled
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._held = False

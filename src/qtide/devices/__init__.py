@@ -1,1 +1,0 @@
-"""Devices: what computes a payload's answer."""

@@ -1,0 +1,174 @@
+"""qtide box: a real Slurm cluster on this computer."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qtide import box as boxes
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.backends.clusters.slurm.deployment import announce, deploy
+from qtide.core.errors import QtideError, UsageError
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+
+box = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="A real Slurm cluster on this computer: compute nodes, a quantum node, nothing shared.",
+)
+
+Name = Annotated[str, typer.Option(help="The box's name; boxes with different names can coexist.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Its folder. [default: ~/.local/state/qtide/box/NAME]"),
+]
+DEFAULT = "default"
+
+
+@box.command("up", cls=PlainCommand)
+def up(
+    name: Name = DEFAULT,
+    folder: Folder = None,
+    nodes: Annotated[int, typer.Option(help="Nodes of the partition `compute`.")] = 3,
+    qpus: Annotated[
+        int, typer.Option(help="Virtual QPUs of the partition `quantum`: gres and licences.")
+    ] = 1,
+    accounting: Annotated[
+        bool, typer.Option("--accounting", help="With slurmdbd and a private MariaDB.")
+    ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The vQPU service for its jobs; it can also be set later, while the box is up.",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Start a box, and wait until its nodes accept jobs.
+
+    Example: qtide box up --nodes 4 --qpus 2 && eval "$(qtide box env)" && sinfo
+    """
+    place = _place(name, folder)
+    there = boxes.up(place, nodes, qpus, accounting, service=service)
+    _show(there, _words(name, folder), json_wanted=json)
+
+
+@box.command("down", cls=PlainCommand)
+def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """Stop a box and everything that runs on it, and remove its folder.
+
+    Example: qtide box down
+    """
+    place = _place(name, folder)
+    boxes.down(place)
+    if json:
+        as_json({"folder": str(place), "up": False})
+    else:
+        typer.echo(f"the box in {place} is gone")
+
+
+@box.command("status", cls=PlainCommand)
+def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """Show which daemons of a box run, and the states of its nodes; exit code 1 unless it is up.
+
+    Example: qtide box status --json
+    """
+    there = boxes.status(_place(name, folder))
+    _show(there, _words(name, folder), json_wanted=json)
+    if not there.up:
+        raise QtideError(f"the box in {there.folder} is not up; start it again: qtide box up")
+
+
+@box.command("env", cls=PlainCommand)
+def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+    """Print the exports that make Slurm's commands, and qtide, use the box.
+
+    Example: eval "$(qtide box env)"
+    """
+    variables = boxes.env(_place(name, folder))
+    if json:
+        as_json(variables)
+    else:
+        for key, value in variables.items():
+            typer.echo(f"export {key}={shlex.quote(value)}")
+
+
+def _place(name: str, folder: Path | None) -> Path:
+    if folder and name != DEFAULT:
+        raise UsageError("a box in a --folder of its own has no --name: give one of the two")
+    return folder.absolute() if folder else boxes.default_folder(name)
+
+
+def _words(name: str, folder: Path | None) -> str:
+    """The options that name this box again."""
+    if folder:
+        return f" --folder {shlex.quote(str(folder))}"
+    return "" if name == DEFAULT else f" --name {shlex.quote(name)}"
+
+
+def _show(there: boxes.Status, words: str, *, json_wanted: bool) -> None:
+    if json_wanted:
+        as_json(_described(there))
+        return
+    running = ", ".join(f"{number} {name}" for name, number in sorted(there.daemons.items()))
+    nodes = ", ".join(f"{name} {state}" for name, state in sorted(there.nodes.items()))
+    typer.echo(f"box in {there.folder}: {running or 'nothing runs'}")
+    typer.echo(f"nodes: {nodes or 'Slurm does not answer'}")
+    if there.up:
+        typer.echo(f'use it with: eval "$(qtide box env{words})"')
+
+
+def _described(there: boxes.Status) -> dict[str, Any]:
+    plan = asdict(there.plan)
+    del plan["ports"], plan["slurmd_timeout"]
+    states = {"up": there.up, "daemons": there.daemons, "states": there.nodes}
+    return {"folder": str(there.folder)} | plan | states | {"env": boxes.env(there.folder)}
+
+
+def prolog(
+    folder: Annotated[Path, typer.Argument(help="A path that all nodes of the cluster see.")],
+    service: Annotated[str, typer.Option(metavar="URL", help="The vQPU service.")],
+    ca: Annotated[
+        Path | None, typer.Option(help="CA certificates to verify it by, if not the system's.")
+    ] = None,
+    munge_socket: Annotated[
+        Path | None, typer.Option(help="The nodes' munged, if not the system's.")
+    ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="The service's Unix socket, if it is on the jobs' own host.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Write the prolog that gives jobs their tokens, and print how to configure Slurm for it.
+
+    Example: qtide prolog /etc/slurm/qtide --service https://qpu.example:8037
+    """
+    program = deploy(folder.absolute())
+    places = {"ca": ca, "munge_socket": munge_socket, "socket": socket}
+    announce(program.parent, service, **{key: str(each or "") for key, each in places.items()})
+    line = f"TaskProlog={program}"
+    if json:
+        as_json({"folder": str(program.parent), "slurm.conf": line})
+    else:
+        typer.echo(f"add to slurm.conf, then run `scontrol reconfigure`:\n{line}")
+
+
+def reap(json: options.Json = False) -> None:
+    """Cancel your jobs whose qtide driver on this host is dead.
+
+    Example: qtide reap
+    """
+    ended = [job for name in CLUSTERS.names() for job in CLUSTERS.load(name).reap()]
+    if json:
+        as_json({"cancelled": ended})
+    else:
+        out.print(f"cancelled: {', '.join(map(str, ended)) or 'nothing was left'}", markup=False)

@@ -1,0 +1,99 @@
+"""qtide cancel: end a run, wherever its driver is, or a task at the vQPU service."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.service import Url, client
+from qtide.interfaces.python.run import Run
+from qtide.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from qtide.backends.client.client import RemoteTask
+
+
+TASK = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
+"""What the id of a task, or a prefix of it, looks like."""
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|TASK",
+        help="A run's name, its folder or `last`; or the id of a task. A prefix will do.",
+        autocompletion=options.runs,
+    ),
+]
+
+
+def cancel(
+    name: Name,
+    url: Url = None,
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Cancel a run from any host that sees its folder, or a task at the service.
+
+    Example: qtide cancel last
+
+    A run can be resumed. Owners and operators cancel tasks: qtide cancel 1f3b5c7d
+    """
+    task = None if _is_run(runs, name) else _task(runs, name, url)
+    if task is None:
+        _cancel_run(RunFolder.find(runs, name), json_wanted=json)
+    else:
+        _cancel_task(task, json_wanted=json)
+
+
+def _is_run(runs: Path, name: str) -> bool:
+    """Whether the name can only be that of a run."""
+    exact = any((path / "run.json").is_file() for path in (runs / name, Path(name)))
+    return exact or not TASK.fullmatch(name)
+
+
+def _task(runs: Path, name: str, url: str | None) -> RemoteTask | None:
+    """The task that is meant; None if it is a run."""
+    from qtide.backends.client.client import ServiceFailed
+
+    like = [each for each in RunFolder.names(runs) if each.startswith(name)]
+    try:
+        found = client(url).task(name)
+    except ServiceFailed as error:
+        if like and error.status in (0, 401, 404):  # then it is the run
+            return None
+        if error.status == 404:
+            raise UsageError(f"there is no run {name!r} in {runs}, and {error}") from None
+        raise
+    except UsageError:  # no service is known
+        return None
+    if like:
+        raise UsageError(
+            f"{name!r} may be the run {like[0]} or the task {found.id}; give more characters"
+        )
+    return found
+
+
+def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
+    if task.said["ended"] is not None:
+        raise UsageError(f"the task {task.id} is over already; it is {task.state}")
+    task.cancel()
+    if json_wanted:
+        as_json({"task": task.id, "state": task.state})
+    elif task.said["ended"] is None:
+        out.print(f"task {task.id} ends as soon as the device releases it", markup=False)
+    else:
+        out.print(f"task {task.id} is {task.state}", markup=False)
+
+
+def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:
+    Run[Any](folder).cancel()
+    if json_wanted:
+        as_json({"run": folder.name, "state": folder.state})
+    else:
+        out.print(f"{folder.name} is {folder.state}; continue with: qtide resume {folder.name}")

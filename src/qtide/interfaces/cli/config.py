@@ -1,0 +1,121 @@
+"""qtide config: which options apply here, and where each of them comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from qtide.core.errors import UsageError
+from qtide.core.files import config_folder
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.main import COMMANDS, check, leaves, load
+from qtide.interfaces.cli.run import ProgramCommand
+from qtide.interfaces.cli.service import show_rows
+from qtide.runs.options import others
+from qtide.runs.settings import NAME, File, Settings, option_name, options_of
+
+UNCONFIGURED = ("json", "install_completion", "show_completion")
+"""Options that are never set in a file."""
+
+
+def config(
+    context: typer.Context,
+    command: Annotated[
+        str,
+        typer.Argument(
+            metavar="COMMAND",
+            help="Only the options of this command.",
+            autocompletion=lambda: list(COMMANDS),
+        ),
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """Show which options apply here: by default, by a file, or by the environment.
+
+    Example: qtide config run
+    """
+    if command and command not in COMMANDS:
+        raise UsageError(f"there is no command {command!r}; there are: {', '.join(COMMANDS)}")
+    assert context.parent is not None
+    settings = Settings.read(context.parent.params.get("config"))
+    names = [command] if command else [each for each in COMMANDS if each != "config"]
+    rows = _merged(row for name in names for row in _rows(name, settings))
+    if json:
+        as_json({"files": [str(each.path.absolute()) for each in settings.files], "options": rows})
+        return
+    texts = [row | {"value": _shown(row["value"]), "of": _shown(row["of"])} for row in rows]
+    show_rows(texts, "it has no options")
+    for line in _places(settings):
+        out.print(line, markup=False, highlight=False)
+
+
+def _rows(name: str, settings: Settings) -> Iterator[dict[str, Any]]:
+    loaded = load(name, [], settings)
+    check(settings, name, loaded)
+    for path, command in leaves(loaded, name):
+        full = " ".join(path)
+        own = {option_name(each): each for each in options_of(command)}
+        for option, param in own.items():
+            if option not in UNCONFIGURED and not param.rich_help_panel:
+                found = settings.find(path, option)
+                yield _row(option, full, _usual(param), found, variable=param.envvar)
+        for owner in others([]) if isinstance(command, ProgramCommand) else ():
+            for each in owner.options:
+                found = settings.find(path, each.name)
+                yield _row(each.name, full, each.default, found, only_with=owner.words)
+
+
+def _row(
+    option: str,
+    command: str,
+    default: Any,
+    found: tuple[Any, File] | None,
+    *,
+    variable: str | None = None,
+    only_with: str | None = None,
+) -> dict[str, Any]:
+    value, source = (found[0], found[1].source) if found else (default, "default")
+    if variable and os.environ.get(variable):
+        value, source = os.environ[variable], f"environment ({variable})"
+    return {
+        "option": option,
+        "value": value,
+        "source": source,
+        "only with": only_with,
+        "of": [command],
+    }
+
+
+def _usual(param: Any) -> Any:
+    default = param.default
+    return (
+        default if isinstance(default, (str, int, float, list, tuple, type(None))) else str(default)
+    )
+
+
+def _merged(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for options that have the same value from the same source in several commands."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        known = found.setdefault(repr(row | {"of": []}), row)
+        known["of"] = list(dict.fromkeys([*known["of"], *row["of"]]))
+    return sorted(found.values(), key=lambda row: str(row["option"]))
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or value in ("", [], ()):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _places(settings: Settings) -> Iterator[str]:
+    for each in settings.files:
+        yield f"{each.source}: {each.path.absolute()}"
+    if not settings.files:
+        yield f"no file: neither ./{NAME} nor {config_folder() / NAME} exists"

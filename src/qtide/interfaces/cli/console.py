@@ -1,0 +1,139 @@
+"""The two streams of a command, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import IO, Any
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+
+_reserved: list[IO[str]] = []
+"""Stdout itself, while it is for JSON alone."""
+
+
+@contextmanager
+def stdout_for_json(*, wanted: bool = True) -> Iterator[None]:
+    """Within, whatever else prints to stdout, a program or a library, prints to stderr instead."""
+    if not wanted or _reserved:
+        yield
+        return
+    sys.stdout.flush()
+    _reserved.append(os.fdopen(os.dup(1), "w") if sys.stdout is sys.__stdout__ else sys.stdout)
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        _reserved.pop().flush()
+
+
+def as_json(value: Any, indent: int | None = 2) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=indent), file=_reserved[-1] if _reserved else None)
+
+
+NOTHING = "–"
+GAP, NARROW = 2, 1
+"""Spaces between two columns; fewer where there is no room otherwise."""
+SHORT, LEAST = 8, 6
+"""Values of so many characters, such as times, are never shortened; others to no fewer."""
+INDENT = 4
+
+Row = dict[str, Any]
+
+
+def print_rows(rows: Sequence[Row], long: Sequence[str] = ()) -> None:
+    """Print rows with the same keys; where there is no room, `long` values get lines of their own.
+
+    Columns without any value are left out.
+    """
+    titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
+    texts = [{title: _text(row[title]) for title in titles} for row in rows]
+    width = _width()
+    crowded = _total(_natural(titles, texts), GAP) > width
+    below = [title for title in titles if title in long and crowded]
+    beside = [title for title in titles if title not in below]
+    gap, widths = GAP, _fitted(beside, texts, width, GAP)
+    if _total(widths, gap) > width:
+        gap, widths = NARROW, _fitted(beside, texts, width, NARROW)
+    out.print(Text(_line(widths, {title: title for title in beside}, gap), "bold"), soft_wrap=True)
+    out.print(Text("─" * min(width, _total(widths, gap))))
+    for row, text in zip(rows, texts, strict=True):
+        out.print(Text(_line(widths, text, gap)), soft_wrap=True)
+        for title in below:
+            if row[title] is not None:
+                out.print(Text(_paragraph(title, text[title], width)), soft_wrap=True)
+
+
+def shortened(text: str, width: int) -> str:
+    """The text with its middle left out, which tells names with the same beginning apart."""
+    if cell_len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    tail = width - 1 - head
+    return f"{text[:head]}…{text[len(text) - tail :]}"
+
+
+def _width() -> int:
+    """That of the terminal, or what COLUMNS says; what goes into a pipe is not shortened."""
+    return out.width if out.is_terminal or os.environ.get("COLUMNS") else sys.maxsize
+
+
+def _text(value: Any) -> str:
+    return NOTHING if value is None else " ".join(str(value).split())
+
+
+def _total(widths: dict[str, int], gap: int) -> int:
+    return sum(widths.values()) + gap * (len(widths) - 1)
+
+
+def _natural(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> dict[str, int]:
+    """The width of each column if nothing is shortened."""
+    return {
+        title: max(cell_len(title), *(cell_len(row[title]) for row in texts)) for title in titles
+    }
+
+
+def _fitted(
+    titles: Sequence[str], texts: Sequence[dict[str, str]], width: int, gap: int
+) -> dict[str, int]:
+    """The widths of the columns; the widest is narrowed until all fit, or none may be."""
+    widths = _natural(titles, texts)
+    least = {title: max(LEAST, cell_len(title)) for title in titles if widths[title] > SHORT}
+    while _total(widths, gap) > width:
+        wide = [title for title, few in least.items() if widths[title] > few]
+        if not wide:
+            break
+        widths[max(wide, key=lambda title: widths[title])] -= 1
+    return widths
+
+
+def _line(widths: dict[str, int], row: dict[str, str], gap: int) -> str:
+    cells = (shortened(row[title], width) for title, width in widths.items())
+    padded = (
+        cell + " " * (width - cell_len(cell))
+        for cell, width in zip(cells, widths.values(), strict=True)
+    )
+    return (" " * gap).join(padded).rstrip()
+
+
+def _paragraph(title: str, text: str, width: int) -> str:
+    indent = " " * INDENT
+    return textwrap.fill(
+        f"{title}: {text}", min(width, 1000), initial_indent=indent, subsequent_indent=indent + "  "
+    )

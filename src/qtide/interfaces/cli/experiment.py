@@ -1,0 +1,175 @@
+"""qtide experiment: whole measurements, from the plan to the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from qtide.core.errors import QtideError, UsageError
+from qtide.experiments.sharing.experiment import Measuring, measure, write
+from qtide.experiments.sharing.plan import Plan
+from qtide.experiments.sharing.results import Row
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, err, out
+from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.output import show_table
+from qtide.interfaces.progress import Progress
+from qtide.runs.comparison import Case, line
+from qtide.runs.folder import stamp
+
+USUAL = Plan()
+COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s", "exp.", "QPU s")
+
+
+class Interrupted(QtideError):  # noqa: N818 - what happened
+    """The user has had enough for now."""
+
+    exit_code = 130
+
+
+experiment = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Whole measurements, from the plan to the page.",
+)
+
+
+@experiment.callback()
+def _group() -> None:
+    """Keep `sharing` a command of its own, although it is the only one."""
+
+
+@experiment.command("sharing", cls=PlainCommand)
+def sharing(
+    replicas: Annotated[
+        str, typer.Option(help="Jobs at once: numbers, or ranges as in 1-16.")
+    ] = "1-16",
+    alphas: Annotated[
+        str, typer.Option(help="Classical time, in multiples of the quantum time.")
+    ] = "0,2,8",
+    repetitions: Annotated[int, typer.Option(help="Of each point.")] = USUAL.repetitions,
+    sets: Annotated[
+        str,
+        typer.Option(help="The job's quantum step; sharing-bursts needs no gate device."),
+    ] = USUAL.sets,
+    shots: Annotated[int, typer.Option(help="Of each circuit.")] = USUAL.shots,
+    profile: Annotated[str, typer.Option(help="The timing of the QPU.")] = USUAL.profile,
+    cluster: Annotated[
+        str, typer.Option(help="local: threads; slurm: jobs on a box, with a licence each.")
+    ] = USUAL.cluster,
+    seed: Annotated[int, typer.Option(help="Of the graph and of the QPU.")] = USUAL.seed,
+    name: Annotated[str, typer.Option(help="Its folder in the folder of runs.")] = "sharing",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Measure what jobs gain that share one QPU. The same command again continues.
+
+    Example: qtide experiment sharing --replicas 1,2,4,8 --repetitions 3
+    """
+    plan = Plan(
+        replicas=tuple(_numbers(replicas)),
+        alphas=tuple(_decimals(alphas)),
+        repetitions=repetitions,
+        sets=sets,
+        shots=shots,
+        device="burst" if sets == "sharing-bursts" else "star",
+        profile=profile,
+        cluster=cluster,
+        seed=seed,
+    )
+    folder = (runs / name).absolute()
+    try:
+        rows = _measured(plan, folder)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; what was measured is kept, and the same command continues"
+        ) from None
+    found = write(plan, folder, rows)
+    if json:
+        as_json(found)
+        return
+    _show(rows)
+    out.print(f"report: {found['page']}", markup=False, highlight=False)
+
+
+def _measured(plan: Plan, folder: Path) -> list[Row]:
+    """The figures; a live line on a terminal, otherwise a line per point."""
+    if not err.is_terminal:
+        return measure(plan, folder, lambda each: err.print(_line(each), highlight=False))
+    with err.status("starting the service") as status:
+        return measure(plan, folder, lambda each: status.update(escape(_line(each))))
+
+
+def _line(progress: Measuring) -> str:
+    point = progress.point
+    what = f"α = {point.alpha:g}, replicas {point.replicas}, repetition {point.repetition}"
+    left = "" if progress.left is None else f"; about {_time(progress.left)} left"
+    return f"{progress.number} of {progress.of}: {what}{left}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _show(rows: list[Row]) -> None:
+    from qtide.experiments.sharing.figures import cells
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in COLUMNS:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*cells(row))
+    out.print(table)
+
+
+def _numbers(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            found += range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise UsageError(
+                f"--replicas cannot be {text!r}; give it as in 1-16 or 1,2,4"
+            ) from None
+    return found
+
+
+def _decimals(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--alphas cannot be {text!r}; give numbers, as in 0,2,8") from None
+
+
+def demo(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
+    """Show in two minutes what qtide does: real clustering jobs, every strategy, a shared QPU.
+
+    Example: qtide demo
+    """
+    from qtide.experiments.demo import play_story, require
+
+    require()
+    progress = Progress(err, lines=False)
+
+    def ended(case: Case) -> None:
+        progress.note(f"  {line(case)}")
+
+    folder = Path(runs) / f"demo-{stamp()}"
+    with progress.shown():
+        story = play_story(folder, progress.tell, ended, progress.note)
+    if json:
+        as_json(story.as_dict())
+        return
+    show_table([*story.strategies, *story.sharing])
+    for text in (*story.notes, "", *story.sentences):
+        out.print(text, markup=False, highlight=False)
+    out.print(f"open: {story.page.absolute()}", markup=False, highlight=False)

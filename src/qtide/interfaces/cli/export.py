@@ -1,0 +1,120 @@
+"""qtide export: runs for others: as a workflow of another engine, as a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.options import Json
+from qtide.interfaces.cli.run import takes_spec
+from qtide.runs.driver import ENGINES
+from qtide.runs.folder import RunFolder
+from qtide.runs.spec import Spec
+
+
+def ro_crate(
+    run: options.Run,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR|FILE.zip", help="The new folder or archive."),
+    ] = None,
+    licence: Annotated[
+        str, typer.Option(metavar="URL", help="The licence of program and results.")
+    ] = "not stated",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Write the record of a finished run: program, inputs, phases, resources, device and results.
+
+    Example: qtide export ro-crate last -o record.zip
+    """
+    from qtide.interfaces.export.crate import export_crate
+
+    found = RunFolder.find(runs, run)
+    written = export_crate(found, output or Path(f"{found.name}-crate"), licence)
+    if json:
+        as_json({"run": found.name, "crate": str(written)})
+        return
+    out.print(f"the record of {found.name} is in {written}", markup=False, highlight=False)
+
+
+@takes_spec
+def cwl(
+    spec: Spec,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The new folder.")
+    ] = Path("workflow"),
+    json: Json = False,
+) -> None:
+    """Write a program as a CWL workflow, with a mapping of its steps for StreamFlow.
+
+    Example: qtide export cwl synthetic published -o workflow
+    """
+    from qtide.interfaces.export.cwl import export_cwl
+
+    run = export_cwl(spec, output)
+    if json:
+        as_json({"folder": str(run.path), "workflow": str(run.path / "workflow.cwl")})
+        return
+    out.print(f"the workflow is in {run.path}; run it there with either of:", markup=False)
+    out.print("  cwltool --enable-ext workflow.cwl inputs.yml", markup=False, highlight=False)
+    out.print("  streamflow run streamflow.yml", markup=False, highlight=False)
+
+
+export = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Runs for others: as a workflow of another engine, as a record.",
+)
+
+
+@export.callback()
+def _group() -> None:
+    """Keep each export a command of its own, whatever their number."""
+
+
+export.command("ro-crate", cls=PlainCommand)(ro_crate)
+
+WITH_SPEC = {"cwl": cwl}
+"""The commands that take a program and the options of its run."""
+
+
+engine = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Workflow engines, each in an environment of its own.",
+)
+
+
+@engine.callback()
+def _engine_group() -> None:
+    """Keep `install` a command of its own, although it is the only one."""
+
+
+@engine.command("install", cls=PlainCommand)
+def install(
+    name: Annotated[str, typer.Argument(metavar="ENGINE", help="streamflow.")] = "streamflow",
+    json: Json = False,
+) -> None:
+    """Install an engine for `qtide run --strategy workflow --engine NAME`, once per user.
+
+    Example: qtide engine install streamflow
+    """
+    installed = getattr(ENGINES.load(name), "install", None)
+    if installed is None:
+        raise UsageError(f"qtide does not install the engine {name}; see its own documentation")
+    place = str(installed())
+    if json:
+        as_json({"engine": name, "folder": place})
+    else:
+        out.print(f"{name} is in {place}", markup=False, highlight=False)

@@ -1,0 +1,82 @@
+"""qtide logs: what the tasks of a run print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from qtide.core.errors import UsageError
+from qtide.core.log import Line, follow, lines
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json
+from qtide.runs.folder import RunFolder
+
+UNSTARTED = 86400.0
+"""Seconds that a run may wait for its driver to start."""
+
+
+def logs(
+    run: options.Run,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Also show what is to come, until the run ends.")
+    ] = False,
+    node: Annotated[str, typer.Option(metavar="NAME", help="Only of this node.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            metavar="TASK", help="Only of this function, phase (`3`) or task of a phase (`3/0`)."
+        ),
+    ] = "",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Show what the tasks of a run print, each line with its time, node and task.
+
+    In virtual time, the time is that of the run's clock, in seconds.
+
+    Example: qtide logs last --follow --task kmeans
+    """
+    folder = RunFolder.find(runs, run)
+    said = follow(folder.log, lambda: _over(folder)) if follow_it else lines(folder.log)
+    chosen = (line for line in said if _fits(line, node, task))
+    with suppress(KeyboardInterrupt):
+        _show(chosen, folder, json_wanted=json, at_once=follow_it)
+
+
+def _show(chosen: Iterator[Line], folder: RunFolder, *, json_wanted: bool, at_once: bool) -> None:
+    if json_wanted and not at_once:
+        as_json([line._asdict() for line in chosen])
+    elif json_wanted:
+        for line in chosen:
+            as_json(line._asdict(), indent=None)
+    elif not _print(chosen):
+        sys.stderr.write(f"nothing was printed; the log of {folder.name} is {folder.log}\n")
+
+
+def _print(chosen: Iterable[Line]) -> bool:
+    """Print lines; whether there was any."""
+    some = False
+    for line in chosen:
+        head = " ".join(field for field in line[:-1] if field not in ("", "-"))
+        typer.echo(f"{head}: {line.text}" if head else line.text)
+        some = True
+    return some
+
+
+def _fits(line: Line, node: str, task: str) -> bool:
+    phase = line.task.partition("/")[0]
+    of_task = task in ("", line.task, line.function, phase) or phase.startswith(f"{task}.")
+    return of_task and node in ("", line.node)
+
+
+def _over(run: RunFolder) -> bool:
+    """Whether nothing more is to come; a run that was submitted may have yet to start."""
+    state = run.state
+    if state == "new" and time.time() - run.created > UNSTARTED:
+        raise UsageError(f"{run.name} was never started; start it with: qtide resume {run.name}")
+    return state not in ("new", "running")

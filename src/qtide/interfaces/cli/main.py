@@ -1,0 +1,281 @@
+"""The command `qtide`: turns errors into sentences and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.version import __version__
+from qtide.interfaces.cli.help import Context, PlainCommand, PlainGroup
+from qtide.runs.settings import Settings, option_name, options_of, unknown
+
+RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: a module of this package and a name in it; it is imported when it is called."""
+
+    heading: str
+    place: str
+    summary: str
+
+
+COMMANDS = {
+    "run": Entry(RUNS, "run:run", "Run a hybrid program."),
+    "submit": Entry(RUNS, "run:submit", "Start a run in the background, with its own driver."),
+    "resume": Entry(RUNS, "run:resume", "Continue a run that failed or was interrupted."),
+    "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
+    "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
+    "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
+    "logs": Entry(RUNS, "logs:logs", "Show what a run's tasks print."),
+    "report": Entry(RUNS, "show:report", "Write a run's timelines as one HTML page."),
+    "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
+    "export": Entry(
+        RUNS, "export:export", "Write a workflow for other engines, or a run's record."
+    ),
+    "engine": Entry(RUNS, "export:engine", "Install a workflow engine that qtide can use."),
+    "demo": Entry(RUNS, "experiment:demo", "Show in two minutes what qtide does."),
+    "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
+    "simulate": Entry(TWIN, "twin:simulate", "Simulate a site's whole workload."),
+    "plan": Entry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
+    "twin": Entry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
+    "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
+    "queue": Entry(SERVICE, "service:queue", "Show your tasks at the service."),
+    "devices": Entry(SERVICE, "service:devices", "Show the devices of the service."),
+    "usage": Entry(SERVICE, "service:usage", "Show who used how many QPU seconds."),
+    "drain": Entry(SERVICE, "service:drain", "Let a device start no new task."),
+    "token": Entry(SERVICE, "serve:token", "Create, list and revoke tokens for the service."),
+    "box": Entry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
+    "prolog": Entry(SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."),
+    "reap": Entry(SITE, "box:reap", "Cancel what dead drivers left in the cluster's queue."),
+    "config": Entry(SITE, "config:config", "Show which options apply, and where they come from."),
+}
+
+
+class Commands(PlainGroup):
+    """The command `qtide`: knows all commands, and imports the one that is called."""
+
+    def __init__(self, **terms: Any) -> None:
+        super().__init__(**terms)
+        self.commands = {
+            name: TyperCommand(name, short_help=each.summary) for name, each in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The command that is called, with the options that its words and the files choose."""
+        name, command, words = super().resolve_command(ctx, args)
+        if name is None:
+            return name, command, words
+        settings = Settings()
+        with _unless_complete(ctx):
+            settings = Settings.read(ctx.params.get("config"))
+        command = load(name, words, settings, lenient=ctx.resilient_parsing)
+        with _unless_complete(ctx):
+            _check(settings, name, command)
+        ctx.default_map = {name: settings.defaults(command, name)}
+        return name, command, words
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; an error about a value from a file names the file."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            context, param = error.ctx, error.param
+            if context and param and _source(context, param.name) == "DEFAULT_MAP":
+                error.message += f" (in {Settings.read(ctx.params.get('config')).places()})"
+            raise
+
+    def format_commands(self, ctx: Context, formatter: Any) -> None:
+        """Write the commands under their headings."""
+        for heading, entries in groupby(COMMANDS.items(), lambda item: item[1].heading):
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<10}", each.summary) for name, each in entries])
+
+
+def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
+    """A command, with the options that these words choose."""
+    place, _, attribute = COMMANDS[name].place.partition(":")
+    module = import_module(f"qtide.interfaces.cli.{place}")
+    command = getattr(module, attribute)
+    if isinstance(command, typer.Typer):
+        group: Any = get_command(command)
+        for sub, each in getattr(module, "WITH_SPEC", {}).items():
+            own = words[1:] if words[:1] == [sub] else []
+            group.add_command(_program(f"{name} {sub}", each, own, settings, lenient=lenient), sub)
+        return group
+    if getattr(command, "takes_spec", False):
+        return _program(name, command, words, settings, lenient=lenient)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name, cls=PlainCommand)(command)
+    return get_command(app)
+
+
+def _program(
+    name: str, command: Any, words: list[str], settings: Settings, *, lenient: bool
+) -> Any:
+    """A command that runs a program, with the options of the plug-ins that it chooses."""
+    from qtide.interfaces.cli.run import program_command
+
+    return program_command(name, command, words, settings, lenient=lenient)
+
+
+def _check(settings: Settings, name: str, command: Any) -> None:
+    """Refuse unknown names in files."""
+    if settings.files:
+        check(settings, name, command)
+
+
+def _source(ctx: Context, name: str) -> str | None:
+    source = ctx.get_parameter_source(name)
+    return source.name if source else None
+
+
+def _unless_complete(ctx: Context) -> Any:
+    """Ignore errors in a line while a shell completes it."""
+    return suppress(UsageError) if ctx.resilient_parsing else nullcontext()
+
+
+def check(settings: Settings, name: str, command: Any) -> None:
+    """Refuse tables that name no command, and entries that are no option of it, or of any."""
+    for file, key, value in settings.entries():
+        if isinstance(value, dict) and key not in COMMANDS:
+            raise unknown(file, key, f"there is no command for the table [{key}]", COMMANDS)
+        if not isinstance(value, dict) and not _known_somewhere(key, command):
+            raise unknown(file, key, f"no command has an option {key!r}", _every_name())
+    _check_table(settings, (name,), command)
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A command, or its subcommands, each with its full name."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+        return
+    for name, each in inner.items():
+        yield from leaves(each, *path, name)
+
+
+def _check_table(settings: Settings, path: tuple[str, ...], command: Any) -> None:
+    inner = getattr(command, "commands", {})
+    for file, key, value in settings.entries(*path):
+        table = isinstance(value, dict)
+        known = {*inner} if table else _names(command)
+        if key not in known and not table:
+            known |= _plugin_names(command)
+        if key not in known:
+            noun = "table" if table else "option"
+            raise unknown(file, key, f"[{'.'.join(path)}] has no {noun} {key!r}", known)
+    for name, each in inner.items():
+        _check_table(settings, (*path, name), each)
+
+
+def _known_somewhere(key: str, command: Any) -> bool:
+    """Whether any command has the option; as few as possible are imported to find out."""
+    from qtide.runs.spec import Spec
+
+    near = key in _names(command) or key in Spec.__dataclass_fields__
+    return near or key in _every_plugin_name() or key in _every_name()
+
+
+def _names(command: Any) -> set[str]:
+    """The options of a command, or of its subcommands."""
+    return {option_name(each) for _, leaf in leaves(command) for each in options_of(leaf)}
+
+
+def _plugin_names(command: Any) -> set[str]:
+    """The options that a command would have with another cluster or strategy."""
+    return _every_plugin_name() if "cluster" in _names(command) else set()
+
+
+@cache
+def _every_name() -> set[str]:
+    """The options of all commands; this imports all of them."""
+    loaded = (load(name, [], Settings()) for name in COMMANDS)
+    return _every_plugin_name().union(*map(_names, loaded))
+
+
+@cache
+def _every_plugin_name() -> set[str]:
+    from qtide.runs.options import others
+
+    return {each.name for owned in others([]) for each in owned.options}
+
+
+EPILOG = "Each command has --help with an example, and --json for scripts."
+
+
+def common(
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Options from this file only.  [default: qtide.toml, here and yours]"),
+    ] = None,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where an error came from.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+def application() -> typer.Typer:
+    """The command line."""
+    app = typer.Typer(
+        cls=Commands,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Share scarce quantum processors among the jobs of an HPC cluster.",
+        epilog=EPILOG,
+    )
+    app.callback()(common)
+    return app
+
+
+INTERRUPTED = 130
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command line."""
+    words = sys.argv[1:] if words is None else words
+    if words == ["--version"]:
+        sys.stdout.write(f"qtide {__version__}\n")
+        return
+    from asyncio import CancelledError
+
+    try:
+        application()(words, prog_name="qtide")
+    except QtideError as error:
+        if "--traceback" in words:
+            raise
+        _end(str(error), error.exit_code)
+    except OSError as error:
+        if "--traceback" in words:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _end(f"{where}{error.strerror}; what was done is kept", 1)
+    except CancelledError:
+        _end(
+            "interrupted; everything was given back; continue with: qtide resume last", INTERRUPTED
+        )
+
+
+def _end(sentence: str, code: int) -> None:
+    sys.stderr.write(f"qtide: {sentence}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

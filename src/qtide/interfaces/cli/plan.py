@@ -1,0 +1,238 @@
+"""qtide plan: which strategy, how many virtual QPUs, and what growth takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel, read_site
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, err, out, print_rows
+from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.strategies.strategy import STRATEGIES
+
+if TYPE_CHECKING:
+    from qtide.twin.advice import Advice, Range
+    from qtide.twin.vqpus import Loop, Shared
+
+
+RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
+WAITS = (0.0, 10.0, 60.0, 600.0)
+FINE_RATIOS = (0.03, 0.06, 0.1, 0.2, 0.3, 0.6, 1.0, 2.0, 3.0, 6.0, 10.0)
+FINE_WAITS = (0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0)
+
+plan = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Advise on strategies, virtual QPUs and growth, by the twin of a site.",
+)
+
+Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.")]
+
+
+@plan.command("strategy", cls=PlainCommand)
+def which_strategy(
+    tasks: Annotated[
+        str, typer.Option(help="Seconds of the tasks that run side by side.")
+    ] = "77.3,3.5,0.2",
+    quantum: Quantum = 120.0,
+    alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
+    rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
+    nodes: Annotated[int, typer.Option(min=1, help="The most nodes of the job.")] = 3,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds that a request waits.")] = 0.0,
+    site: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A site file.  [default: no delays]")
+    ] = None,
+    node_price: Annotated[
+        float, typer.Option(min=0, help="Seconds of waiting that a node-second is worth.")
+    ] = 1.0,
+    qpu_price: Annotated[
+        float, typer.Option(min=0, help="The same for a second of the QPU.")
+    ] = 10.0,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Look only at this one; may be repeated.  [default: all]",
+            autocompletion=options.strategies,
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the map there, finer, as a PNG.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Which strategy for my job?
+
+    Example: qtide plan strategy --quantum 5 --wait 60
+    """
+    from qtide.twin.advice import Prices, advise, flips
+    from qtide.twin.page import draw_map
+    from qtide.twin.play import HybridJob, Step
+
+    steps = (Step(_numbers(tasks)), Step(quantum=quantum), Step((alone,)))
+    job = HybridJob(steps * rounds, nodes=nodes)
+    model = read_site(site) if site else SiteModel(nodes=nodes)
+    prices = Prices(node=node_price, qpu=qpu_price)
+    for name in strategy or ():
+        STRATEGIES.load(name)  # refuses unknown ones
+    advice = advise(job, model, wait, prices, strategy or ())
+    chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
+    if picture is not None:
+        here = job.quantum / max(1e-9, job.shortest - job.quantum), wait
+        fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
+        draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
+    if json:
+        as_json(asdict(advice) | {"ratios": RATIOS, "waits": WAITS, "flips": chart})
+        return
+    _show(advice, chart)
+
+
+@plan.command("vqpus", cls=PlainCommand)
+def vqpus(
+    longest: Annotated[
+        float, typer.Option(min=0, help="Seconds that payloads may wait on average.")
+    ] = 60.0,
+    quantum: Quantum = 10.0,
+    classical: Annotated[
+        float, typer.Option(min=0, help="Seconds of work between two of them.")
+    ] = 90.0,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="The policy of the vQPU service.")
+    ] = "fair",
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="All times are always the same, instead of random.")
+    ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A site file: its mix, QPU and service count instead."),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """How many virtual QPUs should we offer?
+
+    Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
+    """
+    from qtide.twin.vqpus import Loop, offered
+
+    model = SiteModel(
+        qpu=QpuModel(spread="fixed" if fixed else "exponential"), service=ServiceModel(policy)
+    )
+    loop = Loop(quantum, classical)
+    if site is not None:
+        model = read_site(site)
+        model = replace(model, service=model.service or ServiceModel(policy))
+        loop = _loop_of(model)
+    if not loop.quantum:
+        raise UsageError("a payload takes time; give --quantum a number above 0")
+    with err.status("playing jobs") as status:
+        best, rows = offered(loop, model, longest, lambda n: status.update(f"playing {n} jobs"))
+    if json:
+        as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
+        return
+    _show_sharing(best, rows)
+
+
+@plan.command("growth", cls=PlainCommand)
+def growth(
+    payloads: Annotated[float, typer.Option(min=0, help="Payloads per day, now.")] = 1000.0,
+    quantum: Quantum = 30.0,
+    yearly: Annotated[float, typer.Option(help="Growth per year, as a share.")] = 0.5,
+    qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
+    json: options.Json = False,
+) -> None:
+    """What would it take: when is the QPU full, and what does another one bring?
+
+    Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
+    """
+    from qtide.twin.vqpus import growth as grown
+
+    found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
+    if json:
+        as_json([{name: _finite(each) for name, each in asdict(row).items()} for row in found])
+        return
+    print_rows(
+        [
+            {
+                "QPUs": row.qpus,
+                "QPU busy": f"{row.occupancy:.1%}",
+                "wait s": "without end" if isinf(row.wait) else f"{row.wait:,.1f}",
+                "full in years": "never" if isinf(row.full_in) else f"{row.full_in:.1f}",
+            }
+            for row in found
+        ]
+    )
+
+
+def _show(advice: Advice, chart: list[list[str]]) -> None:
+    print_rows(
+        [
+            {
+                "strategy": each.strategy,
+                "wall s": _range(each.wall),
+                "node-s": _range(each.node_seconds),
+                "QPU held s": _range(each.qpu_hold),
+            }
+            for each in advice.expected
+        ]
+    )
+    out.print(f"\nadvice: {advice.strategy}; {advice.why}\n", highlight=False)
+    rows: list[dict[str, Any]] = [
+        {"wait s": f"{wait:g}"}
+        | {f"q/c {ratio:g}": name for ratio, name in zip(RATIOS, row, strict=True)}
+        for wait, row in zip(WAITS, chart, strict=True)
+    ]
+    print_rows(rows)
+
+
+def _show_sharing(best: int, rows: list[Shared]) -> None:
+    print_rows(
+        [
+            {
+                "vQPUs": row.jobs,
+                "wait s": f"{row.wait.mean:.1f} ± {row.wait.half:.1f}",
+                "95 % wait s": f"{row.usual.mean:.1f} ± {row.usual.half:.1f}",
+                "QPU busy": f"{row.occupancy.mean:.1%} ± {row.occupancy.half:.1%}",
+            }
+            for row in rows
+        ]
+    )
+    found = next(row for row in rows if row.jobs == best)
+    out.print(
+        f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average, and the QPU is "
+        f"busy for {found.occupancy.mean:.0%} of the time",
+        highlight=False,
+    )
+
+
+def _loop_of(model: SiteModel) -> Loop:
+    """What a site's hybrid jobs do between two payloads."""
+    from qtide.twin.simulate import Workload
+    from qtide.twin.vqpus import Loop
+
+    job = next(Workload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
+    return Loop(model.hybrid.quantum, (job.shortest - job.quantum) / model.hybrid.rounds)
+
+
+def _range(found: Range) -> str:
+    if found.low == found.high:
+        return f"{found.expected:,.0f}"
+    return f"{found.expected:,.0f} ({found.low:,.0f}–{found.high:,.0f})"
+
+
+def _finite(value: float) -> float | None:
+    return None if isinf(value) else value
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--tasks cannot be {text!r}; give seconds, as in 60,60,5") from None

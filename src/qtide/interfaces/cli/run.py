@@ -1,0 +1,386 @@
+"""qtide run: a program under a strategy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import pairwise
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+from typer.main import get_command
+
+from qtide.backends.devices.device import DEVICES
+from qtide.backends.devices.profile import profiles
+from qtide.core.errors import UsageError
+from qtide.core.options import Declared
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, err, out, stdout_for_json
+from qtide.interfaces.cli.help import Context, PlainCommand
+from qtide.interfaces.cli.output import play_one
+from qtide.interfaces.cli.service import Url, resume_device
+from qtide.programs.arguments import rows
+from qtide.programs.program import APPS, Program, load, located
+from qtide.runs.folder import RunFolder
+from qtide.runs.options import (
+    CORE,
+    REGISTRIES,
+    SHARED,
+    Owned,
+    Owner,
+    distinct,
+    foreign,
+    others,
+    owner,
+    plugin_value,
+    several,
+)
+from qtide.runs.settings import Settings, option_name
+from qtide.runs.spec import Spec
+from qtide.runs.start import ADVISERS, BACKGROUND, check_driver, create, launch
+
+PANEL = "rich_help_panel"
+
+
+def core_parameters() -> dict[str, inspect.Parameter]:
+    """The options of every run, under their names in `Spec`."""
+    types, usual = get_type_hints(Spec), Spec("")
+    return {
+        name: _keyword(name, types[name], getattr(usual, name), **terms)
+        for name, terms in _core_terms().items()
+    }
+
+
+def program_parameter() -> inspect.Parameter:
+    """The program; it gets all arguments that qtide does not know."""
+    text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
+    argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=options.programs)
+    return inspect.Parameter(
+        "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
+    )
+
+
+def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
+    """An option of a plug-in, as typer declares it."""
+    kind: Any = str | None
+    if declared.type is bool:
+        kind = bool | None
+    elif several(declared):
+        kind = list[str] | None
+    usual = _words(declared.default)
+    return _keyword(
+        declared.name,
+        kind,
+        None,
+        help=declared.option.help + (f"  [default: {usual}]" if usual else ""),
+        metavar=declared.option.metavar or _metavar(declared.type),
+        hidden=hidden,
+        **({} if declared.type is bool else {"parser": str}),
+        **{PANEL: owner.heading},
+    )
+
+
+def _core_terms() -> dict[str, dict[str, Any]]:
+    kinds, strategies = (", ".join(REGISTRIES[each].names()) for each in ("cluster", "strategy"))
+    advisers = ", ".join(ADVISERS.names())
+    return {
+        "strategy": {
+            "help": f"When to hold what: {strategies}, or {advisers}.",
+            "metavar": "NAME",
+            "autocompletion": options.strategies_and_advisers,
+        },
+        "cluster": {
+            "help": f"Where: {kinds}.",
+            "metavar": "KIND",
+            "autocompletion": options.clusters,
+        },
+        "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
+        "qpu": {
+            "help": f"Device ({', '.join(DEVICES.names())}), timing "
+            f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
+            " as http://HOST:PORT/DEVICE.",
+            "metavar": "DEVICE",
+            "autocompletion": options.qpus,
+        },
+        "vqpus": {"help": "Virtual QPUs that share the device."},
+        "time_scale": {"help": "Real seconds per second of the run."},
+        "seed": {"help": "The seed of everything random."},
+    }
+
+
+def _keyword(name: str, kind: Any, default: Any, **terms: Any) -> inspect.Parameter:
+    option = Annotated[kind, typer.Option(**terms)]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option
+    )
+
+
+def _words(default: Any) -> str:
+    if default is None or isinstance(default, bool):
+        return ""
+    if isinstance(default, (list, tuple)):
+        return ",".join(map(str, default))
+    return str(default)
+
+
+def _metavar(kind: Any) -> str:
+    """The placeholder of the value in the help."""
+    plain = [each for each in get_args(kind) or (kind,) if each not in (type(None), ...)]
+    return {int: "N", float: "NUMBER"}.get(plain[0] if plain else str, "TEXT")
+
+
+OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Unknown options and arguments are passed to the program."""
+
+
+def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
+    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for the loader
+    return command
+
+
+def program_command(
+    name: str, command: Callable[..., None], words: list[str], settings: Settings, *, lenient: bool
+) -> Any:
+    """The command with the options that these words, or the settings, choose.
+
+    A command of a group has the name of its group before its own.
+    """
+    try:
+        chosen = list(_chosen(name, command, words, settings))
+    except UsageError:
+        if not lenient:
+            raise
+        chosen = []
+    own = _own(words)
+    unchosen = list(others(chosen)) if _unknown(own, command, chosen) else []
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    full = _with_options(command, chosen, unchosen, parted=own != words)
+    epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
+    own_name = name.rpartition(" ")[2]
+    app.command(own_name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
+    return get_command(app)
+
+
+class ProgramCommand(PlainCommand):
+    """A command whose help ends with the arguments of the program, if one is named."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Find out which program is named first, since help is shown at once."""
+        if "--help" in _own(args):
+            known, _, _ = self.make_parser(ctx).parse_args(list(args))
+            ctx.meta["program"] = known.get("program")
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """The program's arguments may stand among qtide's."""
+        return [*super().collect_usage_pieces(ctx), "[ARGUMENTS]"]
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write qtide's, then the program's."""
+        super().format_options(ctx, formatter)
+        if isinstance(named := ctx.meta.get("program"), str):
+            program = load(located(named))
+            about = (inspect.getdoc(program.function) or "").partition("\n")[0]
+            with formatter.section(f"Arguments of {program.name}"):
+                if about:
+                    formatter.write_text(about)
+                taken = {option_name(each) for each in self.params}
+                formatter.write_dl(rows(program, taken) or [("none", "")])
+
+
+def _own(words: list[str]) -> list[str]:
+    """The words before `--`: all after it are the program's."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _said(words: list[str], option: str) -> list[str]:
+    """All values that the words give an option."""
+    flag = f"--{option}"
+    pairs = pairwise([*words, ""])
+    found = (
+        after if word == flag else word.removeprefix(f"{flag}=")
+        for word, after in pairs
+        if word == flag or word.startswith(f"{flag}=")
+    )
+    return [each for each in found if each]
+
+
+def _chosen(
+    name: str, command: Callable[..., None], words: list[str], settings: Settings
+) -> Iterator[Owner]:
+    """The chosen cluster and strategies."""
+    cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
+    yield owner("cluster", cluster[0].partition(":")[0])
+    given = _choice("strategy", name, words, settings)
+    if (
+        "strategy" in inspect.signature(command).parameters
+    ):  # compare takes several; all if none is named
+        for each in given or REGISTRIES["strategy"].names():
+            yield owner("strategy", each)
+    else:
+        yield owner("strategy", (given or [Spec("").strategy])[-1])
+
+
+def _choice(option: str, name: str, words: list[str], settings: Settings) -> list[str]:
+    if said := _said(_own(words), option):
+        return said
+    found = settings.find(tuple(name.split()), option)
+    value = found[0] if found else []
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]) -> bool:
+    """Whether there are options that may be another plug-in's: only then are all loaded."""
+    known = {*CORE, *inspect.signature(command).parameters, "help"}
+    known |= {each.name for owned in chosen for each in owned.options}
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
+    return not given <= known
+
+
+def _example(chosen: list[Owner]) -> str:
+    """Another choice, as an example in the help."""
+    taken = {(each.choice, each.name) for each in chosen}
+    free = [
+        f"--{choice} {name}"
+        for choice, registry in REGISTRIES.items()
+        for name in registry.names()[::-1]
+        if (choice, name) not in taken
+    ]
+    return free[0] if free else ""
+
+
+def _with_options(
+    command: Callable[..., None], chosen: list[Owner], unchosen: list[Owner], *, parted: bool
+) -> Callable[..., None]:
+    """The command with a program and all options in place of its parameter `spec`."""
+    own = inspect.signature(command, eval_str=True).parameters
+    core = {name: each for name, each in core_parameters().items() if name not in own}
+    mine = distinct(chosen, {*core, *own})
+    theirs = distinct(unchosen, {*core, *own, *mine})
+
+    @wraps(command)
+    def with_options(context: typer.Context, program: str, **given: Any) -> None:
+        with stdout_for_json(wanted=given.get("json", False)):  # a program may print as it loads
+            if not parted:
+                _refuse_ambiguous(context, load(located(program)))
+            _refuse_foreign(context, theirs, chosen)
+            given = {name: value for name, value in given.items() if name not in theirs}
+            options = {
+                name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
+            }
+            terms = {name: given.pop(name) for name in core}
+            command(Spec(located(program), context.args, options=options, **terms), **given)
+
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        program_parameter(),
+        *core.values(),
+        *(_by_keyword(each) for name, each in own.items() if name != "spec"),
+        *(plugin_parameter(*each, hidden=False) for each in mine.values()),
+        *(plugin_parameter(*each, hidden=True) for each in theirs.values()),
+    ]
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+def _by_keyword(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line itself."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse_ambiguous(context: typer.Context, program: Program) -> None:
+    """Refuse an option that both qtide and the program have: it is ambiguous."""
+    for name in program.signature.parameters:
+        if name not in ("program", *SHARED) and _typed(context, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is an option of qtide and of {program.name}: give the program's after "
+                f"`--`, as in `PROGRAM -- {option} ...`, and qtide's before it"
+            )
+
+
+def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) -> None:
+    """Refuse an option of a plug-in that was not chosen: it would have no effect."""
+    for name, (whose, _) in theirs.items():
+        if _typed(context, name):
+            raise foreign(name, whose, chosen)
+
+
+@takes_spec
+def run(
+    spec: Spec,
+    name: options.Name = "",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Run a hybrid program; options that qtide does not know are passed to it.
+
+    Example: qtide run synthetic published --time-scale 0.01
+    """
+    play_one(create(spec, runs, name), json_wanted=json)
+
+
+@takes_spec
+def submit(
+    spec: Spec,
+    driver: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="background, a process on this host; or a kind of cluster, for a job there.",
+            autocompletion=options.driver_places,
+        ),
+    ] = BACKGROUND,
+    driver_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
+        ),
+    ] = None,
+    name: options.Name = "",
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Start a run and return; follow it with `qtide show`, cancel it with `qtide cancel`.
+
+    Example: qtide submit synthetic --time-scale 0.1 --name night
+    """
+    check_driver(driver)
+    run = create(spec, runs, name)
+    where = launch(run, driver, driver_option)
+    if json:
+        as_json({"run": run.name, "folder": str(run.path), "driver": where})
+    else:
+        out.print(f"{run.name} is driven by {where}; see: qtide show {run.name}", markup=False)
+
+
+def resume(
+    run: options.Run = "",
+    device: Annotated[
+        str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
+    ] = "",
+    url: Url = None,
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Resume a run that failed, was interrupted or was killed; finished phases are not repeated.
+
+    Example: qtide resume last
+    """
+    if bool(run) == bool(device):
+        raise UsageError("name either a run, or a device with --device")
+    if device:
+        resume_device(device, url, json_wanted=json)
+        return
+    folder = RunFolder.find(runs, run)
+    if folder.state == "done":
+        err.print(f"{folder.name} is done already; its result is taken from the journal")
+    play_one(folder, json_wanted=json)

@@ -1,0 +1,262 @@
+"""What the commands that call the vQPU service share."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from qtide.core.errors import UsageError
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, out, print_rows
+
+if TYPE_CHECKING:
+    from qtide.backends.client.client import Client
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="QTIDE_URL",
+        show_envvar=False,
+        help="The service (QTIDE_URL).  [default: the one that you started]",
+    ),
+]
+Everybody = Annotated[
+    bool, typer.Option("--everybody", help="Of all users, not only yours; for operators.")
+]
+LONG = ("why", "takes", "name", "value", "of")
+"""Columns that get lines of their own where there is no room."""
+PATIENCE = 2.0
+"""Seconds that a command waits for a service that is unreachable."""
+
+
+def client(url: str | None) -> Client:
+    """The service, with the token from the environment or the access file."""
+    from qtide.backends.client.client import Client
+
+    return Client(url, patience=PATIENCE)
+
+
+def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
+    """Rows as a table, or a sentence if there are none."""
+    if not rows:
+        out.print(nothing, markup=False)
+        return
+    print_rows(rows, LONG)
+
+
+def clock(moment: float | None) -> str | None:
+    """A moment for people: the time if it is today, otherwise the date."""
+    if moment is None:
+        return None
+    form = "%H:%M:%S" if abs(time.time() - moment) < 43_200 else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(moment))
+
+
+def devices(url: Url = None, json: options.Json = False) -> None:
+    """Show the devices: state, policy, number of waiting tasks.
+
+    Example: qtide devices --json
+    """
+    found = client(url).devices()
+    if json:
+        as_json(found)
+        return
+    show_rows([_row(device) for device in found], "the service has no device")
+
+
+def _row(device: dict[str, Any]) -> dict[str, Any]:
+    most = device["properties"].get("most", {})
+    formats = device["properties"].get("formats", ())
+    return {
+        "device": device["name"],
+        "kind": device["kind"],
+        "state": device["state"],
+        "why": device["reason"],
+        "policy": device["policy"],
+        "waits": device["waiting"],
+        "runs": device["running"],
+        "size": most.get("qubits") or most.get("variables"),
+        "takes": " ".join(each for each in formats if each != "burst") or None,
+    }
+
+
+def queue(
+    all_states: Annotated[bool, typer.Option("--all", help="Include finished tasks.")] = False,
+    everybody: Everybody = False,
+    url: Url = None,
+    json: options.Json = False,
+) -> None:
+    """Show your tasks: where they stand, why they wait, when they should start.
+
+    Example: qtide queue --everybody
+    """
+    states = () if all_states else ("queued", "running")
+    tasks = [task.said for task in client(url).tasks(*states, everybody=everybody)]
+    if json:
+        as_json(tasks)
+        return
+    tasks.sort(key=lambda task: (task["device"], task.get("position") or 0, task["submitted"]))
+    show_rows([_queue_row(task) for task in tasks], "no task waits or runs")
+
+
+def _queue_row(task: dict[str, Any]) -> dict[str, Any]:
+    waiting = task["ended"] is None
+    return {
+        "task": task["id"][:8],
+        "device": task["device"],
+        "user": task["user"],
+        "account": task["account"] or None,
+        "job": task["job"],
+        "state": task["state"],
+        "place": task.get("position"),
+        "why": task.get("reason") or task["error"],
+        "start": clock(task.get("expected_start") if waiting else task["started"]),
+        "end": clock(task.get("expected_end") if waiting else task["ended"]),
+        "qpu s": f"{task['expected_seconds'] if waiting else task['qpu_seconds']:.3g}",
+    }
+
+
+def drain(
+    device: Annotated[str, typer.Argument(help="The device's name.")],
+    reason: Annotated[
+        str | None, typer.Option(help="What users are told.  [default: maintenance]")
+    ] = None,
+    licences: Annotated[
+        bool, typer.Option("--licences", help="Let Slurm grant fewer licences meanwhile.")
+    ] = False,
+    url: Url = None,
+    json: options.Json = False,
+) -> None:
+    """Start no new task on a device: running tasks end, new ones are queued. For operators.
+
+    Example: qtide drain star --reason "cooling, back at 14:00"
+
+    To resume it: qtide resume --device star
+    """
+    path = f"/v1/devices/{quote(device, safe='')}/drain"
+    said = client(url).call("POST", path, form={"reason": reason, "licences": licences})
+    if json:
+        as_json(said)
+    else:
+        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)
+
+
+def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
+    """Resume a drained device."""
+    said = client(url).call("POST", f"/v1/devices/{quote(device, safe='')}/resume")
+    if json_wanted:
+        as_json(said)
+    else:
+        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)
+
+
+DAY = 86_400.0
+
+
+class By(StrEnum):
+    """What usage is summed up by."""
+
+    USER = "user"
+    ACCOUNT = "account"
+    JOB = "job"
+    DEVICE = "device"
+
+
+def usage(
+    by: Annotated[list[By] | None, typer.Option(help="What to sum up by; may be repeated.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From a date such as 2026-03-01, or days ago such as 7d.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to a date, or days ago.")] = None,
+    everybody: Everybody = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
+    left: Annotated[
+        bool, typer.Option("--left", help="What is left of your quota, and of your account's.")
+    ] = False,
+    url: Url = None,
+    json: options.Json = False,
+) -> None:
+    """Show QPU seconds, including running tasks. `job` is Slurm's job number.
+
+    Example: qtide usage --by account --by user --since 30d --csv
+
+    What you may still use today: qtide usage --left
+    """
+    if left:
+        _check_alone(by, since, until, everybody, as_csv)
+        _show_left(client(url).call("GET", "/v1/quotas"), json_wanted=json)
+        return
+    keys = [each.value for each in by or [By.USER]]
+    terms = {"by": keys, "since": moment(since), "until": moment(until), "everybody": everybody}
+    rows = client(url).call("GET", "/v1/usage", terms)
+    if json:
+        as_json(rows)
+    elif as_csv:
+        _write_csv(keys, rows)
+    else:
+        show_rows([_usage_row(keys, row) for row in rows], "nothing was used in that time")
+
+
+def moment(text: str | None) -> float | None:
+    """A point in time from a date, or from a number of days before now."""
+    if text is None:
+        return None
+    if text.endswith("d") and text[:-1].replace(".", "", 1).isdecimal():
+        return time.time() - DAY * float(text[:-1])
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is neither a date such as 2026-03-01 nor a number of days such as 7d"
+        ) from None
+
+
+def _check_alone(*others: object) -> None:
+    if any(others):
+        raise UsageError("--left shows your own quotas of today; give it without other options")
+
+
+def _show_left(rows: list[dict[str, Any]], *, json_wanted: bool) -> None:
+    if json_wanted:
+        as_json(rows)
+        return
+    show_rows([_left_row(row) for row in rows], "nothing is limited")
+
+
+def _left_row(row: dict[str, Any]) -> dict[str, Any]:
+    seconds = row["qpu_seconds_left"]
+    return {
+        "quota of": f"{row['of']} {row['name']}",
+        "tasks": row["tasks"],
+        "tasks left": "no limit" if row["tasks_left"] is None else row["tasks_left"],
+        "qpu s today": f"{row['qpu_seconds']:.3f}",
+        "qpu s left": "no limit" if seconds is None else f"{seconds:.3f}",
+        "until": clock(row["until"]),
+    }
+
+
+def _usage_row(keys: list[str], row: dict[str, Any]) -> dict[str, Any]:
+    times = {"first": clock(row["first"]), "last": clock(row["last"])}
+    numbers = {"tasks": row["tasks"], "running": row["running"]}
+    return (
+        {key: row[key] for key in keys}
+        | numbers
+        | {"qpu seconds": f"{row['qpu_seconds']:.3f}"}
+        | times
+    )
+
+
+def _write_csv(keys: list[str], rows: list[dict[str, Any]]) -> None:
+    columns = [*keys, "tasks", "running", "qpu_seconds", "first", "last"]
+    writer = csv.DictWriter(sys.stdout, columns)
+    writer.writeheader()
+    writer.writerows(rows)

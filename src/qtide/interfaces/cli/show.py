@@ -1,0 +1,124 @@
+"""qtide show: where a run stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, err, out
+from qtide.interfaces.cli.output import show_table
+from qtide.interfaces.python.description import describe, reported, write_report
+from qtide.interfaces.report.decisions import headline, remarks
+from qtide.runs.comparison import damages, read_cases
+from qtide.runs.folder import RunFolder
+from qtide.runs.presence import where
+
+SHOWN = 10
+"""How many decisions are shown."""
+
+
+def show(
+    run: options.Run,
+    runs: options.Runs = options.RUNS,
+    as_document: options.Json = False,
+) -> None:
+    """Show a run: its state, its driver, what it is doing, and what it has held.
+
+    Example: qtide show last
+    """
+    found = describe(RunFolder.find(runs, run))
+    if as_document:
+        as_json(found)
+        return
+    kind = found["spec"]["cluster"].partition(":")[0]
+    for name, value in found.items():
+        if value and name not in ("spec", "metrics", "decisions", "lower bounds", kind):
+            out.print(f"{name}: {_words(name, value)}", markup=False, highlight=False)
+    figures = _node_seconds(found["metrics"], found["lower bounds"])
+    out.print(figures, markup=False, highlight=False)
+    decided = _decision_lines(found["decisions"], found["spec"]["strategy"])
+    for line in (*_account_lines(kind, found.get(kind, {})), *decided):
+        out.print(line, markup=False, highlight=False)
+
+
+def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
+    """What nodes did; of a driver that was killed, nobody may know how long."""
+    figures = [
+        f"{name} {'at least ' if name in unknown else ''}{metrics[f'nodes_{name}']:,.1f}"
+        for name in ("held", "starting", "busy")
+    ]
+    return f"node-seconds: {', '.join(figures)}"
+
+
+def _words(name: str, value: Any) -> str:
+    """A value for people: a driver, an end, or a list of current activities."""
+    if name == "phases":
+        return f"{value:,} finished"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict) and "pid" in value:
+        return where(value)
+    if isinstance(value, dict):
+        return json.dumps(value["value"]) if "value" in value else str(value.get("error"))
+    return str(value)
+
+
+def _decision_lines(found: list[dict[str, Any]], strategy: str) -> list[str]:
+    if not found:
+        return []
+    earlier = f", and {len(found) - SHOWN:,} earlier ones (--json)" if len(found) > SHOWN else ""
+    lines = [f"{each['at']:10,.1f} s  {each['text']}" for each in found[-SHOWN:]]
+    return [f"{headline(strategy)}{earlier}:", *lines, *remarks(lines)]
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"
+
+
+def _account_lines(kind: str, found: dict[str, Any]) -> list[str]:
+    if "error" in found:
+        return [f"{kind.capitalize()}'s accounting is not available: {found['error']}"]
+    lines = [
+        f"{name}, by the real clock: held {each['held']:,.1f} s (ledger), charged "
+        f"{each['charged']:,.0f} s ({each['source']}, {_jobs(each['jobs'])}), "
+        f"difference {each['difference']:+,.1f} s"
+        for name, each in found.items()
+    ]
+    missing = max((each.get("missing", 0) for each in found.values()), default=0)
+    if missing:
+        lines.append(
+            f"{kind.capitalize()}'s records are not complete yet: {missing} of the run's jobs have "
+            "ended, but their ends are not recorded; ask again later"
+        )
+    return lines
+
+
+def report(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run or a comparison: its name or a prefix of it, its folder, or `last`.",
+            autocompletion=options.reportable,
+        ),
+    ],
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Write report.html, and the timelines as PNG and SVG, into the folder of a run.
+
+    Example: qtide report last
+    """
+    folder = reported(run, runs)
+    made = write_report(folder)
+    for sentence in damages(folder):
+        err.print(f"left out: {sentence}", markup=False, highlight=False)
+    if json:
+        as_json({"page": str(made.page), "pictures": [str(each) for each in made.pictures]})
+        return
+    show_table(read_cases(folder))
+    out.print(f"report: {made.page}", markup=False, highlight=False)

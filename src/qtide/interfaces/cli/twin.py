@@ -1,0 +1,203 @@
+"""qtide twin: the parameters of a site, from its own runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qtide.backends.models.site_model import ServiceModel, SiteModel, read_site
+from qtide.core.errors import UsageError
+from qtide.core.ledger import Interval
+from qtide.interfaces.cli import options
+from qtide.interfaces.cli.console import as_json, err, out, print_rows
+from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.runs.folder import RunFolder
+from qtide.strategies.strategy import STRATEGIES, strategy_names
+
+if TYPE_CHECKING:
+    from qtide.twin.play import Policy
+    from qtide.twin.simulate import Case
+
+
+twin = typer.Typer(
+    cls=PlainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="The twin of a site.",
+)
+
+
+@twin.callback()
+def _group() -> None:
+    """Keep `calibrate` a command of its own, although it is the only one."""
+
+
+@twin.command("calibrate", cls=PlainCommand)
+def calibrate(
+    names: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNS",
+            help="Runs of single jobs, with commas between.",
+            autocompletion=options.runs,
+        ),
+    ],
+    nodes: Annotated[int, typer.Option(min=1, help="The nodes of the site.")] = 3,
+    site: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the site file there.")
+    ] = None,
+    runs: options.Runs = options.RUNS,
+    json: options.Json = False,
+) -> None:
+    """Fit the parameters of a site to the ledgers of real runs.
+
+    Example: qtide twin calibrate last --site site.toml
+    """
+    from qtide.twin.calibrate import calibrate as fit
+
+    found = fit([_ended(RunFolder.find(runs, name)) for name in names.split(",")])
+    if site is not None:
+        site.write_text(found.toml(nodes))
+    if json:
+        as_json(asdict(found))
+        return
+    fitted = found.parameters | {f"task {name}": each for name, each in found.tasks.items()}
+    print_rows(
+        [
+            {
+                "what": name,
+                "seconds": f"{each.value:.4g}",
+                "±": f"{each.half:.2g}",
+                "from": each.samples,
+            }
+            for name, each in fitted.items()
+        ]
+    )
+    if site is not None:
+        out.print(f"site: {site}", markup=False, highlight=False)
+
+
+def _ended(run: RunFolder) -> list[Interval]:
+    """What is known of a run to its end."""
+    return [span for span in run.intervals() if not span.open_ended]
+
+
+Site = Annotated[
+    Path, typer.Argument(metavar="SITE", help="A site file: see docs/twin.md.", dir_okay=False)
+]
+Cores = Annotated[int, typer.Option(min=0, help="Cores to use; 0 for all.")]
+
+
+def simulate(
+    site: Site,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A strategy; may be repeated.  [default: all]",
+            autocompletion=options.strategies,
+        ),
+    ] = None,
+    vqpus: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Virtual QPUs per QPU; may be repeated.  [default: 4]"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The policy of the vQPU service.  [default: the site file's, or fair]",
+        ),
+    ] = None,
+    replications: Annotated[int, typer.Option(min=1, help="Of each case.")] = 3,
+    cores: Cores = 0,
+    page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("simulation.html"),
+    json: options.Json = False,
+) -> None:
+    """Simulate a site's whole workload, others' jobs included.
+
+    Example: qtide simulate site.toml --strategy static --strategy elastic
+    """
+    from qtide.twin.page import write_page
+    from qtide.twin.play import Policy
+
+    model = served(read_site(site), policy)
+    names = strategy or strategy_names()
+    for name in names:
+        STRATEGIES.load(name)  # refuses unknown ones before anything is computed
+    policies = [Policy(name, number) for name in names for number in vqpus or [4]]
+    cases = _simulated(model, policies, replications, cores)
+    write_page(page, f"{site.name}: {', '.join(dict.fromkeys(names))}", cases)
+    if json:
+        as_json({"page": str(page), "cases": [described(case) for case in cases]})
+        return
+    print_rows([row(case, model) for case in cases])
+    out.print(f"report: {page}", markup=False, highlight=False)
+
+
+def served(model: SiteModel, policy: str | None) -> SiteModel:
+    """The site with a vQPU service, whether its file says anything about that or not."""
+    from qtide.runs.served import checked_policy
+
+    service = model.service or ServiceModel()
+    return replace(model, service=replace(service, policy=checked_policy(policy or service.policy)))
+
+
+def described(case: Case) -> dict[str, object]:
+    """A case for JSON."""
+    estimates = {
+        name: {"mean": each.mean, "half": each.half} for name, each in case.estimates().items()
+    }
+    return {"strategy": case.policy.strategy, "vqpus": case.policy.vqpus} | estimates
+
+
+def row(case: Case, model: SiteModel) -> dict[str, object]:
+    """A case as a row of the table; what cannot happen on the site has no column."""
+    found = case.estimates()
+
+    def shown(name: str, digits: int = 0) -> str:
+        mean, half = found[name].mean, found[name].half
+        return f"{mean:,.{digits}f}" + (f" ± {half:,.{digits}f}" if half else "")
+
+    columns: dict[str, object] = {
+        "strategy": case.policy.strategy,
+        "vQPUs": case.policy.vqpus,
+        "turnaround s": shown("turnaround"),
+        "node-s": shown("node_seconds"),
+        "slowdown": shown("slowdown", 2),
+        "fair": f"{found['fairness'].mean:.2f}",
+        "QPU busy": f"{found['qpu_occupancy'].mean:.1%}",
+        "idle, wanted": f"{found['qpu_idle_wanted'].mean:.1%}",
+        "nodes held": f"{found['utilisation'].mean:.1%}",
+        "kWh": f"{found['energy_kwh'].mean:.3g}",
+    }
+    if any(part.is_batch for part in model.parts()):
+        columns["others wait s"] = shown("others_wait")
+    if model.service is not None and model.service.longest is not None:
+        columns["promised"] = f"{found['promises_made'].mean:.1%}"
+        columns["kept"] = f"{found['promises_kept'].mean:.1%}"
+    if model.failures is not None or found["failed"].mean:
+        columns["failed"] = f"{found['failed'].mean:g}"
+    return columns
+
+
+def _simulated(
+    model: SiteModel, policies: list[Policy], replications: int, cores: int
+) -> list[Case]:
+    from qtide.twin.simulate import simulate as run
+
+    if model.hybrid.jobs == 0 and not model.hybrid.share:
+        raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
+    with err.status("simulating") as status:
+        return run(
+            model,
+            policies,
+            replications,
+            cores or len(os.sched_getaffinity(0)),
+            lambda done, of: status.update(f"{done} of {of} replications"),
+        )

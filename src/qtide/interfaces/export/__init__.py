@@ -1,0 +1,1 @@
+"""Runs for others: as CWL workflows and as RO-Crates."""

@@ -1,0 +1,277 @@
+"""The engine StreamFlow: drives a run as a workflow, and qtide follows it.
+
+Each turn of the workflow's loop leaves a note in the run's folder. What they say becomes the
+journal, the ledger, the log and the result of the run, as if qtide itself had run the phases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import quote
+from typing import Any, cast
+
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+from qtide.backends.clusters.slurm.commands import environment as slurm_environment
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.ledger import Ledger
+from qtide.core.processes import die_with_parent
+from qtide.core.world.real import RealWorld
+from qtide.interfaces.export.cwl import begin, check_spec, mark, write
+from qtide.interfaces.export.note import FOLDER, Note, finish, result_of, take_in
+from qtide.programs.journal import Journal
+from qtide.programs.phase import Phase
+from qtide.programs.replay import Step
+from qtide.runs.driver import Outcome, Tell, sentence
+from qtide.runs.folder import Call, RunFolder
+from qtide.runs.spec import Spec
+
+VERSION = "0.2.0rc3"
+REQUIREMENT = f"streamflow=={VERSION}"
+"""The one that qtide is tested with."""
+NAMED = "QTIDE_STREAMFLOW"
+"""The variable that may name the command."""
+LIMIT = 1200.0
+"""Seconds for the installation."""
+CONNECTOR = "streamflow-qtide"
+PLACES = (Path(__file__).with_name(CONNECTOR), Path(__file__).parents[4] / "plugins" / CONNECTOR)
+"""Where the connector's source is: in an installed qtide, and in its repository."""
+
+
+def command() -> str:
+    """The command that runs StreamFlow; UsageError says how to get it."""
+    named = os.environ.get(NAMED)
+    if named and shutil.which(named):
+        return named
+    if named:
+        raise UsageError(f"{NAMED} names {named}, which is no command; correct it, or unset it")
+    own = folder() / "bin" / "streamflow"
+    found = str(own) if own.is_file() else shutil.which("streamflow")
+    if found is None:
+        raise UsageError("StreamFlow is not installed; run: qtide engine install streamflow")
+    return found
+
+
+def folder() -> Path:
+    """The environment's place, among the user's data."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "qtide" / "engines" / f"streamflow-{VERSION}"
+
+
+def install() -> Path:
+    """Create the environment, with the connector; one that is there already is replaced."""
+    place = folder()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _create(place)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    return place
+
+
+def connector() -> str:
+    """The connector for quantum locations, as pip takes it."""
+    return next((str(each) for each in PLACES if each.is_dir()), CONNECTOR)
+
+
+def _create(place: Path) -> None:
+    """By uv if it is here, which takes seconds; otherwise by pip."""
+    wanted = [REQUIREMENT, connector()]
+    _call(sys.executable, "-m", "venv", "--clear", str(place))
+    python = str(place / "bin" / "python")
+    if find_spec("uv") is not None:
+        _call(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *wanted)
+    else:
+        _call(python, "-m", "pip", "install", "--quiet", *wanted)
+
+
+def _call(*words: str) -> None:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        raise QtideError(f"StreamFlow was not installed within {LIMIT:g} s; try again") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise QtideError(f"StreamFlow cannot be installed: {said}; is the package index reachable?")
+
+
+PAUSE = 0.1
+"""Seconds between two looks at the notes."""
+ENDING = 20.0
+"""Seconds for StreamFlow to cancel its jobs when it is interrupted."""
+
+
+STALLED = 120.0
+"""Seconds after which an engine that starts nothing is stuck."""
+
+
+class StreamFlow:
+    """Runs on this host; its steps run where the mapping says."""
+
+    install = staticmethod(install)
+
+    def check(self, spec: Spec) -> None:
+        """Refuse what it cannot run, before anything is written."""
+        check_spec(spec)
+        command()
+
+    def drive(self, run: RunFolder, tell: Tell) -> Outcome:
+        """Execute a run to its end."""
+        world = RealWorld(run.spec.time_scale)
+        return world.run(_Drive(run, tell, world).outcome())
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """One lifetime of an engine."""
+
+    run: RunFolder
+    tell: Tell
+    world: RealWorld
+
+    async def outcome(self) -> Outcome:
+        """How the run ended."""
+        run = self.run
+        call = run.call or Call.read(run.path, run.values, run.spec)
+        with (
+            closing(Journal(run.journal, call.program.name)) as journal,
+            closing(Ledger(run.name, self.world.now, run.ledger)) as ledger,
+        ):
+            try:
+                _check_place(self._folder)
+                run.unfinish()
+                run.presence.arrive()
+                await begin(run, call, journal)
+                with ledger.span("run", "driver", run.spec.strategy):
+                    work = self._work(journal, ledger)
+                    ended = await run.presence.during(self.world, work, ledger.beat)
+                finish(run, ended)
+                return Outcome(run, result_of(ended))
+            except Exception as error:
+                with suppress(OSError):  # the error itself may be a full disk
+                    run.finish({"error": sentence(error)})
+                return Outcome(run, error=error)
+
+    async def _work(self, journal: Journal, ledger: Ledger) -> dict[str, Any]:
+        """Let StreamFlow run, and take in what its steps note."""
+        take_in(self.run, journal, ledger, lambda _: None)  # what an engine left that was killed
+        await self._cancel_jobs()
+        write(self.run, self._folder)
+        process = await self._start()
+        ended, active = None, time.monotonic()
+        try:
+            while process.returncode is None:
+                ended = take_in(self.run, journal, ledger, self._tell) or ended
+                active = time.monotonic() if _has_children(process.pid) else active
+                if time.monotonic() > active + STALLED:
+                    raise QtideError(f"StreamFlow has done nothing for {STALLED:g} s{self._said()}")
+                await asyncio.sleep(PAUSE)
+        finally:
+            await _stop(process)
+            await self._cancel_jobs()
+        ended = take_in(self.run, journal, ledger, self._tell) or ended
+        if ended is None:
+            raise QtideError(
+                f"StreamFlow ended with exit code {process.returncode} before the program did"
+                f"{self._said()}"
+            )
+        return ended
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.path / FOLDER
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "streamflow.log"
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        words = [command(), "run", "--outdir", "results", "streamflow.yml"]
+        with self._log.open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                *words,
+                cwd=self._folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=slurm_environment(),
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    async def _cancel_jobs(self) -> None:
+        """End the batch jobs of an engine that could not do so itself."""
+        if self.run.spec.cluster.partition(":")[0] != "slurm":
+            return
+        slurm = Slurm()
+        with suppress(SlurmFailed):
+            rows = await slurm.output("squeue", "--me", "--noheader", "--format=%i %k")
+            jobs = [
+                job for job, _, about in map(_parted, rows.splitlines()) if about == mark(self.run)
+            ]
+            if jobs:
+                await slurm.output("scancel", *jobs)
+
+    def _tell(self, note: Note) -> None:
+        """Progress: what ended before this turn, and what begins with it."""
+        ended = {each.key for each in note.steps if each.state != "begun"}
+        told = {each.key for each in note.answers if each.kept}
+        began, over = note.during
+        for each in note.steps:
+            if each.key in told or (each.state == "begun" and each.key in ended):
+                continue
+            at = over if each.state == "begun" else began
+            self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
+
+    def _said(self) -> str:
+        """Its first error, where its log is, and what to do."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
+        first = f" ({errors[0]})" if errors else ""
+        return (
+            f"{first}; its log is {self._log}; finished phases are kept, so go on with: "
+            f"qtide resume {self.run.name}"
+        )
+
+
+def _check_place(folder: Path) -> None:
+    """StreamFlow does not quote the folder that it works in."""
+    place = str(folder.absolute())
+    if quote(place) != place:
+        raise UsageError(
+            f"StreamFlow cannot work in {place}, because of a space or another special character; "
+            "name another folder of runs with --runs"
+        )
+
+
+def _has_children(pid: int) -> bool:
+    """Whether it runs a step here, or asks its batch system about one, as it does all the time."""
+    try:
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
+    except OSError:
+        return True  # not known here
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Interrupt it as Ctrl-C does, so that it cancels its jobs; kill it if that takes too long."""
+    if process.returncode is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), ENDING)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # and its steps on this host
+    await process.wait()
+
+
+def _parted(row: str) -> tuple[str, str, str]:
+    return row.partition(" ")

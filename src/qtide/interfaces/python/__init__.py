@@ -1,0 +1,1 @@
+"""Programs, runs and comparisons as Python objects."""

@@ -1,0 +1,116 @@
+"""The description of a run: everything that its folder and its cluster say about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qtide.backends.clusters.kind import CLUSTERS
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.job import Job
+from qtide.core.ledger import Interval, Ledger
+from qtide.core.metrics import Metrics, measure
+from qtide.interfaces.report.decisions import decisions
+from qtide.runs.comparison import read_cases, report
+from qtide.runs.driver import settle
+from qtide.runs.folder import RunFolder, unique
+from qtide.runs.presence import where
+
+if TYPE_CHECKING:
+    from qtide.interfaces.report.page import Report
+
+
+def describe(run: RunFolder) -> dict[str, Any]:
+    """Everything that its folder says."""
+    settle(run)
+    spans, state = run.intervals(), run.state
+    metrics = measure(spans)
+    going_on = [span for span in spans if span.open_ended and state == "running"]
+    found = {
+        "run": run.name,
+        "folder": str(run.path),
+        "state": state,
+        "driver": run.presence.driver,
+        "damage": run.presence.damage,
+        "phases": run.finished_phases,
+        "now": [span.label for span in going_on if span.what == "phase"],
+        "waits for": [span.label for span in going_on if span.what == "wait"],
+        "end": run.end,
+        "metrics": metrics.as_dict(),
+        "lower bounds": [] if state == "running" else _unknown(spans),
+        "decisions": _decisions(run, min((span.start for span in spans), default=0.0)),
+        "spec": asdict(run.spec),
+    }
+    return found | _interruption(run, state) | _accounts(run, metrics, _given_back(spans))
+
+
+def _unknown(spans: Iterable[Interval]) -> list[str]:
+    """What a driver that was killed did for at least as long as is known."""
+    return sorted({span.what for span in spans if span.open_ended})
+
+
+def _given_back(spans: Iterable[Interval]) -> set[int]:
+    """The jobs of the cluster that the run has given back: their numbers are the labels."""
+    held = [span for span in spans if span.what == "held" and span.label.isdecimal()]
+    return {int(span.label) for span in held if not span.open_ended}
+
+
+def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
+    """What its strategy did with idle nodes and in place of the QPU, and why."""
+    return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
+
+
+def _interruption(run: RunFolder, state: str) -> dict[str, str]:
+    """What became of a driver that ended without a message, as far as is known here."""
+    driver = run.presence.driver
+    if state != "interrupted" or driver is None:
+        return {}
+    return {
+        "interruption": f"its driver ({where(driver)}) is gone: interrupted, killed, or lost with "
+        f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
+        f"qtide resume {run.name}"
+    }
+
+
+def _slurm_state(job: str | None) -> str:
+    """Slurm's state of a driver that is a Slurm job; empty if Slurm does not answer."""
+    state = CLUSTERS.load("slurm").driver_state(job) if job else None
+    return f" (Slurm's state of its job: {state})" if state else ""
+
+
+def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
+    """What a cluster charges for a run, and what the run held; or why it is unknown."""
+    kind = run.spec.cluster.partition(":")[0]
+    job = Job(run.name, Ledger(run.name, time.time), run.values)
+    try:
+        scale, since = run.spec.time_scale, run.created
+        found = CLUSTERS.load(kind).accounts(job, metrics, scale, since, ended)
+    except QtideError as error:
+        return {kind: {"error": str(error)}}
+    return {kind: found} if found else {}
+
+
+def write_report(folder: Path) -> Report:
+    """Write report.html, and the timelines as PNG and SVG, into the folder."""
+    for each in RunFolder.all(folder):
+        settle(each)
+    cases = read_cases(folder)
+    if not any(case.panel().intervals for case in cases):
+        raise UsageError(f"{folder} has no ledger yet; run it first")
+    return report(folder, cases)
+
+
+def reported(name: str, runs: Path) -> Path:
+    """The folder of the run or the comparison with that name, or with that prefix."""
+    for path in (runs / name, Path(name)):
+        if name != "last" and path.is_dir() and any(path.rglob("run.json")):
+            return path
+    if name == "last":
+        found = RunFolder.find(runs, name).path
+        return runs / found.relative_to(runs).parts[0]
+    names = RunFolder.names(runs)
+    folders = {each.partition("/")[0] for each in names}
+    return runs / unique(name, names if "/" in name else sorted(folders), "run", f"in {runs}")

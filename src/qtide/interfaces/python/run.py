@@ -1,0 +1,150 @@
+"""A run as Python holds it: where it stands, what came out, and what it held."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.metrics import Metrics, measure
+from qtide.interfaces.report.page import Group, embedded
+from qtide.interfaces.report.timeline import Panel
+from qtide.runs.comparison import Case
+from qtide.runs.folder import RunFolder, State
+from qtide.runs.presence import where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_numbers = count(1)
+"""Ids are unique on the whole page of a notebook."""
+
+
+def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:
+    """Cases as an element of a page."""
+    groups: dict[int, list[Panel]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel())
+    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
+    return embedded(title, made, lines, f"qtide-{next(_numbers)}")
+
+
+T = TypeVar("T")
+
+CANCELLING = 60.0
+"""Seconds within which a driver has to give everything back."""
+PAUSE = 0.1
+"""Seconds between two looks at a run."""
+
+
+class RunFailed(QtideError):  # noqa: N818 - what happened
+    """A run that another process drives has failed; the text says why."""
+
+
+class Run(Generic[T]):
+    """A run of a program, here or in another process, now or some time ago."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._run = folder
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._run.name
+
+    @property
+    def folder(self) -> Path:
+        """Where everything about it is kept."""
+        return self._run.path
+
+    @property
+    def state(self) -> State:
+        """One of new, running, done, failed, cancelled and interrupted."""
+        return self._run.state
+
+    @property
+    def value(self) -> T:
+        """What the program returned; an error if it has not, or not yet."""
+        state = self.state
+        if state == "failed":
+            raise RunFailed(str((self._run.end or {}).get("error")))
+        if state != "done":
+            advice = "wait() for it" if state == "running" else f"qtide.resume({self.name!r})"
+            raise UsageError(f"{self.name} has no value: it is {state}; {advice}")
+        found: T = self._run.value
+        return found
+
+    @property
+    def metrics(self) -> Metrics:
+        """What it held and used, from its ledger."""
+        return measure(self._run.intervals())
+
+    def wait(self, timeout: float | None = None) -> Run[T]:
+        """Return when it has ended; TimeoutError if that takes longer than so many seconds."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        while self.state in ("new", "running"):
+            if limit is not None and time.monotonic() > limit:
+                raise TimeoutError(f"{self.name} is still {self.state} after {timeout:g} s")
+            time.sleep(PAUSE)
+        return self
+
+    def cancel(self) -> None:
+        """Let its driver, wherever that is, give everything back; the run can be resumed."""
+        run = self._run
+        if run.state != "running":
+            raise UsageError(f"{run.name} is not running; it is {run.state}")
+        run.presence.request_cancel()
+        limit = time.monotonic() + CANCELLING
+        while run.state == "running":
+            if time.monotonic() > limit:
+                driver = run.presence.driver
+                place = f" ({where(driver)})" if driver else ""
+                raise QtideError(f"the driver of {run.name}{place} did not end in {CANCELLING:g} s")
+            time.sleep(PAUSE)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that `qtide show --json` says about it."""
+        from qtide.interfaces.python.description import describe
+
+        return describe(self._run)
+
+    def timeline(self) -> Figure:
+        """The picture of what it held and used, as a figure of matplotlib."""
+        from qtide.interfaces.report.timeline import draw
+
+        return draw([self._case.panel()])
+
+    def report(self) -> Path:
+        """Write the page with its timeline; where that is."""
+        from qtide.interfaces.python.description import write_report
+
+        return write_report(self.folder).page
+
+    @property
+    def _case(self) -> Any:
+        from qtide.runs.comparison import Case
+
+        return Case(self._run.spec.strategy, 1, (self._run,))
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.name} is {self.state}; its folder is {self.folder}"
+        end = self._run.end or {}
+        if "value" in end:
+            yield f"result: {json.dumps(end['value'])}"
+        elif "error" in end:
+            yield str(end["error"])
+
+    def _repr_html_(self) -> str:
+        if self._run.damage is not None or not self._run.ledger.exists():
+            return f"<p>{self!r}</p>".replace("<qtide", "&lt;qtide")
+
+        return shown(self.name, [self._case], list(self._lines()))
+
+    def __repr__(self) -> str:
+        return f"<qtide run {self.name}: {self.state}>"

@@ -1,0 +1,225 @@
+"""Programs as users hold them: run, submitted and compared from Python, with their own types."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.plugins import Plugins
+from qtide.interfaces.progress import progress
+from qtide.interfaces.python.run import Run
+from qtide.programs.program import Program, loading
+from qtide.runs.driver import play
+from qtide.runs.folder import Call, RunFolder, reference
+from qtide.runs.options import Options, parted
+from qtide.runs.start import BACKGROUND, check_driver, create, launch
+
+if TYPE_CHECKING:
+    from qtide.interfaces.python.run import Run
+    from qtide.programs.program import Program
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAME = ("name",)
+DRIVER = ("name", "driver", "driver_option")
+"""Options of the commands themselves."""
+
+
+class Action(Generic[P, R]):
+    """Takes the arguments of a program, of any type, and the options of a run, by their names.
+
+    Python's types cannot express both at once. So without options the arguments are checked by the
+    program's own types; with options, call `program.using(options...).run(arguments...)` for that.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        options: dict[str, Any],
+        perform: Callable[[Call, Options], R],
+        own: tuple[str, ...] = NAME,
+    ) -> None:
+        self._program = program
+        self._options = options
+        self._perform = perform
+        self._own = own
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, *args: Any, strategy: str, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, cluster: str, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, qpu: str, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, nodes: int, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, vqpus: int, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, time_scale: float, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, seed: int, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, name: str, **more: Any) -> R: ...
+    @overload
+    def __call__(self, *args: Any, runs: str | Path, **more: Any) -> R: ...
+    def __call__(self, *args: Any, **given: Any) -> R:
+        """Do it."""
+        if (file := loading()) is not None:
+            raise UsageError(
+                f"{file} runs {self._program.name} as soon as it is imported; put that below "
+                '`if __name__ == "__main__":`'
+            )
+        kwargs, options = (given, {}) if self._options else parted(self._program, given, self._own)
+        command = self._perform.__name__
+        chosen = Options(command, self._options | options, self._own)
+        return self._perform(Call(self._program, args, kwargs), chosen)
+
+
+def run(call: Call, options: Options) -> Run[Any]:
+    """Run it to its end, and raise what the program does."""
+    return driven(_create(call, options))
+
+
+def submit(call: Call, options: Options) -> Run[Any]:
+    """Start it with a driver of its own."""
+    driver = str(options.find("driver", BACKGROUND))
+    check_driver(driver)
+    folder = _create(call, options)
+    launch(folder, driver, options.find("driver_option"))
+    return Run(folder)
+
+
+def driven(folder: RunFolder) -> Run[Any]:
+    """Drive a run to its end in this process."""
+    with progress(folder.spec) as tell:
+        try:
+            outcome = play(folder, tell)
+        except CancelledError:
+            raise _ended(folder) from None
+    if outcome.error is not None:
+        outcome.error.add_note(
+            f"finished phases are kept; fix it, then: qtide.resume({folder.name!r})"
+        )
+        raise outcome.error
+    return Run(folder)
+
+
+def _create(call: Call, options: Options) -> RunFolder:
+    spec = options.spec(reference(call.program))
+    return create(spec, options.runs, str(options.find("name", "")), call)
+
+
+def _ended(folder: RunFolder) -> BaseException:
+    """A run that was ended from outside: by Ctrl-C here, or by `cancel` from anywhere."""
+    if folder.presence.cancel_requested:
+        return QtideError(f"{folder.name} was cancelled; go on with qtide.resume({folder.name!r})")
+    return KeyboardInterrupt()
+
+
+def runs(folder: str | Path | None = None) -> list[Run[Any]]:
+    """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
+    return [Run(each) for each in newest_last(Options("list", {"runs": folder}).runs)]
+
+
+def newest_last(folder: Path) -> list[RunFolder]:
+    """All runs in a folder, in the order in which they were created."""
+    return sorted(RunFolder.all(folder), key=lambda run: (run.created, run.name))
+
+
+def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = None) -> Run[Any]:
+    """Go on with a run that failed, was interrupted or was killed, as `qtide resume` does.
+
+    It is named by its name or a prefix of it, its folder, or `last`. Finished phases are kept.
+    """
+    if isinstance(run, Run):
+        run = run.folder
+    return driven(RunFolder.find(Options("resume", {"runs": runs}).runs, str(run)))
+
+
+T = TypeVar("T")
+
+COMMAND: Plugins[Callable[[list[str]], None]] = Plugins("console_scripts", "command")
+"""The command line, which is above this layer."""
+
+
+class Runnable(Program, Generic[P, T]):
+    """A hybrid program: `run` and `submit` take its arguments, and the options of a run."""
+
+    def __init__(
+        self,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        nodes: int | None = None,
+    ) -> None:
+        super().__init__(function, nodes)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        """The coroutine, as a plain call of the function gives it: for use in another program."""
+        return super().__call__(*args, **kwargs)
+
+    @property
+    def run(self) -> Action[P, Run[T]]:
+        """Run it to its end, as `qtide run` does; returns the run, or raises its error."""
+        return self.using().run
+
+    @property
+    def submit(self) -> Action[P, Run[T]]:
+        """Start it with a driver of its own, as `qtide submit` does, and give the run at once."""
+        return self.using().submit
+
+    def using(self, **options: Any) -> Using[P, T]:
+        """The program with options of its runs; its own arguments may then have any names."""
+        return Using(self, options)
+
+    def main(self) -> None:
+        """Run it with the words of the command line, if its file is what Python was started with.
+
+        It takes all that `qtide run` takes. The last line of a file: `mine.main()`.
+        """
+        if self.function.__module__ == "__main__":
+            from qtide.runs.folder import reference
+
+            COMMAND.load("qtide")(["run", reference(self), *sys.argv[1:]])
+
+
+class Using(Generic[P, T]):
+    """A program and options of its runs."""
+
+    def __init__(self, program: Runnable[P, T], options: dict[str, Any]) -> None:
+        self._program = program
+        self._options = options
+
+    @property
+    def run(self) -> Action[P, Run[T]]:
+        """Run it to its end, and give the run."""
+
+        return Action(self._program, self._options, run)
+
+    @property
+    def submit(self) -> Action[P, Run[T]]:
+        """Start it with a driver of its own, and give the run at once."""
+
+        return Action(self._program, self._options, submit, DRIVER)
+
+
+@overload
+def program(function: Callable[P, Coroutine[Any, Any, T]], /) -> Runnable[P, T]: ...
+@overload
+def program(*, nodes: int) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
+def program(function: Any = None, /, *, nodes: int | None = None) -> Any:
+    """Mark an async function as a hybrid program; `nodes` is the most it can use."""
+
+    def mark(marked: Any) -> Runnable[..., Any]:
+        if not inspect.iscoroutinefunction(marked):
+            raise TypeError(f"a program is an async function; {marked!r} is not: write `async def`")
+        return Runnable(marked, nodes)
+
+    return mark if function is None else mark(function)

@@ -1,0 +1,1 @@
+"""Tables, timelines and pages, made from the ledger alone."""

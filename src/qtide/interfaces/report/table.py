@@ -1,0 +1,144 @@
+"""The comparison of strategies as a table, with the same cells for terminal and page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from qtide.core.metrics import Metrics
+
+
+def decimals(values: Sequence[float]) -> int:
+    """The decimals that a column needs, so that short runs differ too, and long ones fit."""
+    largest = max(values, default=0.0)
+    return 0 if largest >= 10_000 else 1 if largest >= 10 else 3
+
+
+def grouped(value: float, digits: int = 1) -> str:
+    """1057.84 as 1,057.8."""
+    return f"{value:,.{digits}f}"
+
+
+def brief(value: float) -> str:
+    """A single number, with the decimals it needs."""
+    return grouped(value, 0 if value == 0 else decimals([value]))
+
+
+def percent(value: float) -> str:
+    """0.4512 as 45.1%."""
+    return f"{value:.1%}"
+
+
+def times(value: float) -> str:
+    """0.85 as 0.85×."""
+    return f"{value:.2f}×"
+
+
+BASE = "static"
+NOTHING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy with a number of jobs at once, and its metrics."""
+
+    strategy: str
+    jobs: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text, and whether it is the best of its column among rows with the same number of jobs."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A figure of the metrics; without `better`, no value is marked as best."""
+
+    title: str
+    value: Callable[[Metrics], float]
+    show: Callable[[float], str] | None = None
+    better: Callable[[Iterable[float]], float] | None = None
+    relative: bool = False
+
+
+_COLUMNS = (
+    _Column("total s", lambda m: m.total, better=min),
+    _Column("wall s per job", lambda m: m.mean_wall, better=min),
+    _Column("held node-s", lambda m: m.nodes_held, better=min),
+    _Column("start node-s", lambda m: m.nodes_starting),
+    _Column("busy node-s", lambda m: m.nodes_busy),
+    _Column("busy / held", lambda m: m.efficiency, percent, max),
+    _Column("QPU busy", lambda m: m.qpu_occupancy, percent, max),
+    _Column("queue s", lambda m: m.queue, better=min),
+)
+_RELATIVE = (
+    _Column("total / static", lambda m: m.total, times, relative=True),
+    _Column("held / static", lambda m: m.nodes_held, times, relative=True),
+)
+
+
+def headings(relative: bool = False) -> list[str]:
+    """The titles of the columns."""
+    return ["strategy", "jobs", *(column.title for column in _columns(relative))]
+
+
+def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
+    """The cells of each row; `relative` adds total time and node-seconds relative to static."""
+    columns = [_column(column, rows) for column in _columns(relative)]
+    heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
+    return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
+
+
+def rich_table(rows: Sequence[Row], relative: bool = False) -> Table:
+    """The table for a terminal; the best values are bold and green."""
+    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=0, pad_edge=False)
+    for index, title in enumerate(headings(relative)):
+        table.add_column(title, justify="right" if index else "left", no_wrap=index == 0)
+    for index, line in enumerate(cells(rows, relative)):
+        if index and rows[index].jobs != rows[index - 1].jobs:
+            table.add_section()
+        table.add_row(*(Text(cell.text, "bold green" if cell.best else "") for cell in line))
+    return table
+
+
+def _columns(relative: bool) -> tuple[_Column, ...]:
+    return _COLUMNS + (_RELATIVE if relative else ())
+
+
+def _column(column: _Column, rows: Sequence[Row]) -> list[Cell]:
+    values = [_value(column, row, rows) for row in rows]
+    known = [value for value in values if value is not None]
+    show = column.show or partial(grouped, digits=decimals(known))
+    texts = [NOTHING if value is None else show(value) for value in values]
+    return [
+        Cell(text, _best(column, text, [texts[i] for i in peers], [values[i] for i in peers]))
+        for text, row in zip(texts, rows, strict=True)
+        for peers in [[i for i, other in enumerate(rows) if other.jobs == row.jobs]]
+    ]
+
+
+def _value(column: _Column, row: Row, rows: Sequence[Row]) -> float | None:
+    value = column.value(row.metrics)
+    if not column.relative:
+        return value
+    bases = [r.metrics for r in rows if r.jobs == row.jobs and r.strategy == BASE]
+    base = column.value(bases[0]) if bases else 0.0
+    return value / base if base > 0 else None
+
+
+def _best(column: _Column, text: str, texts: Sequence[str], values: Sequence[float | None]) -> bool:
+    """Compare what is shown: equal texts are equally good; if all are equal, none is best."""
+    known = {value: shown for value, shown in zip(values, texts, strict=True) if value is not None}
+    if column.better is None or len(set(known.values())) < 2:
+        return False
+    return text == known[column.better(known)]

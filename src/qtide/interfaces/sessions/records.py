@@ -1,0 +1,75 @@
+"""The records of a named session: its calls in their order, and what became of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from qtide.core.errors import QtideError
+from qtide.core.values import Packed, Unstorable, Values
+from qtide.interfaces.sessions.calls import Call, Outcome
+from qtide.programs.journal import Journal, Record
+
+
+class Records:
+    """Finds and keeps calls; without a name, nothing is kept."""
+
+    def __init__(self, journal: Journal, values: Values, *, named: bool) -> None:
+        self._journal = journal
+        self._values = values
+        self._named = named
+        self._lock = threading.Lock()
+
+    def answered(self, call: Call) -> bool:
+        """Whether the journal has the call, whose future then has its result.
+
+        A call that is not the one of that place is refused.
+        """
+        record = self.find(call.key)
+        if record is None:
+            return False
+        if record.asked != call.asked:
+            raise QtideError(
+                f"the script no longer fits its journal: call {call.key} is «{record.asked}» in "
+                f"the journal, but the script asks for «{call.asked}»; undo the change, or give "
+                "the session a new name"
+            )
+        found = self._values.unpack(Packed.from_json(record.outcome))
+        call.future.resolve(None, found) if record.failed else call.future.resolve(found)
+        return True
+
+    def find(self, key: str) -> Record | None:
+        """The record at `key`, if there is one."""
+        return self._journal.find(key) if self._named else None
+
+    def append(self, record: Record) -> None:
+        """Keep what is no call, such as a choice."""
+        if self._named:
+            with self._lock:
+                self._journal.append(record)
+
+    def keep(self, outcomes: Sequence[Outcome], *, failed: bool = False) -> None:
+        """Keep results before the script sees them; of failures, only those that it went on after.
+
+        A failure that the script did not survive is not kept, so that the call is made again.
+        """
+        if not self._named:
+            return
+        kept = [
+            Record(call.key, call.asked, self._pack(call, error if failed else value), failed)
+            for call, value, error in outcomes
+            if (error is not None) is failed
+        ]
+        if kept:
+            with self._lock:
+                self._journal.extend(kept)
+
+    def _pack(self, call: Call, value: Any) -> dict[str, Any]:
+        try:
+            return self._values.pack(value).as_json()
+        except Unstorable as error:
+            raise QtideError(
+                f"the result of call {call.key}, «{call.asked}», cannot be stored: {error}; "
+                "return plain data or arrays, or give the session no name"
+            ) from None

@@ -1,0 +1,144 @@
+"""The QPU of a session: used directly, as a Qiskit backend, or as a dimod sampler."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qtide.core.errors import UsageError
+from qtide.programs.phase import Quantum, Task, candidate
+
+if TYPE_CHECKING:
+    from qtide.backends.client.backend import Backend
+    from qtide.backends.client.dimod_sampler import DimodSampler
+
+
+class Asked(Protocol):
+    """A session, as its QPU sees it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def quantum(self, phase: Quantum) -> Future[Any]:
+        """Run a payload."""
+
+    def describe_qpu(self) -> dict[str, Any]:
+        """The device."""
+
+
+class SessionQpu:
+    """One device; every payload is a quantum phase that the strategy sees."""
+
+    def __init__(self, session: Asked) -> None:
+        self._session = session
+
+    def run(self, payload: Any, **terms: Any) -> Any:
+        """The answer to a payload: a binary quadratic model, circuits, or a burst."""
+        return self.submit(payload, **terms).result()
+
+    def submit(
+        self,
+        payload: Any,
+        *,
+        shots: int | None = None,
+        seed: int | None = None,
+        otherwise: Task[Any] | None = None,
+        patience: float | None = None,
+    ) -> Future[Any]:
+        """Hand in a payload; its answer is the future's result.
+
+        `otherwise` and `patience` are those of `qtide.quantum`.
+        """
+        phase = Quantum(payload, shots, None, seed, *candidate(otherwise, patience))
+        phase.use()
+        return self._session.quantum(phase)
+
+    def backend(self) -> Backend:
+        """As a backend for Qiskit."""
+        from qtide.backends.client.backend import Backend
+
+        client: Any = SessionClient(self)
+        return Backend(client, client.device["name"])
+
+    def sampler(self) -> DimodSampler:
+        """As a sampler for dimod."""
+        from qtide.backends.client.dimod_sampler import DimodSampler
+
+        client: Any = SessionClient(self)
+        return DimodSampler(client, client.device["name"])
+
+    def describe(self) -> dict[str, Any]:
+        """The device's `name`, `kind` and `properties`."""
+        return self._session.describe_qpu()
+
+    def __repr__(self) -> str:
+        return f"<qpu of the session {self._session.name}>"
+
+
+class SessionClient:
+    """Takes the place of the service's client in its backend and its sampler."""
+
+    def __init__(self, qpu: SessionQpu) -> None:
+        self._qpu = qpu
+        self.device = qpu.describe()
+
+    def started_device(self, _: str) -> dict[str, Any]:
+        """The device of the session."""
+        return self.device
+
+    def submit(
+        self,
+        payload: Any,
+        device: str | None = None,
+        *,
+        shots: int | None = None,
+        seed: int | None = None,
+        **_: Any,
+    ) -> SessionTask:
+        """Hand in a payload; what only a service knows, such as a priority, has no effect."""
+        return SessionTask(self._qpu.submit(payload, shots=shots, seed=seed))
+
+    def task(self, _: str) -> SessionTask:
+        """Refuse: a session knows the tasks that it was given, as futures."""
+        raise UsageError("a session keeps no jobs by their ids: keep the job itself")
+
+
+class SessionTask:
+    """A payload that was handed in, as the service's client shows one."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self.future = future
+        self.id = f"{id(future):x}"
+        self._submitted = time.time()
+
+    @property
+    def state(self) -> str:
+        """As the service names it."""
+        if not self.future.done():
+            return "running" if self.future.running() else "queued"
+        if self.future.cancelled():
+            return "cancelled"
+        return "failed" if self.future.exception() else "done"
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the service would say."""
+        error = self.future.exception() if self.future.done() else None
+        now = time.time()
+        times = {"submitted": self._submitted, "started": self._submitted, "ended": now}
+        used = {"qpu_seconds": now - self._submitted, "position": None}
+        return times | used | {"error": str(error) if error else None}
+
+    def refresh(self) -> SessionTask:
+        """Nothing has to be fetched."""
+        return self
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The answer."""
+        return self.future.result(timeout)
+
+    def cancel(self) -> None:
+        """Cancel it, if it has not begun."""
+        self.future.cancel()

@@ -1,1 +1,0 @@
-"""Leases of QPUs: exclusive, or as virtual QPUs of a shared device."""

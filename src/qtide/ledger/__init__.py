@@ -1,1 +1,0 @@
-"""What was held and what was busy, and when: recorded here, drawn by `report`."""

@@ -1,0 +1,7 @@
+"""Malleable MPI programs: the number of their nodes changes while they run."""
+
+from qtide.mpi.control import NodesLost
+from qtide.mpi.distributed import Distributed
+from qtide.mpi.job import Job
+
+__all__ = ["Distributed", "Job", "NodesLost"]

@@ -1,0 +1,174 @@
+"""An array whose rows are spread over the ranks of a job, and follow its changes of size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qtide.mpi.communicator import Communicator
+from qtide.mpi.library import library
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`rows` rows: one block for each rank or, if `block` is given, blocks of so many in turns."""
+
+    rows: int
+    block: int | None = None
+
+    def width(self, size: int) -> int:
+        """The rows of one block on so many ranks."""
+        return self.block or max(1, -(-self.rows // size))
+
+    def owned(self, rank: int, size: int) -> Rows:
+        """The rows of a rank, in ascending order."""
+        width = self.width(size)
+        starts = np.arange(rank * width, self.rows, width * size)
+        if rank >= size:
+            return np.empty(0, dtype=np.int64)
+        rows = (starts[:, None] + np.arange(width)).ravel()
+        return rows[rows < self.rows]
+
+    def owners(self, rows: Rows, size: int) -> Rows:
+        """The ranks that have these rows."""
+        return (rows // self.width(size)) % size
+
+    def span(self, rank: int, size: int) -> tuple[int, int]:
+        """The rows of a rank that has one block: the first, and the one after the last."""
+        width = self.width(size)
+        if rank >= size:
+            return self.rows, self.rows
+        return min(rank * width, self.rows), min((rank + 1) * width, self.rows)
+
+    def count(self, rank: int, size: int) -> int:
+        """How many rows a rank has."""
+        if self.block is None:
+            first, last = self.span(rank, size)
+            return last - first
+        return len(self.owned(rank, size))
+
+
+PIECE = 2**28
+"""The most bytes that one rank sends to another in one collective: well below MPI's 2 GB."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many rows a rank exchanges with each other rank, and in which order it has them."""
+
+    counts: Rows
+    order: Rows | None = None
+    """None if the rows are in the order of the ranks already."""
+
+
+def moved(comm: Communicator, layout: Layout, local: Array, old: int, new: int) -> Array:
+    """This rank's rows on `new` ranks; all ranks of `comm`, old and new ones, call it."""
+    rank = comm.rank
+    out, into = share(layout, rank, old, new, comm.size), share(layout, rank, new, old, comm.size)
+    send = local if out.order is None else local[out.order]
+    received = np.empty((layout.count(rank, new), *local.shape[1:]), dtype=local.dtype)
+    # nobody has more rows than the first rank, so no two exchange more than this
+    most = min(layout.count(0, old), layout.count(0, new))
+    _exchange(comm, most, (send, out.counts), (received, into.counts))
+    if into.order is None:
+        return received
+    result = np.empty_like(received)
+    result[into.order] = received
+    return result
+
+
+def share(layout: Layout, rank: int, here: int, there: int, ranks: int) -> Share:
+    """What a rank that has rows on `here` ranks exchanges with `there` ranks."""
+    if layout.block is None:
+        first, last = layout.span(rank, here)
+        spans = [layout.span(other, there) for other in range(ranks)]
+        return Share(np.array([max(0, min(last, e) - max(first, b)) for b, e in spans]))
+    owners = layout.owners(layout.owned(rank, here), there)
+    return Share(np.bincount(owners, minlength=ranks), np.argsort(owners, kind="stable"))
+
+
+def _exchange(
+    comm: Communicator, most: int, send: tuple[Array, Rows], received: tuple[Array, Rows]
+) -> None:
+    received[0][_own(received[1], comm.rank)] = send[0][_own(send[1], comm.rank)]
+    width = send[0].dtype.itemsize * int(np.prod(send[0].shape[1:], dtype=np.int64))
+    piece = max(1, PIECE // max(1, width))
+    for done in range(0, most, piece):
+        parts = [_part(*each, comm.rank, done, piece, width) for each in (send, received)]
+        comm.complete(comm.raw.Ialltoallv(*parts), eager=True)
+
+
+def _own(counts: Rows, rank: int) -> slice:
+    """The rows that a rank keeps: they are copied, without MPI."""
+    first = int(counts[:rank].sum())
+    return slice(first, first + int(counts[rank]))
+
+
+def _part(data: Array, counts: Rows, rank: int, done: int, piece: int, width: int) -> list[Any]:
+    """The rows of one collective, as mpi4py takes them: bytes, how many, and from where."""
+    now = np.clip(counts - done, 0, piece)
+    now[rank] = 0
+    starts = np.cumsum(counts) - counts + np.minimum(done, counts)
+    buffer = data.reshape(-1).view(np.uint8) if data.size else np.empty(0, dtype=np.uint8)
+    return [buffer, (now * width, starts * width), library().MPI.BYTE]
+
+
+class Distributed:
+    """The rows of this rank are in `local`, their numbers in `rows`."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any = float, block: int | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.layout = Layout(shape[0], block)
+        self.rank, self.size = 0, 0
+        self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers of the rows of this rank, in the order of `local`."""
+        return self.layout.owned(self.rank, self.size)
+
+    @property
+    def first(self) -> int:
+        """The number of this rank's first row, if each rank has one block."""
+        return self.layout.span(self.rank, self.size)[0]
+
+    def place(self, rank: int, size: int, local: Array) -> None:
+        """From now on, this is what the rank has."""
+        self.rank, self.size, self.local = rank, size, local
+
+    def filled(self, rank: int, size: int, fill: Callable[[Rows], Any] | None) -> None:
+        """Give this rank its rows for the first time: zeros, or what `fill` makes of them."""
+        self.place(
+            rank, size, np.zeros((self.layout.count(rank, size), *self.shape[1:]), self.dtype)
+        )
+        if fill is not None:
+            self.local[...] = fill(self.rows)
+
+    def moved(self, comm: Communicator, old: int, new: int) -> Array:
+        """This rank's rows on another number of ranks; nothing is changed yet."""
+        return moved(comm, self.layout, np.ascontiguousarray(self.local, self.dtype), old, new)
+
+    def gathered(self, comm: Communicator, root: int = 0) -> Array | None:
+        """The whole array, on the root."""
+        parts = comm.gather((self.rows, self.local), root)
+        if parts is None:
+            return None
+        whole = np.empty(self.shape, self.dtype)
+        for rows, local in parts:
+            whole[rows] = local
+        return whole

@@ -1,0 +1,129 @@
+"""Policies: how many nodes a job should have now. The root asks its policy in `check()`.
+
+A policy is anything that can be called with the job and gives a number, or None for no change.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Protocol
+
+from qtide.mpi.job import Sizes
+
+Clock = Callable[[], float]
+
+
+class Sized(Protocol):
+    """What a policy may know of a job."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """How many it may have."""
+
+    @property
+    def lead(self) -> float:
+        """Seconds that a growth takes."""
+
+
+class ByPhase:
+    """All nodes for a classical phase, the least for a quantum one."""
+
+    def __init__(self) -> None:
+        self.phase = "classical"
+
+    def __call__(self, job: Sized) -> int:
+        """By the phase that the program is in."""
+        return job.sizes.least if self.phase == "quantum" else job.sizes.preferred
+
+
+class ByQueue:
+    """The preferred number of nodes, but the least while others wait for nodes."""
+
+    def __init__(
+        self, waiting: Callable[[], int], pause: float = 5.0, clock: Clock = time.monotonic
+    ) -> None:
+        self._waiting = waiting
+        self._pause = pause
+        self._clock = clock
+        self._last = -float("inf")
+        self._others = 0
+
+    def __call__(self, job: Sized) -> int:
+        """By the queue, which is asked once in `pause` seconds."""
+        if self._clock() - self._last >= self._pause:
+            self._last, self._others = self._clock(), self._waiting()
+        return job.sizes.least if self._others else job.sizes.preferred
+
+
+class ByEfficiency:
+    """One more node as long as the last one paid: measured by the time between two checks."""
+
+    def __init__(self, least: float = 0.5, samples: int = 3, clock: Clock = time.monotonic) -> None:
+        self._least = least
+        self._samples = samples
+        self._clock = clock
+        self._before: tuple[int, float] | None = None
+        self._seen: defaultdict[int, list[float]] = defaultdict(list)
+
+    def __call__(self, job: Sized) -> int | None:
+        """Grow, stay, or go back to the number of nodes before."""
+        self._measure(job.size)
+        if len(self._seen[job.size]) < self._samples:
+            return None
+        if job.size > job.sizes.least and self._gain(job.size) < self._least:
+            return job.size - 1
+        larger = job.size + 1
+        if larger > job.sizes.most or (self._known(larger) and self._gain(larger) < self._least):
+            return None
+        return larger
+
+    def _measure(self, size: int) -> None:
+        now, before = self._clock(), self._before
+        if before is not None and before[0] == size:
+            self._seen[size].append(now - before[1])
+        self._before = (size, now)
+
+    def _known(self, size: int) -> bool:
+        return len(self._seen[size]) >= self._samples
+
+    def _gain(self, size: int) -> float:
+        """How much of a node the last node was worth; all of it if that is not known yet."""
+        if not self._known(size - 1):
+            return 1.0
+        faster = min(self._seen[size - 1]) / max(min(self._seen[size]), 1e-9)
+        return faster * (size - 1) - (size - 1)
+
+
+class ByQuantumEnd:
+    """The least number of nodes during a quantum task, and the others back just as it ends."""
+
+    def __init__(self, remaining: Callable[[], float], margin: float = 0.2) -> None:
+        self._remaining = remaining
+        self._margin = margin
+
+    def __call__(self, job: Sized) -> int:
+        """Ask as long before the end as the last growth took, and a little more."""
+        ahead = job.lead * (1 + self._margin)
+        return job.sizes.least if self._remaining() > ahead else job.sizes.preferred
+
+
+def others_waiting() -> int:
+    """How many jobs wait in Slurm's queue that are not our own; none if Slurm does not answer."""
+    import asyncio
+
+    from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
+    from qtide.backends.clusters.slurm.mark import Driver
+    from qtide.backends.clusters.slurm.queue import entries
+
+    mine = Driver.own().comment()
+    try:
+        waiting = asyncio.run(entries(Slurm(), "--states=PENDING", limit=5.0))
+    except SlurmFailed:
+        return 0
+    return sum(each.comment != mine for each in waiting)

@@ -1,1 +1,0 @@
-"""Payloads: what a QPU is given, what it answers, and how both travel between processes."""

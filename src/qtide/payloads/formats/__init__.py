@@ -1,1 +1,0 @@
-"""Formats: one file for each encoding of payloads or answers."""

@@ -1,1 +1,0 @@
-"""Tables, timelines and pages: the ledger as people look at it."""

@@ -1,0 +1,198 @@
+"""The precedent of a run in virtual time: an earlier, real run of the same program.
+
+It says how long those tasks take that pretend nothing. How long quantum phases take, the QPU's
+timing profile says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.clusters.simulated import Recorded
+from qtide.core.errors import QtideError
+from qtide.core.files import read_json, write_json, write_whole
+from qtide.core.forecasts import Forecast, Known
+from qtide.core.job import Preparation
+from qtide.runs.folder import RunFolder
+from qtide.runs.site import is_virtual
+from qtide.runs.spec import Spec
+
+NONE = "none"
+"""What a user says who wants no precedent."""
+
+
+def with_precedent(spec: Spec, runs: Path) -> Spec:
+    """The same run with the precedent that it is to have, if it runs in virtual time."""
+    named = spec.options.get("durations", "")
+    if not is_virtual(spec) or named == NONE:
+        return spec
+    found = RunFolder.find(runs, named) if named else _newest(spec, runs)
+    path = str(found.path.absolute()) if found else ""
+    return replace(spec, options=spec.options | {"durations": path})
+
+
+def recorded(spec: Spec) -> Recorded:
+    """The durations of its precedent; none if there is none, or if it has been removed."""
+    named = spec.options.get("durations", "")
+    if not is_virtual(spec) or named in ("", NONE):
+        return Recorded()
+    run = RunFolder(Path(named))
+    try:
+        ended = [span for span in run.intervals() if not span.open_ended]
+        return Recorded.of(ended, run.spec.time_scale)
+    except QtideError:
+        return Recorded()
+
+
+def durations(run: RunFolder) -> dict[str, Any]:
+    """Where the durations of its tasks come from, for JSON; nothing if all was pretended."""
+    noted = run.durations
+    named = run.spec.options.get("durations", "") if noted.get("used") else ""
+    return {"run": named or None, **noted} if noted else {}
+
+
+def precedent_notes(runs: Sequence[RunFolder]) -> list[str]:
+    """What a reader has to know about the durations of these runs, all of one program."""
+    used = {name for run in runs for name in run.durations.get("used", ())}
+    missing = {name for run in runs for name in run.durations.get("missing", ())}
+    spec = runs[0].spec
+    named = spec.options.get("durations", "")
+    lines = []
+    if used:
+        lines.append(f"{_tasks(used)} took as long as in {_shown(Path(named))}, call by call.")
+    if missing:
+        lines.append(f"{_tasks(missing)} took no time at all, {_reason(named, spec)}.")
+    return lines
+
+
+def _newest(spec: Spec, runs: Path) -> RunFolder | None:
+    """A run that was done in real time; rather one with the same arguments, rather a new one."""
+    fitting = [run for run in RunFolder.all(runs) if _fits(run, spec)]
+    return max(fitting, key=lambda run: (_likeness(run, spec), run.created), default=None)
+
+
+def _fits(run: RunFolder, spec: Spec) -> bool:
+    try:
+        other = run.spec
+        return other.program == spec.program and run.state == "done" and not is_virtual(other)
+    except (QtideError, OSError):  # of a version, or with a plug-in, that is not here
+        return False
+
+
+def _likeness(run: RunFolder, spec: Spec) -> tuple[bool, bool]:
+    """Whether its arguments are the same, and its nodes were warm, not just warming up."""
+    return run.spec.words == spec.words, not run.is_warm_up
+
+
+def _tasks(names: set[str]) -> str:
+    """The tasks a, b and c."""
+    shown = sorted(names)
+    if len(shown) == 1:
+        return f"The task {shown[0]}"
+    return f"The tasks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _shown(precedent: Path) -> str:
+    """Its path from here, if it is below, where it ran, and when."""
+    run = RunFolder(precedent)
+    here = Path.cwd()
+    path = precedent.relative_to(here) if precedent.is_relative_to(here) else precedent
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
+    return (
+        f"the run {path} ({run.spec.cluster}, {when})" if run.damage is None else f"the run {path}"
+    )
+
+
+def _reason(named: str, spec: Spec) -> str:
+    """Why nothing is known of a task, and what to do."""
+    what_to_do = f"run {Path(spec.program).name} once with --cluster local, then this again"
+    if named == NONE:
+        return "as no durations of an earlier run were wanted; leave out --durations none"
+    if named:
+        return f"as {_shown(Path(named))} has none of them; {what_to_do}"
+    return f"as there is no earlier run that says how long real work takes; {what_to_do}"
+
+
+NAME = "lessons.json"
+LOOKED_AT = 100
+"""How many other runs are looked at, the newest first."""
+
+
+@dataclass
+class Lessons:
+    """What is known of a program; times are real seconds for nodes, the run's own for phases."""
+
+    preparation: Preparation = field(default_factory=Preparation)
+    known: Known | None = None
+
+    def teach(self, forecast: Forecast) -> None:
+        """Let a forecast begin with it."""
+        if self.known is not None:
+            forecast.recall(self.known)
+
+    def as_json(self) -> dict[str, Any]:
+        """To be read by a later run of the same program."""
+        return {"nodes": self.preparation.as_json(), "phases": self.known}
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> Lessons:
+        """Back from JSON; what cannot be used is refused."""
+        found = Lessons(Preparation.from_json(entry["nodes"]), entry["phases"])
+        found.teach(Forecast(lambda: 0.0, lambda _: 0.0))
+        return found
+
+
+def recall(run: RunFolder) -> Lessons:
+    """What the run itself, or else the newest one beside it of the same program, has learnt."""
+    spec = run.spec
+    if is_virtual(spec):
+        return Lessons()
+    for other in (run, *islice(_beside(run), LOOKED_AT)):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, QtideError):
+            if other.spec.program == spec.program:
+                found = Lessons.from_json(read_json(other.path / NAME))
+                nodes = found.preparation
+                here = nodes if _kind(other.spec) == _kind(spec) else nodes.elsewhere()
+                return Lessons(here.scaled(1 / spec.time_scale), found.known)
+    return Lessons()
+
+
+def remember(run: RunFolder, preparation: Preparation, forecast: Forecast) -> None:
+    """Keep it; no run fails because that is not possible."""
+    if is_virtual(run.spec) or preparation.seconds is None:
+        return
+    lessons = Lessons(preparation.scaled(run.spec.time_scale), forecast.as_json())
+    with suppress(OSError):
+        write_json(run.path / NAME, lessons.as_json())
+
+
+def hand_on(run: RunFolder, others: list[RunFolder]) -> None:
+    """Let other runs begin with what a run has learnt, each with the same."""
+    with suppress(OSError):
+        data = (run.path / NAME).read_bytes()
+        for other in others:
+            write_whole(other.path / NAME, data)
+
+
+def _beside(run: RunFolder) -> Iterator[RunFolder]:
+    """The runs in the same folder that have learnt something, the newest first."""
+    files = run.path.parent.glob(f"*/{NAME}")
+    for file in sorted(files, key=_written, reverse=True):
+        yield RunFolder(file.parent)
+
+
+def _kind(spec: Spec) -> str:
+    return spec.cluster.partition(":")[0]
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # removed meanwhile
+        return 0.0

@@ -1,0 +1,342 @@
+"""Who may use a virtual QPU: a user who proves by munge to own a running job that holds a slot.
+
+The job's environment is not trusted, and there is no list of users: munge says who is asking, and
+slurmctld what the job holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import hmac
+import json
+import pwd
+import time
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from qtide.backends.clusters.slurm import queue
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, accounts_are_checked
+from qtide.backends.clusters.slurm.licences import SLOT_NAMES, slots_held
+from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding, free
+from qtide.backends.clusters.slurm.queue import Entry
+from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
+from qtide.core.errors import QtideError
+from qtide.core.world.real import RealWorld
+from qtide.service.limits import Turns
+
+
+class Refused(QtideError):  # noqa: N818 - what happened
+    """The job has no right to a QPU (HTTP 403)."""
+
+
+class Unproven(Refused):
+    """The credential proves nothing: forged, replayed, expired, for another request (401)."""
+
+
+class Unreachable(QtideError):  # noqa: N818 - what happened
+    """Munge or Slurm gave no answer, so the caller is not admitted and should try again (503)."""
+
+
+LIMIT = 5.0
+"""Seconds that munged may take."""
+THREADS = 4
+LONGEST = 4096
+"""Characters that a credential of ours never has."""
+
+FAULTS = {1, 5, 6, 7}
+"""Libmunge's own codes for: internal error, no memory, no munged, no answer in time."""
+
+WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
+"""The codes that a user can act on; all others count as forgeries."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The request that a credential is bound to, as received."""
+
+    method: str
+    path: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who made a credential, according to a munged that shares our key."""
+
+    uid: int
+    gid: int
+
+
+class Munge:
+    """A munged, by its socket; None is the system's default."""
+
+    def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
+        self._socket = str(socket) if socket else None
+        self._limit = limit
+        self._threads = ThreadPoolExecutor(THREADS, "munge")
+
+    async def verify(self, credential: str, request: Request) -> Identity:
+        """Who sends this request; a credential is good for one request, once."""
+        identity, payload = await self.decode(credential)
+        if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
+            raise Unproven("the credential was made for another request; make one for this")
+        return identity
+
+    async def decode(self, credential: str) -> tuple[Identity, bytes]:
+        """Who made a credential, and its payload."""
+        if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
+            raise Unproven("the credential was not made by munge")
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
+        try:
+            return await asyncio.wait_for(work, self._limit)
+        except TimeoutError:
+            raise Unreachable(f"munged gave no answer within {self._limit:g} s") from None
+        except ProofFailed as failed:
+            raise _refusal(failed) from None
+
+    def close(self) -> None:
+        """End the threads; one that waits for munged is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, credential: str) -> tuple[Identity, bytes]:
+        with closing(Libmunge(self._socket)) as munge:
+            return _decoded(munge, credential.encode())
+
+
+def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
+    """Libmunge returns the payload even of a bad credential: only the code decides."""
+    payload, length = ctypes.c_void_p(), ctypes.c_int()
+    uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+    places = [ctypes.byref(each) for each in (payload, length, uid, gid)]
+    code = munge.library.munge_decode(credential, munge.context, *places)
+    try:
+        munge.check(code)
+        held = ctypes.string_at(payload.value, length.value) if payload.value else b""
+        return Identity(uid.value, gid.value), held
+    finally:
+        free(payload)
+
+
+def _refusal(failed: ProofFailed) -> Unproven | Unreachable:
+    if failed.code in FAULTS:
+        return Unreachable(f"munged does not answer: {failed}")
+    return Unproven(
+        f"the credential {WHY.get(failed.code, f'was not made by our munge: {failed}')}"
+    )
+
+
+"""Seconds that slurmctld may take."""
+
+AT_ONCE = 8
+"""Queries that slurmctld gets at the same time; it has other things to do."""
+
+ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
+"""States in which a job has started and its processes will continue."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job, or a component of a heterogeneous one, by its start: a requeued job is another."""
+
+    job: int
+    start: int
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job, or a component of one, with the slots that it holds."""
+
+    entry: Entry
+    slots: int
+
+    @staticmethod
+    def of(entry: Entry, names: Collection[str]) -> SlurmJob:
+        """The names of slots, as licences or as GRES."""
+        return SlurmJob(entry, slots_held(entry.licences, entry.gres, entry.nodes, names))
+
+    @property
+    def holder(self) -> Holder:
+        """The job or component that its slots depend on."""
+        return Holder(self.entry.job, int(self.entry.start or 0))
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has started, has not ended, and has a slot."""
+        return self.entry.state in ALIVE and self.slots > 0
+
+
+class Jobs:
+    """The jobs of one cluster."""
+
+    def __init__(
+        self, slurm: Slurm, names: Collection[str] = SLOT_NAMES, limit: float = LIMIT
+    ) -> None:
+        self._slurm = slurm
+        self._names = frozenset(names)
+        self._limit = limit
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
+
+    async def of(self, job: int) -> list[SlurmJob]:
+        """The job with that number first, then its other components; empty if there is none.
+
+        All tasks of a step ask at once: Slurm is queried once for all of them.
+        """
+        if job not in self._asked:
+            self._asked[job] = asyncio.create_task(self._of(job))
+            self._asked[job].add_done_callback(lambda _: self._asked.pop(job))
+        return await asyncio.shield(self._asked[job])
+
+    async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
+        """Those that still have a slot, in one query however many they are."""
+        known = set(holders)
+        if not known:
+            return set()
+        found = await self._query("--states=RUNNING,SUSPENDED")
+        return known & {each.holder for each in found if each.holds}
+
+    async def _of(self, job: int) -> list[SlurmJob]:
+        found = await self._query(f"--jobs={job}")
+        own = [each for each in found if each.entry.job == job]
+        if own and own[0].entry.leader != job:
+            found = await self._query(f"--jobs={own[0].entry.leader}")
+        parts = [each for each in found if own and each.entry.leader == own[0].entry.leader]
+        return own + [each for each in parts if each.entry.job != job]
+
+    async def _query(self, *terms: str) -> list[SlurmJob]:
+        try:
+            async with self._at_once:
+                found = await queue.entries(self._slurm, *terms, limit=self._limit)
+        except SlurmFailed as error:
+            raise Unreachable(f"Slurm does not answer queries about jobs: {error}") from None
+        return [SlurmJob.of(each, self._names) for each in found]
+
+
+__all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
+
+"""Seconds within which munged, slurmctld and the user database each have to answer."""
+WAITING = 256
+"""Requests of one peer or user that wait for their turn."""
+FRESH = 60.0
+"""Seconds after which Slurm is asked again whether it checks accounts."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a token may be made of."""
+
+    user: str
+    account: str
+    """Empty if Slurm knows of none, or does not check who may use which."""
+    job: int
+    holder: Holder
+    """The job or component that has the slot: when it ends or gives it back, the grant ends."""
+
+
+class SlurmAdmission:
+    """Admission by one cluster's slurmctld and munged."""
+
+    def __init__(
+        self,
+        conf: Path | None = None,
+        munge_socket: Path | None = None,
+        names: Collection[str] = SLOT_NAMES,
+        limit: float = LIMIT,
+        *,
+        waiting: int = WAITING,
+        trust_accounts: bool = False,
+    ) -> None:
+        self._limit = limit
+        self._slurm = slurm = Slurm(conf)
+        slurm.check()
+        self._munge = Munge(munge_socket or munge_socket_of(slurm), limit)
+        self._jobs = Jobs(slurm, names, limit)
+        self._trust_accounts = trust_accounts
+        self._checked = (-FRESH, False)
+        world = RealWorld()
+        self._decoding = Turns(world, THREADS, THREADS - 1, waiting)
+        self._asking = Turns(world, AT_ONCE - 1, (AT_ONCE - 1) // 2, waiting)
+
+    async def admit(self, credential: str, request: Request, peer: str = "a peer") -> Grant:
+        """Admit the sender of a request; `Refused` says why not, `Unreachable` to try again.
+
+        Peers take turns at munge, and users at Slurm: whoever asks often delays nobody else.
+        """
+        job = _job_of(request)
+        async with self._decoding.turn(peer):
+            identity = await self._munge.verify(credential, request)
+        async with self._asking.turn(f"uid {identity.uid}"):
+            parts = await self._jobs.of(job)
+        own, *others = _owned(parts, identity, job)
+        holder = next((part for part in (own, *others) if part.holds), None)
+        if holder is None:
+            raise Refused(
+                f"job {job} holds no slot of a QPU; ask for one when you submit it: "
+                "--licenses=qpu:1 or --gres=qpu:1, as your site has it"
+            )
+        return await self._grant(own, holder, await self._user(identity))
+
+    async def running(self, holders: Iterable[Holder]) -> set[Holder]:
+        """Those of the holders that still run and have their slot."""
+        return await self._jobs.holding(holders)
+
+    def close(self) -> None:
+        """End the threads of admission."""
+        self._munge.close()
+
+    async def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
+        entry = own.entry
+        if not entry.account.isprintable():
+            raise Refused(f"job {entry.job} has an account that cannot be written down")
+        account = entry.account if await self._accounts_count() else ""
+        return Grant(user, account, entry.job, holder.holder)
+
+    async def _accounts_count(self) -> bool:
+        """Whether a job's account is more than what its user typed."""
+        if self._trust_accounts:
+            return True
+        asked, found = self._checked
+        if time.monotonic() - asked > FRESH:
+            try:
+                found = await accounts_are_checked(self._slurm, self._limit)
+            except SlurmFailed as error:
+                raise Unreachable(f"Slurm does not tell its settings: {error}") from None
+            self._checked = (time.monotonic(), found)
+        return found
+
+    async def _user(self, identity: Identity) -> str:
+        """In a thread, since it may query a directory service."""
+        entry = asyncio.to_thread(pwd.getpwuid, identity.uid)
+        try:
+            return (await asyncio.wait_for(entry, self._limit)).pw_name
+        except KeyError:
+            raise Refused(
+                f"there is no user with the uid {identity.uid} here; tell the operator"
+            ) from None
+        except TimeoutError:
+            raise Unreachable(
+                f"the user database gave no answer within {self._limit:g} s"
+            ) from None
+
+
+def _job_of(request: Request) -> int:
+    """The body is {"job": NUMBER}."""
+    try:
+        job = json.loads(request.body)["job"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        job = None
+    if type(job) is not int or not 0 < job < 2**32:
+        raise Refused('the body of a request for admission is {"job": NUMBER}')
+    return job
+
+
+def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob]:
+    """Reveals nothing about other users' jobs; root's credential admits only root's jobs."""
+    own = [part for part in parts if part.entry.uid == identity.uid]
+    if not own or own[0].entry.job != job or own[0].entry.state != "RUNNING":
+        raise Refused(f"job {job} is no running job of yours")
+    return own

@@ -1,1 +1,0 @@
-"""Admission to the service by Slurm: a job that holds a slot may use a virtual QPU."""

@@ -1,0 +1,159 @@
+"""Admission of Slurm jobs: a munge credential is exchanged for a token that ends with the job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel
+
+from qtide.backends.clusters.slurm.commands import Slurm as Commands
+from qtide.backends.clusters.slurm.licences import Licences
+from qtide.core.world.real import RealWorld
+from qtide.service import tokens
+from qtide.service.admission import Grant, Request, SlurmAdmission, Unproven
+from qtide.service.apis.api import Api
+from qtide.service.apis.gate import Access, read_body
+from qtide.service.apis.native import refusals
+from qtide.service.background import BackgroundTasks
+from qtide.service.configuration import Slurm
+from qtide.service.connection import KEY
+from qtide.service.quotas import QuotaExceeded
+from qtide.service.service import Service
+from qtide.service.task import Caller
+
+log = logging.getLogger(__name__)
+
+LASTS = 30 * 86_400.0
+"""Seconds that a job's token is valid at most, even if Slurm never reports the job's end."""
+WATCH = 3.0
+"""Seconds between two queries of which jobs still run."""
+
+
+class Admitted(BaseModel):
+    """What a job gets."""
+
+    token: str
+    user: str
+    account: str
+    job: int
+    devices: list[str]
+    """The devices that IQM's API shows."""
+
+
+class JobAdmission:
+    """Admits jobs, and ends their tokens with them."""
+
+    def __init__(self, service: Service, settings: Slurm) -> None:
+        self._service = service
+        self._register = service.register
+        names = {settings.licence, settings.gres}
+        self._licences = Licences(Commands(settings.conf), settings.licence)
+        limits = service.configuration.limits
+        self._slurm = SlurmAdmission(
+            settings.conf,
+            settings.munge_socket,
+            names,
+            waiting=limits.admissions_per_user,
+            trust_accounts=settings.trust_accounts,
+        )
+        self._given: dict[Grant, asyncio.Task[str]] = {}
+
+    async def admit(self, credential: str, request: Request, peer: str) -> Admitted:
+        """Give a token to a job that has a slot; if it asks again, the same one."""
+        grant = await self._slurm.admit(credential, request, peer)
+        await self._refuse_if_full(grant)
+        caller = Caller(grant.user, grant.account, grant.job)
+        return Admitted(
+            token=await self._token(grant, caller),
+            user=grant.user,
+            account=grant.account,
+            job=grant.job,
+            devices=self._service.names_taking("iqm", caller),
+        )
+
+    async def withhold(self, slots: int) -> None:
+        """Let Slurm grant so many licences fewer, while devices are drained."""
+        await self._licences.withhold(min(slots, await self._licences.total()))
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[None]:
+        """Watch the jobs from the start of the service to its end."""
+        background = BackgroundTasks(RealWorld())
+        background.repeat("watch over tokens", self._end_tokens, WATCH)
+        try:
+            yield
+        finally:
+            await background.cancel()
+            self._slurm.close()
+
+    async def _token(self, grant: Grant, caller: Caller) -> str:
+        """The token that a job was given, if it is still valid; all its tasks ask at once."""
+        given = self._given.get(grant)
+        if given is None or (given.done() and not self._is_valid(given)):
+            given = self._given[grant] = asyncio.create_task(self._issue(grant, caller))
+        return await asyncio.shield(given)
+
+    def _is_valid(self, given: asyncio.Task[str]) -> bool:
+        if given.cancelled() or given.exception() is not None:
+            return False
+        return tokens.is_valid(self._service.store, given.result())
+
+    async def _issue(self, grant: Grant, caller: Caller) -> str:
+        most = self._service.configuration.limits.tokens_per_job
+        if self._register.count(grant.holder) >= most:
+            raise QuotaExceeded(f"job {grant.job} has {most} tokens already, as many as allowed")
+        token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
+        log.info("job admitted", extra={"job": grant.job, "user": grant.user})
+        return token
+
+    async def _end_tokens(self) -> None:
+        known = self._register.holders()
+        over = known - await self._slurm.running(known)
+        if over:
+            await self._register.end_with(over)
+            log.info("jobs ended", extra={"jobs": sorted(each.job for each in over)})
+        for grant in [each for each in self._given if each.holder in over]:
+            del self._given[grant]
+
+    async def _refuse_if_full(self, grant: Grant) -> None:
+        """Slurm counts, too, but it may have more licences than the devices have slots."""
+        slots = self._service.slots
+        if self._others(grant) >= slots:
+            await self._end_tokens()  # some of those jobs may have just ended
+        if self._others(grant) >= slots:
+            raise QuotaExceeded(
+                f"all {slots} virtual QPUs are taken by other jobs; lower Slurm's number of "
+                "licences to that, so that jobs wait there"
+            )
+
+    def _others(self, grant: Grant) -> int:
+        """How many other jobs have a virtual QPU."""
+        return len(self._register.holders() - {grant.holder})
+
+
+def admission_api(service: Service, _: Access) -> Api | None:
+    """The one route; there is none unless Slurm admits jobs."""
+    if service.configuration.slurm is None:
+        return None
+    admission = JobAdmission(service, service.configuration.slurm)
+    service.tell_slurm_by(admission.withhold)
+    responses = refusals(401, 403, 413, 429, 503)
+    router = APIRouter(prefix="/v1", responses=responses, tags=["admission"])
+
+    @router.post("/admission")
+    async def admit(request: HttpRequest) -> Admitted:
+        """For a job's prolog: `Authorization: Munge CREDENTIAL`, body `{"job": NUMBER}`."""
+        scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "munge":
+            raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
+        connection = request.scope.get(KEY)
+        peer = "a peer" if connection is None else connection.peer_name
+        proved = Request("POST", request.url.path, await read_body(request))
+        return await admission.admit(credential, proved, peer)
+
+    return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

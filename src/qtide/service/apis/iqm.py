@@ -1,0 +1,405 @@
+"""Circuit jobs: tasks in the format of IQM's clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.core.errors import QtideError
+from qtide.core.version import __version__
+from qtide.service.apis.api import Api, Said
+from qtide.service.apis.gate import Access, read_body, release_bytes
+from qtide.service.apis.iqm_computers import (
+    Computer,
+    Computers,
+    calibration_set_id,
+    channel_properties,
+    computer_id,
+)
+from qtide.service.apis.native import refusals, validated
+from qtide.service.connection import KEY
+from qtide.service.service import Service
+from qtide.service.task import Caller, Conflict, NotFound, Standing, State, Task
+from qtide.service.tasks import Submission
+
+SOURCE = "qtide"
+STATUS = {
+    State.QUEUED: "waiting",
+    State.RUNNING: "processing",
+    State.DONE: "completed",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+}
+WHY = {
+    "queue": "others are ahead of it",
+    "starting": "the device is starting",
+    "down": "the device is down and is being started again",
+    "maintenance": "the device is in maintenance",
+    "calibration": "the device is being calibrated",
+    "quota": "the quota is used up for today",
+}
+LONGEST_NAME = 200
+
+
+class CircuitName(BaseModel):
+    """Only the name of a circuit: the device's own process reads the rest."""
+
+    name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+
+
+class CircuitTerms(BaseModel):
+    """What the service itself needs of a request, beside its circuits.
+
+    Options that only reduce noise are not read: an emulated device does not have them.
+    """
+
+    shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    calibration_set_id: UUID | None = None
+    heralding_mode: Literal["none"] = "none"
+    """Heralding drops shots, and clients rely on that: it must not be ignored silently."""
+    name: str = ""
+    """The first circuit's name, for lists of tasks."""
+
+
+class CircuitRequest(BaseModel):
+    """A request, as OpenAPI describes it; circuits are counted before anything is made of them."""
+
+    circuits: Annotated[list[CircuitName], Field(min_length=1, max_length=MOST_CIRCUITS)]
+    shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    calibration_set_id: UUID | None = None
+    heralding_mode: Literal["none"] = "none"
+
+    @classmethod
+    def schema_inline(cls) -> dict[str, Any]:
+        """For OpenAPI, which allows no definitions but its own."""
+        schema = cls.model_json_schema()
+        schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
+        return schema
+
+
+def described(service: Service, task: Task) -> dict[str, Any]:
+    """A task in the format of IQM's clients."""
+    standing = service.standing(task) if task.state is State.QUEUED else None
+    return {
+        "id": task.id,
+        "type": "circuit",
+        "status": STATUS[task.state],
+        "qc": {"id": str(computer_id(task.device)), "alias": task.device},
+        "queue_position": standing.position if standing else None,
+        "compilation": _compilation(service, task),
+        "timeline": [_entry(status, at) for status, at in _timeline(task) if at is not None],
+        "messages": _messages(standing, service.now()) if standing else [],
+        "errors": _errors(task),
+        "artifacts": _artifacts(task),
+    }
+
+
+def ends_within(service: Service, task: Task, seconds: float) -> bool:
+    """Whether a task should be over soon: then it is worth delaying the response."""
+    standing = service.standing(task)
+    if standing is None:
+        return True
+    return standing.end is not None and standing.end - service.now() <= seconds
+
+
+def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
+    device = service.devices.get(task.device)
+    if device is None or task.started is None:
+        return None
+    return {"calibration_set_id": str(calibration_set_id(device))}
+
+
+def _timeline(task: Task) -> Iterator[tuple[str, float | None]]:
+    yield "created", task.submitted
+    yield "execution_started", task.started
+    if task.started is not None:
+        yield "execution_ended", task.ended
+    yield STATUS[task.state], task.ended
+
+
+def _entry(status: str, at: float) -> dict[str, Any]:
+    return {"source": SOURCE, "status": status, "timestamp": _moment(at)}
+
+
+def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
+    """Why a task waits, and until when, so that it does not look stuck."""
+    reason, start = standing.reason or "queue", standing.start
+    said = f"the job waits, as {WHY[reason]}"
+    if start is not None:
+        said += f"; it should start at {_moment(start)}, in {max(0.0, start - now):.1f} s"
+    return [{"source": SOURCE, "message": said}]
+
+
+def _errors(task: Task) -> list[dict[str, str]]:
+    if task.state is not State.FAILED:
+        return []
+    return [{"source": SOURCE, "error_code": "failed", "message": task.error or "it failed"}]
+
+
+def _artifacts(task: Task) -> list[dict[str, str]]:
+    done = task.state is State.DONE
+    return [{"type": name} for name in ("measurements", "measurement_counts") if done]
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+HOLD = 5.0
+"""Seconds that a response about a job is delayed if the job should be over by then.
+
+Clients poll once per second, so every short job would lose up to a second. For a job that will
+wait longer, the response comes at once, as a user who only looks at it expects.
+"""
+ABOUT: dict[str, Any] = {"version": __version__, "software_versions": {"qtide": __version__}}
+PROTOBUF = "application/protobuf"
+BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {PROTOBUF: {}}}}
+SHORT_HOLD = 1.0
+"""The same if the client asks to wait for a job that takes longer. QRMI does so in every call, even
+in the one before it cancels: if we waited as asked, it would cancel a job that is over.
+"""
+
+Id = Annotated[
+    str, Path(pattern=r"^[0-9a-f-]{4,36}$", description="The job's id, or the beginning of it.")
+]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="Its id or alias.")]
+Set = Annotated[str, Path(pattern=r"^(default|[0-9a-f-]{36})$", description="The id, or default.")]
+Wait = Annotated[bool, Query(alias="wait_until_terminal")]
+Timeout = Annotated[float, Query(alias="timeout_seconds", ge=0)]
+BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": CircuitRequest.schema_inline()}},
+    }
+}
+
+
+class IqmError(BaseModel):
+    """What was wrong, as IQM's clients read it: the status chooses their exception."""
+
+    message: str
+    error_code: str
+    source: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": IqmError}
+    for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 503, 507)
+}
+
+
+def iqm_api(service: Service, access: Access) -> Api:
+    """The API, with refusals in the format of IQM's clients."""
+    router = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
+    caller_of = Depends(access.caller)
+    computers = Computers(service)
+    _computers(router, computers, caller_of)
+    _chip(router, computers, caller_of)
+    _calibration_sets(router, computers, caller_of)
+    _submission(router, service, computers, caller_of)
+    _jobs(router, service, caller_of)
+    _api_artifacts(router, service, caller_of)
+    return Api("/api", _with_about(router, caller_of), _refusal)
+
+
+def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
+    """Some versions of the clients ask for the server's version beside the other paths."""
+    whole = APIRouter()
+    whole.include_router(router)
+
+    @whole.get("/about", tags=["IQM"], responses=refusals())
+    async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
+        """The version of this service."""
+        return ABOUT
+
+    return whole
+
+
+def _refusal(said: Said) -> Said:
+    return {"message": said["message"], "error_code": said["error"], "source": SOURCE}
+
+
+def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
+    @router.get("/about")
+    async def get_about(caller: Caller = caller_of) -> dict[str, Any]:
+        """The version of this service."""
+        return ABOUT
+
+    @router.get("/quantum-computers")
+    async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
+        """All devices that take IQM's circuits."""
+        return {"quantum_computers": [each.described() for each in await computers.all(caller)]}
+
+    @router.get("/quantum-computers/{computer}")
+    async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """One of them, and its health, where QRMI looks for it."""
+        found = await computers.find(computer, caller)
+        return found.described() | {"status": {"health": found.health()}}
+
+    @router.get("/quantum-computers/{computer}/health")
+    async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """Whether tasks are started."""
+        return (await computers.find(computer, caller)).health()
+
+    @router.get("/quantum-computers/{computer}/artifacts/about")
+    async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
+        """What runs there."""
+        await computers.find(computer, caller)
+        return ABOUT
+
+    @router.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
+    async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
+        """Its qubits and their connections."""
+        return [(await computers.find(computer, caller)).static_architecture()]
+
+
+def _chip(router: APIRouter, computers: Computers, caller_of: Any) -> None:
+    @router.get("/quantum-computers/{computer}/artifacts/duts")
+    async def get_chips(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
+        """Its one chip."""
+        found = await computers.find(computer, caller)
+        return [{"label": found.device.name, "dut_type": "chip"}]
+
+    @router.get("/quantum-computers/{computer}/artifacts/channel-properties", responses=BYTES)
+    async def get_channels(computer: Name, caller: Caller = caller_of) -> Response:
+        """Which qubits may control each other; clients of any version expect protobuf."""
+        found = await computers.find(computer, caller)
+        return Response(channel_properties(found.device.properties), media_type=PROTOBUF)
+
+
+def _calibration_sets(router: APIRouter, computers: Computers, caller_of: Any) -> None:
+    async def calibrated(computer: Name, calibration: Set, caller: Caller = caller_of) -> Computer:
+        found = await computers.find(computer, caller)
+        found.check_calibration(calibration)
+        return found
+
+    chosen = Depends(calibrated)
+
+    @router.get("/calibration-sets/{computer}/{calibration}")
+    async def get_calibration(
+        caller: Caller = caller_of, found: Computer = chosen
+    ) -> dict[str, Any]:
+        """The calibration set."""
+        return found.calibration_set()
+
+    @router.get("/calibration-sets/{computer}/{calibration}/metrics")
+    async def get_metrics(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
+        """How good its gates are."""
+        return found.quality_metrics()
+
+    @router.get("/calibration-sets/{computer}/{calibration}/dynamic-quantum-architecture")
+    async def get_dynamic(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
+        """Which gate can act where."""
+        return found.dynamic_architecture()
+
+
+def _submission(router: APIRouter, service: Service, computers: Computers, caller_of: Any) -> None:
+    @router.post("/jobs/{computer}/circuit", status_code=201, openapi_extra=BODY)
+    async def submit(
+        computer: Name, request: Request, caller: Caller = caller_of, use_timeslot: bool = False
+    ) -> Response:
+        """Submit a batch of circuits. Once acknowledged, it is not lost."""
+        if use_timeslot:
+            raise QtideError("there are no time slots here; submit with use_timeslot=False")
+        found = await computers.find(computer, caller)
+        task = await service.submit(caller, await _to_submit(service, caller, found, request))
+        release_bytes(request)
+        return _json(described(service, task), 201)
+
+
+def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/jobs/{id}")
+    async def get_job(
+        id: Id,  # noqa: A002 - the path's word
+        caller: Caller = caller_of,
+        wait: Wait = False,
+        timeout: Timeout = 30.0,
+    ) -> Response:
+        """The state of a job; if its end is near, wait for that."""
+        task = _task(service, caller, id)
+        if ends_within(service, task, HOLD):
+            await service.wait(task, min(HOLD, timeout))
+        elif wait:
+            await service.wait(task, min(SHORT_HOLD, timeout))
+        return _json(described(service, task))
+
+    @router.get("/jobs/{id}/payload")
+    async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """The request again."""
+        request = await service.request(caller, _task(service, caller, id))
+        return Response(request, media_type="application/json")
+
+    @router.post("/jobs/{id}/cancel")
+    async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """Cancel a job; one that is on the device ends when the device releases it."""
+        task = _task(service, caller, id)
+        return _json(described(service, await service.cancel(caller, task.id)))
+
+    @router.delete("/jobs/{id}", status_code=204)
+    async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
+        """Cancel a job and forget it; its usage stays in the accounts."""
+        task = _task(service, caller, id)
+        await service.forget(caller, task.id)
+
+
+def _api_artifacts(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.get("/jobs/{id}/artifacts/measurements")
+    async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """Every single shot."""
+        return await _written(service, caller, id, "measurements")
+
+    @router.get("/jobs/{id}/artifacts/measurement_counts")
+    async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """How often what was measured."""
+        return await _written(service, caller, id, "measurement_counts")
+
+
+async def _to_submit(
+    service: Service, caller: Caller, computer: Computer, request: Request
+) -> Submission:
+    """What a request asks for; the body is read by another process if it is large."""
+    body = await read_body(request)
+    words, _ = await service.bulk.do("circuits", body, caller.user)
+    terms = validated(CircuitTerms, words)
+    if terms.calibration_set_id is not None:
+        computer.check_calibration(str(terms.calibration_set_id))
+    connection = request.scope.get(KEY)
+    return Submission(
+        device=computer.device.name,
+        payload=Encoded("iqm", body),
+        shots=terms.shots,
+        name=terms.name,
+        request=body,
+        api="iqm",
+        hung_up=connection.hung_up if connection else None,
+    )
+
+
+def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
+    """A circuit job of the caller; tasks submitted by other APIs have other payloads."""
+    task = service.task(caller, id)
+    if task.format != "iqm":
+        raise NotFound(f"the task {id!r} is not a job of IQM's circuits; get it from /v1/tasks")
+    return task
+
+
+async def _written(service: Service, caller: Caller, id: str, how: str) -> Response:  # noqa: A002 - as above
+    """The answer of a job; a large one is written by another process."""
+    task = _task(service, caller, id)
+    if task.state is not State.DONE:
+        raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
+    answer = await service.answer(caller, task)
+    _, text = await service.bulk.do(how, answer.data, caller.user)
+    return Response(text, media_type="application/json")
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")

@@ -1,1 +1,0 @@
-"""What IQM's clients and QRMI call, under /api/v1."""

@@ -1,0 +1,253 @@
+"""Channel properties in the format of IQM's clients, which is protobuf.
+
+Clients derive from them which qubits may control each other. Ours all may, if the device has
+conditional gates at all; so each qubit has one channel, and all of them have the same source.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from qtide.backends.payloads.shots import Shots
+from qtide.service.device.served_device import ServedDevice
+from qtide.service.service import Service, usable
+from qtide.service.task import Caller, NotFound
+
+MAPPING, KEY, VALUE, AWG, CHANNEL, SAMPLING_RATE, SOURCES = 1, 1, 2, 1, 1, 1, 3
+"""Numbers of the fields: each message is one within another."""
+BYTES, DOUBLE = 2, 1
+"""How the value of a field is written."""
+CONDITIONAL = "cc_prx"
+
+
+def channel_properties(properties: dict[str, Any]) -> bytes:
+    """One channel per qubit, with the source of its feedback."""
+    sources = ["feedback"] if CONDITIONAL in properties["operations"] else []
+    return b"".join(_channel(qubit, sources) for qubit in properties["qubits"])
+
+
+def _channel(qubit: str, sources: list[str]) -> bytes:
+    rate = _tag(SAMPLING_RATE, DOUBLE) + struct.pack("<d", 1.0)
+    feedback = b"".join(_field(SOURCES, each.encode()) for each in sources)
+    entry = _field(AWG, _field(CHANNEL, rate) + feedback)
+    name = f"{qubit}__drive.awg".encode()
+    return _field(MAPPING, _field(KEY, name) + _field(VALUE, entry))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _tag(number, BYTES) + _varint(len(data)) + data
+
+
+def _tag(number: int, kind: int) -> bytes:
+    return _varint(number << 3 | kind)
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits per byte, the lowest first; all but the last are marked."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
+"""The namespace of all ids below: the same device has the same ids after every start."""
+START_LIMIT = 10.0
+"""Seconds that a client waits for devices that are just being started."""
+PAIRS = ("cz", "move")
+UNCALIBRATED = ("barrier", "delay")
+"""Operations of every qubit, which an architecture does not list."""
+
+
+def computer_id(device: str) -> UUID:
+    """The id of a device, derived from its name only."""
+    return uuid5(ROOT, device)
+
+
+def calibration_set_id(device: ServedDevice) -> UUID:
+    """An id that changes if the device does."""
+    words = json.dumps(device.properties, sort_keys=True)
+    return uuid5(computer_id(device.name), words)
+
+
+@dataclass(frozen=True)
+class Computer:
+    """One device that takes IQM's circuits."""
+
+    device: ServedDevice
+    since: str
+    """When the service began to offer it."""
+
+    @property
+    def id(self) -> UUID:
+        """The name that some versions of the clients use; others use its alias."""
+        return computer_id(self.device.name)
+
+    def described(self) -> dict[str, Any]:
+        """The computer in a list; without a proxy, clients say that pulses are not offered."""
+        name = self.device.name
+        return {"id": str(self.id), "alias": name, "display_name": name, "proxy_path": None}
+
+    def health(self) -> dict[str, Any]:
+        """Whether tasks are started now, or will be after a planned pause."""
+        healthy = self.device.why_waiting() in ("queue", "calibration")
+        return {"healthy": healthy, "updated_at": _moment()}
+
+    def static_architecture(self) -> dict[str, Any]:
+        """What is on the chip."""
+        properties = self.device.properties
+        return {
+            "dut_label": self.device.name,
+            "qubits": properties["qubits"],
+            "computational_resonators": properties.get("resonators", []),
+            "connectivity": properties["connections"],
+        }
+
+    def dynamic_architecture(self) -> dict[str, Any]:
+        """Which gate can act where."""
+        properties = self.device.properties
+        names = [name for name in properties["operations"] if name not in UNCALIBRATED]
+        return {
+            "calibration_set_id": str(calibration_set_id(self.device)),
+            "qubits": properties["qubits"],
+            "computational_resonators": properties.get("resonators", []),
+            "gates": {name: _gate(self._loci(name)) for name in names},
+        }
+
+    def calibration_set(self) -> dict[str, Any]:
+        """Its calibration set: empty for an emulated device."""
+        name = calibration_set_id(self.device)
+        return self._observations("calibration-set", name)
+
+    def quality_metrics(self) -> dict[str, Any]:
+        """The measured quality of its gates: empty for an emulated device."""
+        described = calibration_set_id(self.device)
+        set_ = self._observations("quality-metric-set", uuid5(described, "metrics"))
+        return set_ | {"describes_id": str(described)}
+
+    def check_calibration(self, name: str) -> None:
+        """Refuse a calibration set that the computer does not have."""
+        if name not in ("default", str(calibration_set_id(self.device))):
+            raise NotFound(
+                f"{self.device.name} has no calibration set {name!r}; use its default one"
+            )
+
+    def _observations(self, kind: str, name: UUID) -> dict[str, Any]:
+        return {
+            "observation_set_type": kind,
+            "observation_set_id": str(name),
+            "describes_id": None,
+            "dut_label": self.device.name,
+            "created_timestamp": self.since,
+            "end_timestamp": self.since,
+            "invalid": False,
+            "observations": [],
+        }
+
+    def _loci(self, gate: str) -> list[list[str]]:
+        properties = self.device.properties
+        loci = properties.get("loci", {}).get(gate)
+        if loci is None:
+            pairs = properties["connections"]
+            loci = pairs if gate in PAIRS else [[qubit] for qubit in properties["qubits"]]
+        found: list[list[str]] = loci
+        return found
+
+
+class Computers:
+    """All devices that this API shows."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service  # its devices may change
+        self._since = _moment()
+
+    async def all(self, caller: Caller) -> list[Computer]:
+        """The computers that a caller may use; what a device takes is known once it has started."""
+        return await self._of(usable(caller, self._service.offered("iqm")))
+
+    async def find(self, name: str, caller: Caller) -> Computer:
+        """The computer with that alias or id."""
+        named = [
+            each
+            for each in self._service.offered("iqm")
+            if name in (each.name, str(computer_id(each.name)))
+        ]
+        for computer in await self._of(usable(caller, named)):
+            return computer
+        known = ", ".join(each.device.name for each in await self.all(caller)) or "none"
+        raise NotFound(f"there is no quantum computer {name!r}; there are: {known}")
+
+    async def _of(self, devices: list[ServedDevice]) -> list[Computer]:
+        end = time.monotonic() + START_LIMIT
+        for device in devices:
+            await device.tried(max(0.0, end - time.monotonic()))
+        fitting = (each for each in devices if "iqm" in each.properties.get("formats", ()))
+        return [Computer(each, self._since) for each in fitting]
+
+
+def _gate(loci: list[list[str]]) -> dict[str, Any]:
+    return {
+        "implementations": {"default": {"loci": loci}},
+        "default_implementation": "default",
+        "override_default_implementation": {},
+    }
+
+
+def _moment() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)]
+"""For each bit of a byte, a table that turns bytes into the digit of that bit."""
+
+
+def measurements(answers: Iterable[Shots]) -> str:
+    """For each circuit and key one row per shot, as JSON."""
+    return f"[{','.join(_circuit(shots) for shots in answers)}]"
+
+
+def measurement_counts(answers: Iterable[Shots]) -> list[dict[str, Any]]:
+    """For each circuit how often each string of bits was measured, the first key's bits first."""
+    return [
+        {
+            "measurement_keys": [key for key, _ in shots.registers],
+            "counts": {_in_order(bits): often for bits, often in shots.counts().items()},
+        }
+        for shots in answers
+    ]
+
+
+def _circuit(shots: Shots) -> str:
+    columns = _columns(shots)
+    keys = (
+        f"{json.dumps(key)}:{_rows([next(columns) for _ in range(width)])}"
+        for key, width in shots.registers
+    )
+    return f"{{{','.join(keys)}}}"
+
+
+def _columns(shots: Shots) -> Iterator[str]:
+    """For each bit its digits, one per shot."""
+    width = sum(width for _, width in shots.registers)
+    step = (width + 7) // 8
+    for bit in range(width):
+        yield shots.data[bit // 8 :: step].translate(BITS[bit % 8]).decode()
+
+
+def _rows(columns: list[str]) -> str:
+    rows = columns[0] if len(columns) == 1 else map(",".join, zip(*columns, strict=True))
+    text = "],[".join(rows)
+    return f"[[{text}]]" if text else "[]"
+
+
+def _in_order(bits: str) -> str:
+    """Qiskit writes the last register first, and the highest bit of each first."""
+    return bits.replace(" ", "")[::-1]

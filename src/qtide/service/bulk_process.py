@@ -1,0 +1,46 @@
+"""The process that reads and writes what is large, so that the service never waits for it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+from qtide.core.errors import PhaseError, QtideError
+from qtide.core.processes import Header, die_with_parent, frame, read
+from qtide.core.sandbox import confine
+from qtide.service.bulk import WORK
+
+MOST_MEMORY = 2**30
+WORN = 256 * 1024
+"""Kilobytes of memory after which the process ends: the next one begins small again."""
+NICENESS = 15
+
+
+def main() -> None:
+    """Work until the service is gone."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    die_with_parent()
+    os.nice(NICENESS)
+    answers.write(frame({"ready": True}))
+    confine(MOST_MEMORY)
+    while (message := read(sys.stdin.buffer)) is not None:
+        header, body = _done(*message)
+        answers.write(frame(header, body))
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN:
+            return
+
+
+def _done(header: Header, body: bytes) -> tuple[Header, bytes]:
+    try:
+        words, bulk = WORK[header["work"]](body)
+    except (QtideError, PhaseError) as error:
+        return {"refused": str(error)}, b""
+    except MemoryError:
+        return {"refused": "the request needs too much memory to be read; send less at once"}, b""
+    return {"words": words}, bulk
+
+
+if __name__ == "__main__":
+    main()

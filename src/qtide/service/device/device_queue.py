@@ -1,0 +1,330 @@
+"""The margin of a promise: how much later than planned things happen, as measured.
+
+Each figure is the highest seen, which fades as better ones follow; twice of it is allowed for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+
+from qtide.core.forecasts import Outlook
+from qtide.service.device.device_state import Calendar
+from qtide.service.policies.policy import Owner, Policy, Shares
+from qtide.service.policies.ranked import Key, Ranked
+from qtide.service.task import Task
+
+SAFETY = 2.0
+FADING = 0.995
+
+
+class Peak:
+    """The highest value of late."""
+
+    def __init__(self, first: float) -> None:
+        self.value = first
+        self._least = first
+
+    def note(self, value: float) -> None:
+        """One more was measured."""
+        self.value = max(value, self._least, FADING * self.value)
+
+
+class Margin:
+    """The delays of one device and of the store."""
+
+    def __init__(self) -> None:
+        self.commit = Peak(0.005)
+        """Until a task is accepted."""
+        self.start = Peak(0.005)
+        """From the planned to the real start of a task."""
+        self.task = Peak(0.0005)
+        """What a task takes beyond its own time."""
+
+    @property
+    def until_ready(self) -> float:
+        """Seconds until a task that comes now can be handed over."""
+        return SAFETY * self.commit.value
+
+    @property
+    def until_begun(self) -> float:
+        """Seconds by which a start may be late."""
+        return SAFETY * self.start.value
+
+    @property
+    def per_task(self) -> float:
+        """Seconds to allow for each task."""
+        return SAFETY * self.task.value
+
+
+AT_ONCE = 1.0
+"""Seconds that may be promised in addition to the share of the time ahead."""
+OF_ONE_USER = 0.5
+"""The part of what may be promised that one user can have."""
+
+
+class Promises:
+    """What was promised and has not been handed over."""
+
+    def __init__(self, share: float, calendar: Calendar) -> None:
+        self._share = share
+        self._calendar = calendar
+        self._order = Ranked()
+        self._keys: dict[str, tuple[Key, float]] = {}
+        self._ready: dict[str, Task] = {}
+        self._of_user: defaultdict[str, float] = defaultdict(float)
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def possible(self, task: Task, need: float, free: float, soonest: float) -> bool:
+        """Whether a task can be promised its start, and all that were promised theirs keep it.
+
+        The device is free from `free` on, and the task cannot start before `soonest`.
+        """
+        key = self._key(task)
+        last: float = key[0]
+        before = self._order.before(key).seconds
+        room = AT_ONCE + self._share * (last - free)
+        mine = self._of_user.get(task.caller.user, 0.0)
+        return (
+            self._share > 0.0
+            and max(free + before, soonest) <= last
+            and before <= room
+            and (not mine or mine + need <= OF_ONE_USER * room)
+            and self._order.slack(1.0, key) - need >= free
+            and self._order.slack(self._share, key) - need >= self._share * free - AT_ONCE
+        )
+
+    def make(self, task: Task, need: float) -> None:
+        """Promise a task its start: it counts from now on, but is chosen only once it is ready."""
+        self._enter(task, self._key(task), need)
+        self._of_user[task.caller.user] += need
+
+    def has(self, task: Task) -> bool:
+        """Whether a task counts as promised."""
+        return task.id in self._keys
+
+    def ready(self, task: Task) -> None:
+        """A promised task waits now."""
+        if task.id in self._keys:
+            self._ready[task.id] = task
+
+    def end(self, task: Task) -> None:
+        """A task waits no longer."""
+        key, need = self._keys.pop(task.id, (None, 0.0))
+        if key is None:
+            return
+        self._order.remove(key)
+        self._ready.pop(task.id, None)
+        if task.latest is not None:
+            self._of_user[task.caller.user] -= need
+            if self._of_user[task.caller.user] < 1e-9:
+                del self._of_user[task.caller.user]
+
+    def allow(self, task: Task, until: float) -> bool:
+        """Whether a task may run if it occupies the device until then."""
+        if task.id not in self._keys:
+            return self._order.slack(1.0) >= until
+        key, need = self._keys[task.id]
+        self._order.remove(key)
+        try:
+            return self._order.slack(1.0) >= until
+        finally:
+            self._order.add(key, need)
+
+    def step_back(self, task: Task, need: float, until: float) -> None:
+        """Let a task give way to those that it would make late, and to no later promise."""
+        if task.id in self._keys:
+            return
+        last = self._order.last_below(until)
+        assert last is not None
+        self._enter(task, (math.nextafter(last[0], math.inf), task.id), need)
+        self._ready[task.id] = task
+
+    def most_urgent(self) -> tuple[Task | None, bool]:
+        """The first of those that are ready, and whether none is before it that is not."""
+        for before, (_, each) in enumerate(self._order):
+            if each in self._ready:
+                return self._ready[each], before == 0
+        return None, False
+
+    def due(self, by: float) -> float:
+        """The seconds of what has to start by an open time."""
+        return self._order.before((by,)).seconds if self._keys else 0.0
+
+    def _enter(self, task: Task, key: Key, need: float) -> None:
+        self._order.add(key, need)
+        self._keys[task.id] = key, need
+
+    def _key(self, task: Task) -> Key:
+        assert task.latest is not None
+        return self._calendar.last_start(task.latest), task.id
+
+
+SHARE = 0.5
+"""The share of the time ahead that may be promised."""
+
+
+class DeviceQueue:
+    """Tasks that wait, in the order of a policy, or were handed over, in that order."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        shares: Shares,
+        calendar: Calendar | None = None,
+        share: float = SHARE,
+        longest: Callable[[Task], float] = lambda task: task.seconds,
+    ) -> None:
+        self.margin = Margin()
+        self._policy = policy
+        self._shares = shares
+        self._calendar = calendar or Calendar(None, 0.0)
+        self._longest = longest
+        self._promises = Promises(share, self._calendar)
+        self.waiting: dict[str, Task] = {}
+        self.handed: dict[str, Task] = {}
+        self.began: float | None = None
+        """When the first of the tasks handed over started."""
+
+    def reserve(self, task: Task, now: float) -> Outlook | None:
+        """Promise a task that is about to be added its start; or say what to expect without.
+
+        From now on nothing is started, and nothing else promised, that would make it late.
+        """
+        outlook = self._if_added(task, now)
+        assert task.latest is not None
+        free, soonest = self._free(now), now + self.margin.until_ready + self.margin.until_begun
+        soonest = self._calendar.open_time(soonest)
+        if outlook.start > task.latest or not self._promises.possible(
+            task, self._need(task), free, soonest
+        ):
+            return outlook
+        self._promises.make(task, self._need(task))
+        return None
+
+    def release(self, task: Task) -> None:
+        """A promised task is not added after all."""
+        self._promises.end(task)
+
+    def in_time(self, task: Task, now: float) -> bool:
+        """Whether a promised task can still be started in time, as far as the clock says."""
+        return task.latest is None or now + self.margin.until_begun <= task.latest
+
+    def add(self, task: Task, now: float) -> None:
+        """Let a task wait; what it was promised before a restart is tried to be kept."""
+        self._policy.add(task, now)
+        self.waiting[task.id] = task
+        if task.latest is not None:
+            if not self._promises.has(task):
+                self._promises.make(task, self._need(task))
+            self._promises.ready(task)
+
+    def withdraw(self, task: Task) -> None:
+        """Let it wait no longer."""
+        del self.waiting[task.id]
+        self._policy.remove(task)
+        self._promises.end(task)
+
+    def reorder(self, policy: Policy, now: float) -> None:
+        """Let the waiting tasks wait in the order of another policy."""
+        for task in self.waiting.values():
+            policy.add(task, now)
+        self._policy = policy
+
+    def next(self, now: float) -> Task | None:
+        """The next task for the device; None if it should wait for one that is being accepted."""
+        first = self._policy.first()
+        if not self._promises:
+            return first
+        need = self._need(first)
+        until = self._free(now, need)
+        if self._promises.allow(first, until):
+            return first
+        self._promises.step_back(first, need, until)
+        urgent, at_once = self._promises.most_urgent()
+        if urgent is None or at_once:
+            return urgent
+        until = self._free(now, self._need(urgent))
+        return urgent if self._promises.allow(urgent, until) else None
+
+    def hand_over(self, task: Task, now: float) -> None:
+        """A waiting task goes to the device."""
+        self._policy.serve(task, now)
+        self.withdraw(task)
+        if not self.handed:
+            self.began = now
+        self.handed[task.id] = task
+
+    def begin(self, task: Task, now: float) -> None:
+        """The device has started a task."""
+        if next(iter(self.handed), None) == task.id:
+            self.began = now
+
+    def take_back(self, task: Task, used: float, now: float, ended: float | None = None) -> None:
+        """A task has left the device, when it says so: its owner is charged for what it used."""
+        del self.handed[task.id]
+        self.began = (now if ended is None else ended) if self.handed else None
+        self._policy.settle(task, used, now)
+        self._shares.charge(Owner.of(task.caller), used, now)
+
+    def load(self, now: float) -> float:
+        """How long the device should still be busy with what was handed over."""
+        if self.began is None:
+            return 0.0
+        tasks = iter(self.handed.values())
+        first = max(0.0, self.began + next(tasks).seconds - now)
+        return first + sum(task.seconds for task in tasks)
+
+    def backlog(self, now: float) -> float:
+        """How long a task behind all others would wait."""
+        seconds = sum(task.seconds for task in self.waiting.values())
+        open_now = self._calendar.open_time(now + self.load(now))
+        return max(0.0, self._calendar.moment(open_now + seconds) - now)
+
+    def outlook(self, task: Task, now: float) -> Outlook:
+        """Where a task stands, if nothing else is submitted."""
+        if task.id in self.handed:
+            return self._on_device(task, now)
+        tasks, seconds, promised = self._policy.ahead(task)
+        open_now = self._calendar.open_time(now + self.load(now))
+        overtaking = max(0.0, self._promises.due(open_now + seconds) - promised)
+        start = self._calendar.moment(open_now + seconds + overtaking)
+        if task.latest is not None:
+            start = max(now, min(start, task.latest))
+        return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+
+    def _if_added(self, task: Task, now: float) -> Outlook:
+        self._policy.add(task, now)
+        try:
+            tasks, seconds, _ = self._policy.ahead(task)
+        finally:
+            self._policy.remove(task)
+        at = self._calendar.open_time(now + self.load(now)) + seconds
+        start = self._calendar.moment(at)
+        return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+
+    def _need(self, task: Task) -> float:
+        return self._longest(task) + self.margin.per_task
+
+    def _free(self, now: float, then: float = 0.0) -> float:
+        """From which open time on the device is free, at worst, if one more runs for `then`."""
+        at = now + self.margin.until_begun
+        for task in self.handed.values():
+            at += self._need(task)
+        if self.began is not None:
+            elapsed = now - self.began
+            longest = self._need(next(iter(self.handed.values())))
+            # one that takes longer than ever is supposed to take as long again
+            at -= elapsed if elapsed <= longest else longest - elapsed
+        return self._calendar.open_time(at + then)
+
+    def _on_device(self, task: Task, now: float) -> Outlook:
+        start = self.began if self.began is not None else now
+        for position, each in enumerate(self.handed.values()):
+            if each is task:
+                return Outlook(position, start, max(now, start + task.seconds))
+            start = max(now, start + each.seconds)
+        raise KeyError(task.id)

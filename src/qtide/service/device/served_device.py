@@ -1,0 +1,299 @@
+"""How long tasks take whose payload does not say so: learnt from earlier ones of about their size.
+
+Without an estimate a device would seem to take no time, and get far too many tasks in advance.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.profile import UNTIMED, profile
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.core.forecasts import Outlook
+from qtide.core.world.world import Future, Signal, World
+from qtide.service.background import BackgroundTasks
+from qtide.service.configuration import DeviceSetup
+from qtide.service.device.device_queue import DeviceQueue
+from qtide.service.device.device_state import Calendar, DeviceState
+from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
+from qtide.service.device.validator import Validator
+from qtide.service.limits import Limits
+from qtide.service.policies.policy import POLICIES, Owner, Shares
+from qtide.service.task import Extent, State, Task
+
+FIRST = 1.0
+"""Seconds of a circuit while nothing is known: so long that the worker gets one task at a time."""
+WEIGHT = 0.2
+"""The weight of the last task, against all before it."""
+ENOUGH = 3
+"""Tasks of a size after which its longest time is trusted, times SAFETY."""
+SAFETY = 2.0
+
+
+@dataclass
+class Known:
+    """What tasks of one extent took."""
+
+    mean: float
+    longest: float
+    tasks: int = 1
+
+    def learn(self, seconds: float) -> None:
+        """One more took so long."""
+        self.mean += WEIGHT * (seconds - self.mean)
+        self.longest = max(seconds, self.longest)
+        self.tasks += 1
+
+
+class Estimate:
+    """What is known by extent; what is not follows from the most similar that is."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._known: dict[Extent, Known] = {}
+
+    def seconds(self, extent: Extent, circuits: int) -> float:
+        """How long a task should take."""
+        if not self._known:
+            return min(FIRST * circuits, self._limit)
+        nearest = min(self._known, key=extent.distance)
+        power = max(-60, min(60, extent.beyond(nearest)))
+        return float(min(self._known[nearest].mean * 2.0**power, self._limit))
+
+    def longest(self, extent: Extent | None) -> float:
+        """How long it takes at worst; of an extent that was hardly seen, the device's limit."""
+        known = self._known.get(extent) if extent is not None else None
+        if known is None or known.tasks < ENOUGH:
+            return self._limit
+        return min(SAFETY * known.longest, self._limit)
+
+    def adopt(self, other: Estimate) -> None:
+        """Know what another one has learnt."""
+        self._known |= other._known
+
+    def learn(self, extent: Extent, seconds: float) -> None:
+        """Learn from how long one took."""
+        if extent in self._known:
+            self._known[extent].learn(seconds)
+        else:
+            self._known[extent] = Known(seconds, seconds)
+
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
+"""Seconds until a worker that died is started again."""
+STEADY = 60.0
+"""Seconds after which a worker counts as healthy."""
+RETIRING = 60.0
+"""Seconds beyond a task's limit within which a device that is retired has to end."""
+
+
+class ServedDevice:
+    """Takes accepted tasks and runs them to their ends."""
+
+    def __init__(
+        self,
+        name: str,
+        setup: DeviceSetup,
+        world: World,
+        endings: Endings,
+        shares: Shares,
+        start_worker: StartWorker,
+        limits: Limits | None = None,
+    ) -> None:
+        self.name = name
+        self.setup = setup
+        self.profile = profile(setup.profile) if setup.profile else UNTIMED
+        self.removed = False
+        """Whether it is no longer in the configuration: it takes no more tasks."""
+        self.properties: dict[str, Any] = {}
+        self.validator = Validator(name, setup, world, start_worker, limits)
+        self._world = world
+        self._shares = shares
+        self._start_worker = start_worker
+        self._estimate = Estimate(setup.limit)
+        self._tried = Signal(world)
+        self._running: Future[None] | None = None
+        calendar = Calendar(setup.calibration, world.now())
+        policy = POLICIES.load(setup.policy)(shares)
+        self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
+        self._state = DeviceState(calendar)
+        self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
+
+    @property
+    def state(self) -> str:
+        """One of starting, idle, busy, error, maintenance, calibration."""
+        return self._state.name(self._world.now(), busy=bool(self._queue.handed))
+
+    @property
+    def reason(self) -> str | None:
+        """Why the device is in error, or drained."""
+        return self._state.trouble or self._state.drained
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for it."""
+        return len(self._queue.waiting)
+
+    @property
+    def running(self) -> int:
+        """How many tasks were handed over to it."""
+        return len(self._queue.handed)
+
+    @property
+    def expected_wait(self) -> float | None:
+        """Seconds that a new task would wait behind all others; None while it is drained or down.
+
+        A calibration that goes on counts, as does a pause after a fault.
+        """
+        if self.why_waiting() in ("maintenance", "down"):
+            return None
+        now = self._world.now()
+        return max(self._queue.backlog(now), self._state.calendar.pause(now))
+
+    def why_waiting(self) -> str:
+        """The reason that a task of the device's queue waits."""
+        return self._state.why_waiting(self._world.now())
+
+    async def tried(self, limit: float) -> bool:
+        """Whether, within so many seconds, its start has succeeded or failed."""
+        return await self._tried.wait(limit)
+
+    def shots(self, wanted: int | None) -> int:
+        """The number of shots: the requested one, if the device allows it, or its default."""
+        if wanted is None:
+            return self.profile.shots
+        most = self.properties.get("most", {}).get("shots", wanted)
+        if wanted > most:
+            raise PayloadRefused(
+                f"{self.name} takes 1 to {most} shots, not {wanted}; ask for fewer"
+            )
+        return wanted
+
+    def seconds(self, payload_s: float | None, extent: Extent, size: int, shots: int) -> float:
+        """How long a task should occupy the device; one that may not for so long is refused."""
+        if payload_s is None and self.setup.profile is None:
+            return self._estimate.seconds(extent, size)
+        known = self.profile.payload_s + self.profile.shot_s * shots * size
+        seconds = known if payload_s is None else payload_s
+        if seconds > self.setup.limit:
+            raise PayloadRefused(
+                f"the task would occupy {self.name} for {seconds:g} s, but no task may for more "
+                f"than {self.setup.limit:g} s; split it"
+            )
+        return seconds
+
+    def ended(self, task: Task) -> None:
+        """A task is over; learn from how long it took."""
+        self.dispatcher.forget(task)
+        if task.state is State.DONE and task.extent is not None and task.attempts == 1:
+            self._estimate.learn(task.extent, task.used)
+
+    def outlook(self, task: Task) -> Outlook | None:
+        """Where a task stands, if it is here, taking planned pauses into account."""
+        if task.id not in self._queue.waiting and task.id not in self._queue.handed:
+            return None
+        found = self._queue.outlook(task, self._world.now())
+        late = 0.0
+        if task.id in self._queue.waiting:
+            late = self._state.calendar.pause(found.start)
+        return Outlook(found.position, found.start + late, found.end + late)
+
+    def reserve(self, task: Task) -> Outlook | None:
+        """Promise a task that is about to be accepted its start; or say what to expect without."""
+        return self._queue.reserve(task, self._world.now())
+
+    def release(self, task: Task) -> None:
+        """A promised task is not accepted after all."""
+        self._queue.release(task)
+        self.dispatcher.look_again()
+
+    def committed(self, task: Task) -> bool:
+        """A task is on disk: whether it can still start in time."""
+        now = self._world.now()
+        self._queue.margin.commit.note(now - task.submitted)
+        return self._queue.in_time(task, now)
+
+    def take_up(self, task: Task, now: float) -> None:
+        """Note what is known of a task of before a restart, under another limit perhaps."""
+        task.seconds = min(task.seconds, self.setup.limit)
+        self._shares.charge(Owner.of(task.caller), task.used, now)
+
+    def drain(self, reason: str | None) -> None:
+        """Start no new task, or start them again."""
+        self._state.drained = reason
+        self.dispatcher.look_again()
+
+    def reorder(self) -> None:
+        """Order the waiting tasks anew, since shares have changed."""
+        self._queue.reorder(POLICIES.load(self.setup.policy)(self._shares), self._world.now())
+        self.dispatcher.look_again()
+
+    def start(self, background: BackgroundTasks) -> None:
+        """Run in the background, until it is retired or the service stops."""
+        self._running = background.start(self.run())
+
+    async def retire(self) -> None:
+        """Start nothing more, let the present tasks end, then end the worker."""
+        self._state.retiring = True
+        await self.dispatcher.run_dry(self.setup.limit + RETIRING)
+        if self._running is not None:
+            await self._world.cancel([self._running])
+        await self.validator.close()
+
+    def succeed(self, old: ServedDevice) -> None:
+        """Take the place of a device that was retired, with what that one has learnt."""
+        if (self.setup.kind, self.setup.options) == (old.setup.kind, old.setup.options):
+            self._estimate.adopt(old._estimate)
+
+    async def run(self) -> None:
+        """Keep a worker alive, and send it tasks."""
+        pause = PAUSE_FIRST
+        while True:
+            began = self._world.now()
+            try:
+                await self._run_worker()
+            except WorkerLost as error:
+                self._state.trouble = str(error)
+                log.warning("device stopped", extra={"device": self.name, "why": str(error)})
+            finally:
+                self._tried.set()
+                if self._state.closing:
+                    self.dispatcher.leave()
+                else:
+                    await self.dispatcher.take_back()
+            steady = self._world.now() - began > STEADY
+            pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
+            await self._world.sleep(pause)
+
+    async def close(self, grace: float) -> None:
+        """Start nothing more; wait for the tasks on the device, within a limit."""
+        self._state.closing = True
+        await self.dispatcher.run_dry(grace)
+        await self.validator.close()
+
+    def _longest(self, task: Task) -> float:
+        """How long a task may occupy the device, as far as is known."""
+        if task.format == "burst":
+            return task.seconds
+        return max(task.seconds, self._estimate.longest(task.extent))
+
+    async def _run_worker(self) -> None:
+        """One worker, from its start to its end."""
+        worker = await self._start_worker(self.name, self.setup)
+        try:
+            self.properties = worker.properties
+            self._state.present, self._state.trouble = True, None
+            self._tried.set()
+            log.info("device ready", extra={"device": self.name})
+            if self.properties["formats"] != ["burst"]:
+                self._world.start(self.validator.warm_up())
+            await self.dispatcher.serve(worker)
+        finally:
+            self._state.present = False
+            await worker.end()
+        raise WorkerLost("the device's process ended by itself; it is being restarted")

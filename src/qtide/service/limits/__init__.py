@@ -1,1 +1,0 @@
-"""What one caller may take of the service at once: asked before anything of a request is parsed."""

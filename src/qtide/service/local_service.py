@@ -1,0 +1,131 @@
+"""A service on this host for a test, a benchmark or a notebook, without an operator or a QPU.
+
+It is the real service in its own process, with emulated devices, and may be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from qtide.backends.client.client import Client
+from qtide.core.errors import QtideError
+from qtide.core.processes import die_with_parent
+from qtide.core.sockets import free_ports
+from qtide.service.store import connect
+from qtide.service.task import Caller
+from qtide.service.tokens import issue
+
+QTIDE = Path(sys.executable).with_name("qtide")
+START_LIMIT = 60.0
+"""Seconds within which the devices have to be ready."""
+
+
+class LocalService:
+    """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration.
+
+    If it is bound, it ends with the thread that started it, even if that is killed.
+    """
+
+    def __init__(self, folder: Path, devices: str, head: str = "", *, bound: bool = False) -> None:
+        self._prepare = die_with_parent if bound else None
+        self.folder = folder
+        self.state = folder / "state"
+        (self.port,) = free_ports(1)
+        self.file = folder / "serve.toml"
+        self._place = f"127.0.0.1:{self.port}"
+        words = f'listen = "{self._place}"\nstate = "{self.state}"\n{head}\n'
+        self.file.write_text(words + devices)
+        self.url = f"http://{self._place}"
+        self.socket = f"unix://{self.state / 'socket'}"
+        """Its Unix socket: the user who started it operates it there."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, ready: bool = True) -> LocalService:
+        """Start it; with `ready`, wait until every device is."""
+        with (self.folder / "serve.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [QTIDE, "serve", self.file, "--listen", self._place],  # whatever qtide.toml says
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=self._prepare,  # noqa: PLW1509 - it only calls the kernel
+            )
+        if ready:
+            self._await_devices()
+        return self
+
+    def kill(self) -> None:
+        """Kill it, as a power cut would, but only this process."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ask it to stop, as systemd would."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(30.0)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        """Of the service itself."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> list[dict[str, Any]]:
+        """Its log."""
+        lines = (self.folder / "serve.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def token(self, user: str = "ada", account: str = "", *, days: float = 1.0, **more: Any) -> str:
+        """A token, as an operator would create it."""
+        made, write = issue(Caller(user, account, **more), 86_400 * days)
+        store = connect(self.state / "store.sqlite")
+        try:
+            write(store)
+        finally:
+            store.close()
+        return made
+
+    def client(self, user: str = "ada", account: str = "", **more: Any) -> Client:
+        """A client of that user."""
+        return Client(self.url, self.token(user, account, **more))
+
+    def operator(self) -> Client:
+        """A client of the user who started the service, as an operator."""
+        return Client(self.socket, patience=0.0)
+
+    def workers(self) -> list[int]:
+        """The processes of its devices."""
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(each) for each in found]
+
+    def __enter__(self) -> LocalService:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _await_devices(self) -> None:
+        end = time.monotonic() + START_LIMIT
+        while not self._ready():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise QtideError(f"the service did not start; see {self.folder / 'serve.log'}")
+            time.sleep(0.02)
+
+    def _ready(self) -> bool:
+        try:
+            devices = self.operator().devices()
+        except (OSError, KeyError, ValueError, QtideError):
+            return False
+        return all(each["state"] != "starting" for each in devices)

@@ -1,0 +1,137 @@
+"""Metrics for Prometheus: by device and account, never by user, job or task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from qtide.service.device.device_state import STATES
+from qtide.service.task import Task
+
+if TYPE_CHECKING:
+    from qtide.service.device.served_device import ServedDevice
+
+
+SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
+LABELS = ("device", "account")
+
+
+class Metrics:
+    """Counts what happens; the present state is looked up on request."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # the creation time of a series is of no use here
+        self._registry = registry = CollectorRegistry()
+        self._tasks = Counter(
+            "qtide_tasks_total", "Tasks by how they ended", (*LABELS, "status"), registry=registry
+        )
+        self._accepted = Counter(
+            "qtide_tasks_accepted_total", "Tasks accepted", LABELS, registry=registry
+        )
+        self._qpu_seconds = Counter(
+            "qtide_qpu_seconds_total", "Seconds of the device charged", LABELS, registry=registry
+        )
+        self._waits = Histogram(
+            "qtide_queue_wait_seconds",
+            "From acceptance to the device",
+            LABELS,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._executions = Histogram(
+            "qtide_execution_seconds",
+            "On the device",
+            LABELS,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._waiting = Gauge(
+            "qtide_tasks_waiting",
+            "Tasks waiting: for the device (queue), or for room in a quota (quota)",
+            ["device", "why"],
+            registry=registry,
+        )
+        self._state = Gauge(
+            "qtide_device_state", "1 for the present state", ["device", "state"], registry=registry
+        )
+
+        self._refusals = Counter(
+            "qtide_refusals_total",
+            "Requests and connections refused, by status and reason",
+            ("status", "reason"),
+            registry=registry,
+        )
+
+    def refused(self, status: int, reason: str) -> None:
+        """A request or a connection was refused."""
+        self._refusals.labels(str(status), reason).inc()
+
+    def accepted(self, task: Task) -> None:
+        """A task is in the store."""
+        self._accepted.labels(*_labels(task)).inc()
+
+    def began(self, task: Task) -> None:
+        """A task is on the device."""
+        assert task.started is not None
+        self._waits.labels(*_labels(task)).observe(max(0.0, task.started - task.submitted))
+
+    def ended(self, task: Task) -> None:
+        """A task is over."""
+        self._tasks.labels(*_labels(task), str(task.state)).inc()
+        self._qpu_seconds.labels(*_labels(task)).inc(task.used)
+        if task.started is not None:
+            self._executions.labels(*_labels(task)).observe(task.used)
+
+    def text(
+        self,
+        devices: Iterable[ServedDevice],
+        blocked: Mapping[str, int] | None = None,
+        *,
+        accounts: bool = True,
+    ) -> bytes:
+        """All metrics, in Prometheus's format; without `accounts`, summed over the accounts.
+
+        `blocked` says how many tasks of each device wait for a quota.
+        """
+        for gauge in (self._waiting, self._state):
+            gauge.clear()  # a device may be gone
+        for device in devices:
+            self._waiting.labels(device.name, "queue").set(device.waiting)
+            self._waiting.labels(device.name, "quota").set((blocked or {}).get(device.name, 0))
+            for state in STATES:
+                self._state.labels(device.name, state).set(state == device.state)
+        return generate_latest(self._registry if accounts else _Summed(self._registry))
+
+
+class _Summed:
+    """The metrics of a registry, with the values of all accounts added up."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, without the label of the account."""
+        for metric in self._registry.collect():
+            sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+            for sample in metric.samples:
+                labels = tuple(each for each in sample.labels.items() if each[0] != "account")
+                key = (sample.name, labels)
+                sums[key] = sums.get(key, 0.0) + sample.value
+            found = Metric(metric.name, metric.documentation, metric.type)
+            found.samples = [Sample(name, dict(labels), v) for (name, labels), v in sums.items()]
+            yield found
+
+
+def _labels(task: Task) -> tuple[str, str]:
+    return task.device, task.caller.account

@@ -1,0 +1,325 @@
+"""The backlog: all tasks that are not over, at their devices or held back by a quota."""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from qtide.backends.payloads.encoded import Encoded
+from qtide.core.world.world import World
+from qtide.service import records
+from qtide.service.background import BackgroundTasks
+from qtide.service.configuration import Priorities
+from qtide.service.device.served_device import ServedDevice
+from qtide.service.device.validator import HungUp
+from qtide.service.quotas import Meter, SubjectKey
+from qtide.service.records import Draft
+from qtide.service.store import Store
+from qtide.service.task import Caller, CannotPromise, Extent, Forbidden, Standing, State, Task
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 50
+"""Tasks that are passed on before others have their turn."""
+
+
+class Backlog:
+    """Knows each of them from its acceptance to its end."""
+
+    def __init__(self, world: World, devices: Mapping[str, ServedDevice], meter: Meter) -> None:
+        self._world = world
+        self._devices = devices
+        self._meter = meter
+        self._tasks: dict[str, Task] = {}
+        self._arriving: dict[str, Task] = {}
+        self._over_quota: dict[str, SubjectKey] = {}
+        self._blocked: dict[SubjectKey, dict[str, Task]] = {}
+        """The tasks beyond a quota, by whose it is, in the order of their arrival."""
+        self._background = BackgroundTasks(world)
+
+    def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
+        """The task with that id, if it is not over."""
+        return self._tasks.get(id) or self._arriving.get(id)
+
+    @contextmanager
+    def arriving(self, task: Task) -> Iterator[None]:
+        """A task is being written: whoever sends it again gets this one, and is told of its end."""
+        self._arriving[task.id] = task
+        try:
+            yield
+        finally:
+            del self._arriving[task.id]
+
+    def add(self, task: Task, blocked: SubjectKey | None) -> None:
+        """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
+        self._tasks[task.id] = task
+        if blocked is None:
+            self._let_wait(task)
+        else:
+            self._park(task, blocked)
+
+    def cancel(self, task: Task) -> bool:
+        """Cancel a task; True if it was only waiting and can be ended at once."""
+        if self._unpark(task) or task.device not in self._devices:
+            return True
+        return self._devices[task.device].dispatcher.cancel(task)
+
+    def remove(self, task: Task) -> None:
+        """A task is over."""
+        self._tasks.pop(task.id, None)
+        self._meter.settle(task, self._world.now())
+        self._meter.count(task.caller, -1)
+        if task.device in self._devices:
+            self._devices[task.device].ended(task)
+        self._admit_of(self._meter.keys(task.caller))
+
+    def admit(self) -> None:
+        """Pass on tasks whose quota has room again."""
+        self._admit_of(list(self._blocked))
+
+    def _admit_of(self, subjects: Iterable[SubjectKey]) -> None:
+        """Look only at the first of those whom one of these quotas holds back."""
+        waiting = [subject for subject in subjects if subject in self._blocked]
+        left = AT_ONCE
+        for number, subject in enumerate(waiting):
+            left -= self._pass_on(subject, left)
+            if left <= 0:
+                self._background.start(self._admit_later(waiting[number:]))
+                return
+
+    async def _admit_later(self, subjects: list[SubjectKey]) -> None:
+        await self._world.sleep(0.0)
+        self._admit_of(subjects)
+
+    def _pass_on(self, subject: SubjectKey, most: int) -> int:
+        """Pass on tasks in order, as long as there is room; return how many were looked at."""
+        now, seen = self._world.now(), 0
+        while seen < most and (tasks := self._blocked.get(subject)):
+            task = next(iter(tasks.values()))
+            blocked = self._meter.blocked(task.caller, task.seconds, now)
+            if blocked == subject:
+                return seen + 1
+            seen += 1
+            self._unpark(task)
+            if blocked is not None:
+                self._park(task, blocked)
+                continue
+            self._meter.hold(task, now)
+            self._let_wait(task)
+        return seen
+
+    def _let_wait(self, task: Task) -> None:
+        """Let a task wait for its device, unless that is gone: then for its return."""
+        if task.device in self._devices:
+            self._devices[task.device].dispatcher.add(task)
+
+    def _park(self, task: Task, blocked: SubjectKey) -> None:
+        self._over_quota[task.id] = blocked
+        self._blocked.setdefault(blocked, {})[task.id] = task
+
+    def _unpark(self, task: Task) -> bool:
+        blocked = self._over_quota.pop(task.id, None)
+        if blocked is None:
+            return False
+        del self._blocked[blocked][task.id]
+        if not self._blocked[blocked]:
+            del self._blocked[blocked]
+        return True
+
+    def resettle(self, device: ServedDevice) -> None:
+        """Let the tasks of a device that took the place of another one, or came back, wait there.
+
+        Only called while none of them is on a device.
+        """
+        for task in self._tasks.values():
+            waits = task.id not in self._over_quota and task.state is State.QUEUED
+            if waits and task.device == device.name:
+                device.dispatcher.add(task)
+
+    def blocked_by_device(self) -> Counter[str]:
+        """How many tasks of each device wait for room in a quota."""
+        return Counter(self._tasks[each].device for each in self._over_quota)
+
+    def standing(self, task: Task) -> Standing:
+        """Why a task waits, and until when."""
+        if task.id in self._over_quota:
+            return Standing("quota", not_before=self._meter.next_day(self._world.now()))
+        if task.device not in self._devices:
+            return Standing("down")
+        device = self._devices[task.device]
+        outlook = device.outlook(task)
+        if outlook is None:  # between quota and device, while that is committed
+            return Standing("queue")
+        return Standing(None if task.state is State.RUNNING else device.why_waiting(), outlook)
+
+    async def take_up(self, tasks: list[Task]) -> None:
+        """Continue the tasks that an earlier service left."""
+        for task in tasks:
+            self._meter.count(task.caller, 1)
+            self._tasks[task.id] = task
+            now = self._world.now()
+            if task.device in self._devices:
+                self._devices[task.device].take_up(task, now)
+            if task.device not in self._devices:
+                log.warning("task of a device that is gone", extra=for_log(task))
+            elif task.state is State.RUNNING:
+                self._meter.hold(task, now)
+                await self._devices[task.device].dispatcher.recover([task])
+            else:
+                blocked = self._meter.blocked(task.caller, task.seconds, now)
+                if blocked is None:
+                    self._meter.hold(task, now)
+                self.add(task, blocked)
+
+
+def for_log(task: Task) -> dict[str, Any]:
+    """What a log may say of a task: who and how long, never what."""
+    return {
+        "task": task.id,
+        "device": task.device,
+        "user": task.caller.user,
+        "account": task.caller.account,
+        "job": task.caller.job,
+        "state": str(task.state),
+        "attempts": task.attempts,
+        "qpu_seconds": round(task.used, 6),
+    }
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a caller submits."""
+
+    device: str
+    payload: Encoded
+    shots: int | None = None
+    seed: int | None = None
+    name: str = ""
+    priority: int = 0
+    max_wait: float | None = None
+    key: str | None = None
+    digest: str = ""
+    request: bytes | None = None
+    api: str = "native"
+    """The API by which it was submitted."""
+    hung_up: HungUp | None = None
+    """Says when its sender has gone, so that nothing more is done for it."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on disk."""
+        return len(self.payload.data) + len(self.request or b"")
+
+
+class Intake:
+    """Accepts tasks, or refuses them with a reason."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        meter: Meter,
+        backlog: Backlog,
+        chance: random.Random,
+        priorities: Priorities | None = None,
+    ) -> None:
+        self.on_accepted: Callable[[Task], None] = lambda _: None
+        self._world = world
+        self._store = store
+        self._meter = meter
+        self._backlog = backlog
+        self._chance = chance
+        self.priorities = priorities or Priorities()
+
+    async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
+        """Accept a task: from here on it is not lost."""
+        self._check_priority(caller, submission.priority)
+        checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
+        shots = device.shots(submission.shots)
+        data = checked.encoded
+        extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)
+        seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
+        task = Task(
+            id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
+            caller=caller,
+            device=device.name,
+            name=submission.name,
+            format=checked.encoded.format,
+            shots=shots,
+            seed=seed,
+            size=checked.size,
+            seconds=device.seconds(checked.seconds, extent, checked.size, shots),
+            extent=None if data.format == "burst" else extent,
+            submitted=self._world.now(),
+            priority=submission.priority,
+            max_wait=submission.max_wait,
+        )
+        self._meter.check_fits(caller, task.seconds)
+        draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
+        self._meter.accept(caller)
+        try:
+            await self._keep_or_refuse(device, task, draft)
+        except BaseException:
+            self._meter.count(caller, -1)
+            raise
+        return task
+
+    async def _keep_or_refuse(self, device: ServedDevice, task: Task, draft: Draft) -> None:
+        """Reserve what the task needs, in the moment in which it is checked, then write it."""
+        blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
+        if task.max_wait is not None:
+            self._promise(device, task, over_quota=blocked is not None)
+        if blocked is None:
+            self._meter.hold(task, task.submitted)
+        with self._backlog.arriving(task):
+            try:
+                await self._write(device, task, draft)
+            except BaseException:
+                device.release(task)
+                if blocked is None:
+                    self._meter.settle(task, task.submitted)
+                raise
+            self._backlog.add(task, blocked)
+        self.on_accepted(task)
+
+    async def _write(self, device: ServedDevice, task: Task, draft: Draft) -> None:
+        await self._store.write(records.insert(task, draft))
+        if not device.committed(task):
+            await self._store.write(records.withdraw(task))
+            raise _cannot(task, device.why_waiting(), None, "the store took too long to accept it")
+
+    def _promise(self, device: ServedDevice, task: Task, *, over_quota: bool) -> None:
+        """Promise a task its start, or refuse it."""
+        reason = device.why_waiting()
+        if over_quota:
+            raise _late(task, "quota", self._meter.next_day(task.submitted))
+        if reason not in ("queue", "calibration"):
+            raise _late(task, reason, None)
+        outlook = device.reserve(task)
+        if outlook is None:
+            return
+        if outlook.start > task.submitted + (task.max_wait or 0.0):
+            raise _late(task, reason, outlook.start)
+        why = "as much of the device is promised as may be, or the wait is too short to promise"
+        raise _cannot(task, reason, outlook.start, why)
+
+    def _check_priority(self, caller: Caller, priority: int) -> None:
+        most = self.priorities.users.get(caller.user, self.priorities.most)
+        if priority > most and not caller.operator:
+            raise Forbidden(f"you may ask for a priority of {most} at most, not {priority}")
+
+
+def _late(task: Task, reason: str, start: float | None) -> CannotPromise:
+    when = "at an unknown time" if start is None else f"in about {start - task.submitted:.1f} s"
+    return _cannot(task, reason, start, f"but could start {when} ({reason})")
+
+
+def _cannot(task: Task, reason: str, start: float | None, why: str) -> CannotPromise:
+    said = f"the task may wait {task.max_wait:g} s, {why}; allow a longer wait, or submit it later"
+    return CannotPromise(reason, start, said)

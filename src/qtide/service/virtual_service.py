@@ -1,0 +1,293 @@
+"""A store in memory whose commits take virtual time: the same rows, the same order, no disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from qtide.backends.devices.process import WorkerLost
+from qtide.backends.payloads.encoded import Encoded, decode, encode_answer
+from qtide.core.processes import Header
+from qtide.core.world.world import Future, Signal, World
+from qtide.service.configuration import DeviceSetup
+from qtide.service.store import (
+    Action,
+    Outcome,
+    Result,
+    Store,
+    StoreFailed,
+    commit,
+    in_memory,
+    tell,
+)
+
+Write = tuple[Action[Any], Future[Any] | None]
+
+COMMIT_S = 0.0004
+"""Seconds that a commit takes, as on a current disk."""
+
+
+class SimulatedStore(Store):
+    """Writes share commits, in the order in which they came, as in a file."""
+
+    def __init__(
+        self,
+        world: World,
+        commit_s: float = COMMIT_S,
+        connection: sqlite3.Connection | None = None,
+    ) -> None:
+        self._world = world
+        self._commit_s = commit_s
+        self._connection = connection or in_memory()
+        self.broken = False
+        """Whether nothing can be written, as on a full disk."""
+        self._pending: list[Write] = []
+        self._writing: list[Write] = []
+        self._committing = False
+        self._cut_off = False
+
+    def reopened(self) -> SimulatedStore:
+        """As after a power cut: committed rows remain, and pending writes are lost."""
+        self._cut_off = True
+        _cancel(self._pending)
+        return SimulatedStore(self._world, self._commit_s, self._connection)
+
+    async def write(self, action: Action[Result]) -> Result:
+        """Return the result of `action` once it is committed."""
+        if self._cut_off:
+            raise CancelledError
+        answer: Future[Result] = self._world.future()
+        self._put((action, answer))
+        return await answer
+
+    def post(self, action: Action[Any]) -> None:
+        """Write with the next commit."""
+        if not self._cut_off:
+            self._put((action, None))
+
+    def read(self, action: Action[Result]) -> Result:
+        """Look something up."""
+        return action(self._connection)
+
+    async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
+        """Look something up; here that takes no time."""
+        return action(self._connection)
+
+    def close(self) -> None:
+        """Finish the writes requested so far, and keep the rows for the next service."""
+        writes, self._pending = self._writing + self._pending, []
+        self._writing = []
+        if writes and not self._cut_off:
+            tell((answer for _, answer in writes), self._outcomes(writes))
+
+    def _put(self, write: Write) -> None:
+        self._pending.append(write)
+        if not self._committing:
+            self._committing = True
+            self._world.start(self._commit())
+
+    async def _commit(self) -> None:
+        """Commit halfway: a power cut may come before the commit, or before its acknowledgement."""
+        while self._pending and not self._cut_off:
+            self._writing, self._pending = self._pending, []
+            await self._world.sleep(self._commit_s / 2)
+            if self._cut_off:
+                _cancel(self._writing)
+                return
+            writes, self._writing = self._writing, []
+            outcomes = self._outcomes(writes)
+            await self._world.sleep(self._commit_s / 2)
+            if self._cut_off:
+                _cancel(writes)
+            else:
+                tell((answer for _, answer in writes), outcomes)
+        self._committing = False
+
+    def _outcomes(self, writes: list[Write]) -> list[Outcome]:
+        if self.broken:
+            return [(None, StoreFailed("the store is full")) for _ in writes]
+        return commit(self._connection, [action for action, _ in writes])
+
+
+def _cancel(writes: list[Write]) -> None:
+    for _, answer in writes:
+        if answer is not None:
+            answer.cancel()
+
+
+START_S = 1.0
+"""Seconds that a worker takes to be ready."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a task on the device, and after which share of its time."""
+
+    kind: Literal["answer", "error", "fault", "death", "hang"] = "answer"
+    share: float = 1.0
+
+
+@dataclass
+class Occupation:
+    """The time that a task was on the device."""
+
+    ticket: str
+    began: float
+    ended: float | None = None
+    said: str | None = None
+    """The worker's last message on it; None if the worker died or was killed."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it was there; 0 while it is."""
+        return 0.0 if self.ended is None else self.ended - self.began
+
+
+class SimulatedDevice:
+    """Starts simulated workers, and records which tasks occupied it."""
+
+    def __init__(
+        self,
+        world: World,
+        fate: Callable[[Header], Fate] = lambda _: Fate(),
+        start_s: float = START_S,
+    ) -> None:
+        self.world = world
+        self.fate = fate
+        self.occupations: list[Occupation] = []
+        self.worker: SimulatedWorker | None = None
+        """The last worker that was started."""
+        self.broken = False
+        """Whether no worker starts."""
+        self._start_s = start_s
+
+    async def start(self, name: str, setup: DeviceSetup) -> SimulatedWorker:
+        """A worker, once it is ready."""
+        await self.world.sleep(self._start_s)
+        if self.broken:
+            raise WorkerLost(f"{name} is broken")
+        self.worker = self.new_worker()
+        return self.worker
+
+    def new_worker(self) -> SimulatedWorker:
+        """What is started."""
+        return SimulatedWorker(self)
+
+    def occupy(self, ticket: str) -> Occupation:
+        """A task starts."""
+        self.occupations.append(Occupation(ticket, self.world.now()))
+        return self.occupations[-1]
+
+
+class SimulatedWorker:
+    """Runs the tasks it is sent, one by one."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self.properties: dict[str, Any] = {"formats": ["burst"]}
+        self._device = device
+        self._world = device.world
+        self._orders: deque[tuple[Header, bytes]] = deque()
+        self._outgoing: deque[tuple[Header, bytes]] = deque()
+        self._cancelled: set[str] = set()
+        self._changed = Signal(device.world)
+        self._spoke = Signal(device.world)
+        self._occupation: Occupation | None = None
+        self._dead = False
+        device.world.start(self._run())
+
+    def send(self, header: Header, body: bytes = b"") -> None:
+        """Send it a message."""
+        if "cancel" in header:
+            self._cancelled.add(header["cancel"])
+        else:
+            self._orders.append((header, body))
+        self._changed.set()
+
+    async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
+        """Its messages; those sent before its end are still received after it."""
+        while True:
+            while self._outgoing:
+                yield self._outgoing.popleft()
+            if self._dead:
+                return
+            self._spoke.clear()
+            await self._spoke.wait()
+
+    async def end(self) -> None:
+        """Kill it, whatever it is doing."""
+        self.die()
+
+    def die(self) -> None:
+        """Send no more messages."""
+        self._dead = True
+        self._spoke.set()
+        self._changed.set()
+        if self._occupation is not None:
+            self._occupation.ended, self._occupation = self._world.now(), None
+
+    def say(self, header: Header, body: bytes = b"") -> None:
+        """Send a message to the listener."""
+        if not self._dead:
+            self._outgoing.append((header, body))
+            self._spoke.set()
+
+    async def perform(self, header: Header, body: bytes) -> None:
+        """One task, from its start to its answer."""
+        ticket = header["ticket"]
+        if "suspect" in header:
+            self.say({"opened": ticket})
+        if ticket in self._cancelled:
+            self.say({"ticket": ticket, "cancelled": True, "seconds": 0.0})
+            return
+        fate = self._device.fate(header)
+        began = self._world.now()
+        occupation = self._occupation = self._device.occupy(ticket)
+        self.say({"began": ticket, "at": began})
+        await self._wait_out(ticket, fate, header["seconds"])
+        if fate.kind == "death":
+            self.die()
+        if self._dead:
+            return
+        said, answer = self._answer(ticket, fate, body)
+        occupation.ended, occupation.said, self._occupation = (
+            self._world.now(),
+            next(iter(said)),
+            None,
+        )
+        self.say({"ticket": ticket, "seconds": self._world.now() - began} | said, answer)
+
+    async def _run(self) -> None:
+        while not self._dead:
+            if self._orders:
+                await self.perform(*self._orders.popleft())
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _wait_out(self, ticket: str, fate: Fate, seconds: float) -> None:
+        """Wait until the task's time, or its share, is over; a hanging task cannot be cancelled."""
+        end = self._world.now() + seconds * fate.share
+        while not self._dead:
+            left = None if fate.kind == "hang" else end - self._world.now()
+            if left is not None and (left <= 0 or ticket in self._cancelled):
+                return
+            self._changed.clear()
+            await self._changed.wait(left)
+
+    def _answer(self, ticket: str, fate: Fate, body: bytes) -> tuple[Header, bytes]:
+        if ticket in self._cancelled:
+            return {"cancelled": True}, b""
+        if fate.kind == "fault":
+            return {"fault": "the device was down"}, b""
+        if fate.kind == "error":
+            return {"error": "the device could not do it"}, b""
+        packed = self.answer_to(body)
+        return {"format": packed.format}, packed.data
+
+    def answer_to(self, body: bytes) -> Encoded:
+        """The answer to a payload."""
+        return encode_answer(decode(Encoded("burst", body), trusted=True).answer)

@@ -1,1 +1,0 @@
-"""Sessions: synchronous scripts whose calls run on nodes and QPUs under a strategy."""

@@ -1,1 +1,0 @@
-"""What runs on a node before a job's task: it fetches a token for the vQPU service."""

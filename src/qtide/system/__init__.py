@@ -1,1 +1,0 @@
-"""What the operating system offers: files, locks, processes, pipes. Independent of qtide."""
