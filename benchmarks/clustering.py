@@ -23,7 +23,7 @@ from claims import Claim, conclude
 from dwave.samplers import SimulatedAnnealingSampler
 
 from qtide.apps.clustering.arrays import Labels, Points
-from qtide.apps.clustering.configurations import Configuration, published_configuration, search
+from qtide.apps.clustering.configurations import MethodParameters, published_configuration, search
 from qtide.apps.clustering.consensus import best_independent_set, consensus_labels, repaired
 from qtide.apps.clustering.dbscan import dbscan
 from qtide.apps.clustering.farfield import certified_silhouette
@@ -76,12 +76,12 @@ SOLVERS: dict[str, Solver] = {"exact optimum": exact_solver, "annealer": anneale
 # One iteration, in a process of its own ---------------------------------------------------------
 
 
-def own_methods(points: Points, configuration: Configuration) -> dict[str, Labels]:
+def own_methods(points: Points, configuration: MethodParameters) -> dict[str, Labels]:
     """The three methods by this application's kernels, including the tree."""
     return clusterings(points, configuration, linkage_tree(points))
 
 
-def peer_methods(points: Points, configuration: Configuration) -> dict[str, Labels]:
+def peer_methods(points: Points, configuration: MethodParameters) -> dict[str, Labels]:
     """The three methods as scikit-learn offers them."""
     from sklearn.cluster import DBSCAN, AgglomerativeClustering, KMeans
 

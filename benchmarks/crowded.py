@@ -29,13 +29,13 @@ from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.profile import Profile
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.backends.payloads.payload import Burst
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.metrics import measure
 from qtide.core.values import Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import Future
-from qtide.programs.journal import Record
+from qtide.programs.journal import JournalRecord
 from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
@@ -79,11 +79,11 @@ GRID: dict[str, Sequence[Any]] = {
 class Forgetful:
     """A journal that keeps nothing: no run here is ever resumed."""
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         """Nothing is ever found."""
         return None
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         """Forget it at once."""
 
 
@@ -109,7 +109,7 @@ async def program(cell: Cell) -> None:
 async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, seed: int) -> None:
     """Others' jobs come at random and hold nodes, so that their load is as the cell says."""
     chance = random.Random(seed)
-    job = Job("stranger", Ledger("stranger", world.now), Values(Path()))
+    job = JobContext("stranger", Ledger("stranger", world.now), Values(Path()))
     rate = cell.load * cell.size / (1.5 * STRANGER_SECONDS)
     here: set[Future[None]] = set()
     try:
@@ -122,7 +122,7 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
         await world.cancel(list(here))
 
 
-async def drive(site: Site, job: Job, name: str, cell: Cell) -> None:
+async def drive(site: Site, job: JobContext, name: str, cell: Cell) -> None:
     """One job under a strategy."""
     performer = strategy(name, Assignment(site, job, NODES), {"favour": cell.favour})
     with job.ledger.span("run", "driver", name):
@@ -141,7 +141,10 @@ def cost(cell: Cell, name: str, seed: int) -> float:
     qpu = EmulatedQpu(world, Bursts(), PROFILE, cell.jobs)
     site = Site(world, cluster, qpu)
     folder = Path(tempfile.gettempdir())
-    jobs = [Job(f"job{n}", Ledger(f"job{n}", world.now), Values(folder)) for n in range(cell.jobs)]
+    jobs = [
+        JobContext(f"job{n}", Ledger(f"job{n}", world.now), Values(folder))
+        for n in range(cell.jobs)
+    ]
 
     async def main() -> None:
         others = world.start(strangers(world, cluster, cell, seed))

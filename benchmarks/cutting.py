@@ -18,7 +18,7 @@ import numpy as np
 from claims import Claim, at_least, at_most, conclude
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
-from qtide.apps.colouring.cutting.plan import Partition
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles, Ansatz
 
@@ -29,7 +29,7 @@ from tests.apps.colouring.cutting.clusters import PUBLISHED
 SHOTS = 1000
 TURNS = 7
 ANGLES = np.array([0.4, 0.5])
-THREE_CLUSTERS = Partition(
+THREE_CLUSTERS = GraphPartition(
     Graph.of(7, [(0, 1), (0, 2), (1, 2), (0, 3), (0, 4), (3, 4), (0, 5), (0, 6), (5, 6)]),
     (0,),
     ((1, 2), (3, 4), (5, 6)),
@@ -61,7 +61,7 @@ def show(case: str, times: dict[str, float]) -> None:
     print(f"{case:48}" + "  ".join(f"{name} {ms:.4g} ms" for name, ms in times.items()))
 
 
-def cut_case(case: str, partition: Partition) -> dict[str, float]:
+def cut_case(case: str, partition: GraphPartition) -> dict[str, float]:
     """One expectation value of a cut circuit: exactly, with shots, by the addon."""
     circuit, rng = CutCircuit(partition, 1), np.random.default_rng(0)
     exact, addon = circuit.probabilities(ANGLES), Addon(partition, SHOTS)

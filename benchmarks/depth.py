@@ -29,7 +29,7 @@ from qtide.backends.payloads.payload import Burst
 from qtide.service.local_service import LocalService
 from qtide.service.records import Draft, insert
 from qtide.service.store import connect
-from qtide.service.task import Caller, Task
+from qtide.service.task import Caller, ServiceTask
 
 POLICIES = ("fair", "fifo", "jobs")
 DEPTHS = (1_000, 10_000, 100_000)
@@ -95,7 +95,7 @@ def fill(service: LocalService, tasks: int, users: int) -> None:
     store.execute("BEGIN")
     for number in range(tasks):
         user = f"user {number % users}"
-        task = Task(
+        task = ServiceTask(
             id=str(uuid.uuid4()),
             caller=Caller(user, f"account {number % users % 50}", number % users),
             device="dev",

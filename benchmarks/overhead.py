@@ -23,12 +23,12 @@ from claims import Claim, at_least, at_most, conclude
 from qtide import task
 from qtide.backends.clusters.cluster import Work
 from qtide.backends.clusters.local import LocalCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 
 CALLS, STARTS, RECORDS = 200, 7, 200
 JOBS, CYCLES, CLASSICAL, QUANTUM = 100, 2000, 90.0, 1.0
@@ -44,7 +44,7 @@ def timed(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counte
 async def local(folder: Path) -> tuple[list[float], list[float]]:
     """Seconds of a task on a warm agent, and of a cold request until the agent answers."""
     world = RealWorld()
-    job = Job("bench", Ledger("bench", world.now), Values(folder))
+    job = JobContext("bench", Ledger("bench", world.now), Values(folder))
     starts = []
     for _ in range(STARTS):
         cluster = LocalCluster(world, 1)
@@ -81,7 +81,7 @@ def journaled(folder: Path) -> list[float]:
     seconds = []
     for number in range(RECORDS):
         began = time.perf_counter()
-        journal.append(Record(str(number), "classical x", values.pack([1, 2, 3]).as_json()))
+        journal.append(JournalRecord(str(number), "classical x", values.pack([1, 2, 3]).as_json()))
         seconds.append(time.perf_counter() - began)
     journal.close()
     return seconds

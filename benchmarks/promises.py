@@ -22,13 +22,13 @@ from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.encoded import encode
 from qtide.backends.payloads.payload import Burst
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
 from qtide.service.local_service import LocalService
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
 from qtide.service.store import connect
 from qtide.service.task import Caller
-from qtide.service.tasks import Submission
 from qtide.service.virtual_service import SimulatedDevice, SimulatedStore
 
 sys.path.append(str(Path(__file__).parent.parent))

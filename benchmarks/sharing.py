@@ -15,10 +15,10 @@ from pathlib import Path
 from claims import Claim, at_least, at_most, conclude
 
 from qtide.experiments.sharing.experiment import Measuring, measure
-from qtide.experiments.sharing.plan import Plan
-from qtide.experiments.sharing.results import Row
+from qtide.experiments.sharing.results import ResultRow
+from qtide.experiments.sharing.sharing_plan import SharingPlan
 
-PLAN = Plan(
+PLAN = SharingPlan(
     replicas=(1, 4, 16),  # 16 saturate the QPU with every alpha
     repetitions=1,
     sets="sharing-bursts",
@@ -52,17 +52,17 @@ def tell(progress: Measuring) -> None:
     print(f"{progress.number} of {progress.of}: {words}", file=sys.stderr)
 
 
-def bound(row: Row) -> float:
+def bound(row: ResultRow) -> float:
     """The seconds that no schedule can beat."""
     return max(row.quantum.mean, row.single)
 
 
-def most(row: Row) -> float:
+def most(row: ResultRow) -> float:
     """The most that sharing can gain."""
     return min(row.replicas, row.loop.knee)
 
 
-def claims(rows: list[Row]) -> list[Claim]:
+def claims(rows: list[ResultRow]) -> list[Claim]:
     """The worst of all rows."""
     full = [row for row in rows if row.replicas >= SATURATED * row.loop.knee]
     return [
@@ -76,7 +76,7 @@ def claims(rows: list[Row]) -> list[Claim]:
     ]
 
 
-def worst(rows: list[Row]) -> float:
+def worst(rows: list[ResultRow]) -> float:
     """The greatest ratio of a total to its bound."""
     return max(row.total.mean / bound(row) for row in rows)
 

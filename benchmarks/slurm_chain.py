@@ -23,14 +23,14 @@ from claims import Claim, at_most, conclude
 from qtide import box
 from qtide.backends.clusters.slurm.commands import Slurm, environment
 from qtide.backends.clusters.slurm.companion import Companion
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 
 INTERVALS = (1, 10)
 """Seconds of Slurm's bf_interval; a site's default is 30."""
 BLOCKS = 6
 SAVING = 0.3
 """Seconds per block that would not justify a second way to ask."""
-OPTIONS = Options(qpu_by="gres", time_limit="5")
+OPTIONS = CompanionOptions(qpu_by="gres", time_limit="5")
 
 
 @contextmanager

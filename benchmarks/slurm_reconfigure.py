@@ -25,7 +25,7 @@ from qtide import task
 from qtide.backends.clusters.cluster import Work
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
@@ -68,7 +68,7 @@ class Times:
 async def reconfigure(world: RealWorld, conf: Path, folder: Path) -> Times:
     """1 → 3 → 1 nodes, repeatedly."""
     cluster = await SlurmCluster.connect(world, conf=conf)
-    job = Job("reconfigure", Ledger("reconfigure", world.now), Values(folder / "values"))
+    job = JobContext("reconfigure", Ledger("reconfigure", world.now), Values(folder / "values"))
     times = Times()
     try:
         await cluster.request(job, 1)
@@ -79,7 +79,7 @@ async def reconfigure(world: RealWorld, conf: Path, folder: Path) -> Times:
     return times
 
 
-async def one_round(cluster: SlurmCluster, job: Job, times: Times) -> None:
+async def one_round(cluster: SlurmCluster, job: JobContext, times: Times) -> None:
     """Grow, let the new nodes prove that they work, shrink until Slurm has them back."""
     asked = cluster.world.now()
     allocation = await cluster.request(job, 2)

@@ -14,7 +14,7 @@ from claims import Claim, at_most, conclude
 from rich.console import Console
 
 from qtide.core.metrics import Metrics
-from qtide.interfaces.report.table import Row, rich_table
+from qtide.interfaces.report.table import TableRow, rich_table
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
@@ -36,7 +36,7 @@ def table(quantum: float, cluster: str, scale: float = 1.0) -> Table:
 
 def show(title: str, found: Table) -> None:
     """Print a table."""
-    rows = [Row(name, jobs, metrics) for (name, jobs), metrics in found.items()]
+    rows = [TableRow(name, jobs, metrics) for (name, jobs), metrics in found.items()]
     print(title)
     Console(width=120).print(rich_table(rows, relative=True))
 

@@ -29,7 +29,7 @@ from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import HybridJob, Policy, Stage
+from qtide.twin.play import HybridJob, Simulation, StrategyOptions
 from qtide.twin.published import CALIBRATIONS, QLUSTER, predict
 from qtide.twin.simulate import rare_collections, replicate
 
@@ -123,7 +123,7 @@ def hybrids() -> list[Claim]:
 def played_for(strategy: str) -> float:
     """Processor seconds of hybrid jobs under a strategy."""
     model = SiteModel(nodes=1000, scheduler="easy", qpu=QpuModel(number=10, offload=3.59))
-    stage = Stage(model, Policy(strategy, 4), lambda *_: None)
+    stage = Simulation(model, StrategyOptions(strategy, 4), lambda *_: None)
     jobs = [QLUSTER.job("static", 60.0, 30.0 * number) for number in range(HYBRIDS)]
     began = time.process_time()
     with rare_collections():
@@ -134,7 +134,7 @@ def played_for(strategy: str) -> float:
 def year(strategy: str) -> list[Claim]:
     """A year of a centre of 10,000 nodes."""
     began = time.process_time()
-    found = replicate(YEAR, Policy(strategy, 4), 0)
+    found = replicate(YEAR, StrategyOptions(strategy, 4), 0)
     minutes = (time.process_time() - began) / 60
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"\na year under {strategy}: {minutes:.1f} min of one core, {memory:.2f} GB")
@@ -150,7 +150,9 @@ def year(strategy: str) -> list[Claim]:
 def played(model: SiteModel, strategy: str, jobs: list[HybridJob]) -> list[list[Interval]]:
     """The ledgers of jobs in virtual time."""
     ledgers: list[list[Interval]] = []
-    stage = Stage(model, Policy(strategy, len(jobs)), lambda _, spans: ledgers.append(spans))
+    stage = Simulation(
+        model, StrategyOptions(strategy, len(jobs)), lambda _, spans: ledgers.append(spans)
+    )
     stage.play(jobs)
     return ledgers
 

@@ -16,7 +16,7 @@ from claims import at_least, at_most, conclude
 
 from qtide import classical, task
 from qtide.backends.clusters.local import LocalCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
@@ -30,7 +30,9 @@ async def rates(folder: Path) -> dict[int, tuple[float, float]]:
     """Tasks per second, and megabytes at the end, for each width."""
     world = RealWorld()
     cluster = LocalCluster(world, NODES)
-    job = Job("wide", Ledger("wide", world.now, folder / "ledger"), Values(folder / "values"))
+    job = JobContext(
+        "wide", Ledger("wide", world.now, folder / "ledger"), Values(folder / "values")
+    )
     pool = NodePool(world, cluster, job, NODES)
     pool.join(await cluster.request(job, NODES))
     await pool.run(classical(task(abs, -1)), "0")

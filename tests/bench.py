@@ -10,7 +10,7 @@ from qtide.backends.clusters.simulated import Delays, Loss, SimulatedCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.devices.profile import Profile
 from qtide.backends.leases.emulated import EmulatedQpu
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.values import Values
 from qtide.core.world.virtual import VirtualWorld
@@ -40,10 +40,10 @@ class Bench:
         self.world = VirtualWorld(seed)
         self.cluster = SimulatedCluster(self.world, nodes, delays, losses, unusable=unusable)
         self.qpu = EmulatedQpu(self.world, Annealer(), profile, slots, fails)
-        self.jobs: list[Job] = []
+        self.jobs: list[JobContext] = []
 
-    def job(self, name: str = "job") -> Job:
-        job = Job(name, Ledger(name, self.world.now), Values(self.folder / name))
+    def job(self, name: str = "job") -> JobContext:
+        job = JobContext(name, Ledger(name, self.world.now), Values(self.folder / name))
         self.jobs.append(job)
         return job
 

@@ -12,13 +12,13 @@ from qtide.backends.clusters.cluster import Allocation, Cluster
 from qtide.backends.clusters.simulated import Delays, SimulatedCluster
 from qtide.backends.devices.bursts import Bursts
 from qtide.backends.leases.emulated import EmulatedQpu
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.metrics import Metrics, measure
 from qtide.core.values import Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import Future, World
-from qtide.programs.journal import Record
+from qtide.programs.journal import JournalRecord
 from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
@@ -33,10 +33,10 @@ Program = Callable[[], Coroutine[Any, Any, Any]]
 class Forgetful:
     """A journal that keeps nothing: no run here is ever resumed."""
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         return None
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         pass
 
 
@@ -66,13 +66,17 @@ class Crowd:
         return measure(span for job in jobs for span in job.ledger.intervals())
 
 
-def job_in(world: World, name: str) -> Job:
+def job_in(world: World, name: str) -> JobContext:
     """A job whose ledger is in memory."""
-    return Job(name, Ledger(name, world.now), Values(Path("/nowhere")))
+    return JobContext(name, Ledger(name, world.now), Values(Path("/nowhere")))
 
 
 async def drive(
-    site: Site, job: Job, name: str, program: Coroutine[Any, Any, Any], options: dict[str, Any]
+    site: Site,
+    job: JobContext,
+    name: str,
+    program: Coroutine[Any, Any, Any],
+    options: dict[str, Any],
 ) -> Any:
     """One job under a strategy, on at most three nodes."""
     performer = strategy(name, Assignment(site, job, min(3, site.cluster.size)), options)

@@ -3,7 +3,7 @@
 import pytest
 
 from qtide.backends.clusters.kind import CLUSTERS
-from qtide.backends.clusters.slurm.kind import SlurmOptions
+from qtide.backends.clusters.slurm.slurm_kind import SlurmOptions
 from qtide.core.errors import UsageError
 from qtide.core.options import chosen, declared
 from qtide.core.plugins import Plugins

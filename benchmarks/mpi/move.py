@@ -10,19 +10,19 @@ import numpy as np
 
 from qtide.malleable import Job
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.distributed import Array, Layout, moved, share
+from qtide.mpi.distributed import Array, BlockLayout, moved, share
 from qtide.mpi.library import library
 
 ROWS, WIDTH = int(sys.argv[1]), 1024  # of 8 bytes: 8 kB a row
 TURNS = 6
 
 
-def own(comm: Communicator, layout: Layout, local: Array) -> Array:
+def own(comm: Communicator, layout: BlockLayout, local: Array) -> Array:
     """As a job does it."""
     return moved(comm, layout, local, 2, 3)
 
 
-def plain(comm: Communicator, layout: Layout, local: Array) -> Array:
+def plain(comm: Communicator, layout: BlockLayout, local: Array) -> Array:
     """The collective alone."""
     received = np.empty((layout.count(comm.rank, 3), WIDTH))
     parts = [share(layout, comm.rank, *sizes, 3).counts * WIDTH for sizes in ((2, 3), (3, 2))]
@@ -46,7 +46,7 @@ def seconds(comm: Communicator, move: Callable[[], Array]) -> float:
 with Job(most=3, folder=sys.argv[2]) as job:
     job.begin()
     job.expand(3, least=3, wait=30)
-    comm, layout = job.comm, Layout(ROWS)
+    comm, layout = job.comm, BlockLayout(ROWS)
     local = np.ones((layout.count(job.rank, 2), WIDTH))
     times: dict[str, list[float]] = {"own": [], "plain": []}
     for turn in range(TURNS):  # each is first in every other turn: the second finds warm memory

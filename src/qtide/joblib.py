@@ -15,8 +15,8 @@ from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.sessions.session import Session, session
-from qtide.runs.options import Options
-from qtide.runs.site import is_virtual
+from qtide.runs.open_site import is_virtual
+from qtide.runs.run_options import RunOptions
 
 NAME = "qtide"
 
@@ -81,7 +81,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
             self.configure(parallel=self.parallel)
 
     def _new_session(self) -> Session:
-        if is_virtual(Options("run", self._options, ("name",)).spec("")):
+        if is_virtual(RunOptions("run", self._options, ("name",)).spec("")):
             raise UsageError(
                 "joblib waits by the real clock: choose another cluster than simulated"
             )

@@ -2,6 +2,6 @@
 
 from qtide.mpi.control import NodesLost
 from qtide.mpi.distributed import Distributed
-from qtide.mpi.job import Job
+from qtide.mpi.malleable_job import Job
 
 __all__ = ["Distributed", "Job", "NodesLost"]

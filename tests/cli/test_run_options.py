@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qtide.runs.options import owner, plugin_value
+from qtide.runs.run_options import owner, plugin_value
 from tests.cli.inside import printed, refused
 
 PROGRAM = """

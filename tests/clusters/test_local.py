@@ -14,10 +14,10 @@ import pytest
 
 from qtide import classical, task
 from qtide.backends.clusters.cluster import Allocation, NodeLost, Work
-from qtide.backends.clusters.link import SILENCE, TaskFailed
-from qtide.backends.clusters.local import LocalCluster, Options
+from qtide.backends.clusters.link import SILENCE, NodeTaskFailed
+from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeUnusable
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log, lines
 from qtide.core.values import Values
@@ -26,7 +26,7 @@ from qtide.programs.phase import Task
 from qtide.strategies.node_pool import NodePool
 from tests.clusters import remote
 
-AS_USUAL = Options()
+AS_USUAL = LocalOptions()
 
 
 class Lab:
@@ -36,7 +36,7 @@ class Lab:
         self.world = world
         self.cluster = cluster
         values, log = Values(folder / "values"), Log(folder / "agents.log")
-        self.job = Job("job", Ledger("job", world.now), values, log=log)
+        self.job = JobContext("job", Ledger("job", world.now), values, log=log)
         self.allocation: Allocation
         self.go = folder / "go"
         """Allows the task that `begin` has started to end."""
@@ -54,7 +54,9 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab(folder: Path, nodes: int, options: Options, silence: float) -> AsyncIterator[Lab]:
+async def lab(
+    folder: Path, nodes: int, options: LocalOptions, silence: float
+) -> AsyncIterator[Lab]:
     world = RealWorld()
     cluster = LocalCluster(world, nodes, options, silence)
     made = Lab(folder, cluster, world)
@@ -69,7 +71,7 @@ def play(
     folder: Path,
     main: Callable[[Lab], Coroutine[Any, Any, Any]],
     nodes: int = 1,
-    options: Options = AS_USUAL,
+    options: LocalOptions = AS_USUAL,
     silence: float = SILENCE,
 ) -> Any:
     async def whole() -> Any:
@@ -140,7 +142,7 @@ def test_an_exception_that_cannot_travel_is_told_as_text(tmp_path: Path) -> None
     async def main(lab: Lab) -> None:
         await lab.run(task(remote.fail_stubbornly))
 
-    with pytest.raises(TaskFailed, match=r"Stubborn: first"):
+    with pytest.raises(NodeTaskFailed, match=r"Stubborn: first"):
         play(tmp_path, main)
 
 
@@ -311,7 +313,7 @@ def test_memory_and_cores_are_limited(tmp_path: Path) -> None:
             await lab.run(task(remote.eat, 2000))
         return int(await lab.run(task(remote.cores)))
 
-    assert play(tmp_path, main, options=Options(memory=2**30, cores=1)) == 1
+    assert play(tmp_path, main, options=LocalOptions(memory=2**30, cores=1)) == 1
 
 
 def test_ranks_of_an_spmd_task_know_who_they_are(tmp_path: Path) -> None:
@@ -334,7 +336,7 @@ def test_an_agent_that_cannot_start_is_tried_elsewhere_and_then_named(
         world = RealWorld()
         cluster = LocalCluster(world, 2)
         values, log = Values(tmp_path / "values"), Log(tmp_path / "agents.log")
-        job = Job("job", Ledger("job", world.now), values, log=log)
+        job = JobContext("job", Ledger("job", world.now), values, log=log)
         try:
             await cluster.request(job, 1)
         finally:

@@ -11,10 +11,10 @@ import pytest
 
 from qtide import task
 from qtide.backends.clusters import link
-from qtide.backends.clusters.cluster import Request, Work
-from qtide.backends.clusters.local import LocalCluster, Options
+from qtide.backends.clusters.cluster import NodeRequest, Work
+from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import NodeUnusable
-from qtide.core.job import Job, Preparation
+from qtide.core.job import JobContext, Preparation
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.metrics import measure
 from qtide.core.values import Values
@@ -36,7 +36,7 @@ class Lab:
     def __init__(self, folder: Path, cluster: LocalCluster, known: dict[str, float]) -> None:
         self.cluster = cluster
         ledger = Ledger("job", cluster.world.now)
-        self.job = Job("job", ledger, Values(folder), preparation=Preparation(known))
+        self.job = JobContext("job", ledger, Values(folder), preparation=Preparation(known))
 
     async def on_a_new_node(self, function: Callable[..., Any], *args: Any, times: int = 1) -> Any:
         allocation = await self.cluster.request(self.job, 1)
@@ -51,7 +51,7 @@ def play(
     folder: Path,
     main: Callable[[Lab], Coroutine[Any, Any, Any]],
     known: dict[str, float] | None = None,
-    options: Options = Options(cold=True),  # noqa: B008 - frozen
+    options: LocalOptions = LocalOptions(cold=True),  # noqa: B008 - frozen
     scale: float = 1.0,
 ) -> Any:
     async def whole() -> Any:
@@ -91,7 +91,7 @@ def test_a_warm_node_outlives_its_grant(tmp_path: Path) -> None:
         lab.job.preparation.failed()  # so that nothing is prepared
         return [await lab.on_a_new_node(loaded, "wave")]
 
-    assert play(tmp_path, main, options=Options()) == [["wave"]]
+    assert play(tmp_path, main, options=LocalOptions()) == [["wave"]]
     assert play(tmp_path, main) == [[]]
 
 
@@ -152,7 +152,7 @@ def test_a_module_that_hangs_is_given_up(
     monkeypatch.setattr(link, "PREPARATION_LIMIT", 0.1)
 
     async def main(lab: Lab) -> list[str]:
-        allocation = await lab.cluster.grant(Request(lab.job, 1))
+        allocation = await lab.cluster.grant(NodeRequest(lab.job, 1))
         with pytest.raises(NodeUnusable):
             await allocation.ready()
         await allocation.release()

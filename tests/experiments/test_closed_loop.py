@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.experiments.sharing.plan import ClosedLoop
+from qtide.experiments.sharing.sharing_plan import ClosedLoop
 
 
 def simulated(loop: ClosedLoop, jobs: int) -> tuple[float, float]:

@@ -17,13 +17,13 @@ import pytest
 from qtide.core.errors import UsageError
 from qtide.experiments.sharing.experiment import Measuring, measure, write
 from qtide.experiments.sharing.jobs import at_once
-from qtide.experiments.sharing.plan import Plan, Point, read_plan
-from qtide.experiments.sharing.replica import Record
+from qtide.experiments.sharing.replica import ReplicaRecord
 from qtide.experiments.sharing.results import Measured, keep, kept, rows
+from qtide.experiments.sharing.sharing_plan import Point, SharingPlan, read_plan
 from tests.cli.inside import printed, refused
 from tests.service.serving import wait_until
 
-SMALL = Plan(
+SMALL = SharingPlan(
     replicas=(1, 2),
     alphas=(0.0, 1.0),
     repetitions=1,
@@ -41,14 +41,14 @@ def made_up(point: Point) -> Measured:
     n = point.replicas
     last = (n - 1) * Q + CYCLES * (Q + C) if n <= 3 else n * CYCLES * Q + C
     jobs = (
-        Record(100.0, 100.0 + last - number * Q, CYCLES, CYCLES * Q, 2.0 * number, 3)
+        ReplicaRecord(100.0, 100.0 + last - number * Q, CYCLES, CYCLES * Q, 2.0 * number, 3)
         for number in range(n)
     )
     return Measured(point, tuple(jobs))
 
 
 def test_figures_of_points() -> None:
-    plan = Plan(replicas=(2, 6), alphas=(2.0,), repetitions=2)
+    plan = SharingPlan(replicas=(2, 6), alphas=(2.0,), repetitions=2)
     found = rows(plan, [made_up(point) for point in plan.points()])
     assert [(row.replicas, row.repetitions) for row in found] == [(1, 2), (2, 2), (6, 2)]
     one, two, six = found
@@ -67,7 +67,7 @@ def test_figures_of_points() -> None:
 
 
 def test_without_its_reference_an_alpha_has_no_figures() -> None:
-    plan = Plan(replicas=(2,), alphas=(0.0, 2.0), repetitions=1)
+    plan = SharingPlan(replicas=(2,), alphas=(0.0, 2.0), repetitions=1)
     done = [made_up(point) for point in plan.points() if point.alpha == 2.0]
     assert {row.alpha for row in rows(plan, done)} == {2.0}
     assert rows(plan, done[1:]) == []
@@ -81,7 +81,7 @@ def test_points_survive_on_disk(tmp_path: Path) -> None:
 
 
 def test_repetitions_come_one_after_the_other_and_one_replica_is_always_measured() -> None:
-    points = Plan(replicas=(4, 2), alphas=(0.0, 8.0), repetitions=2).points()
+    points = SharingPlan(replicas=(4, 2), alphas=(0.0, 8.0), repetitions=2).points()
     assert len(points) == len(set(points)) == 12
     assert [point.repetition for point in points] == sorted(point.repetition for point in points)
     assert {point.replicas for point in points} == {1, 2, 4}
@@ -92,7 +92,7 @@ def test_a_plan_is_kept_and_another_one_refused(tmp_path: Path) -> None:
     SMALL.keep(tmp_path)
     assert read_plan(tmp_path) == SMALL
     with pytest.raises(UsageError, match=r"other options \(repetitions\)"):
-        Plan(**vars(SMALL) | {"repetitions": 2}).keep(tmp_path)
+        SharingPlan(**vars(SMALL) | {"repetitions": 2}).keep(tmp_path)
 
 
 class Page(HTMLParser):
@@ -108,7 +108,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_has_the_figures_and_a_row_per_point(tmp_path: Path) -> None:
-    plan = Plan(replicas=(1, 2, 6), alphas=(0.0, 2.0), repetitions=2)
+    plan = SharingPlan(replicas=(1, 2, 6), alphas=(0.0, 2.0), repetitions=2)
     found = rows(plan, [made_up(point) for point in plan.points()])
     described = write(plan, tmp_path, found)
     tags = Page((tmp_path / "report.html").read_text()).tags
@@ -221,7 +221,7 @@ def services(folder: Path) -> list[str]:
 
 
 def test_replicas_as_jobs_of_slurm(packages: None, tmp_path: Path) -> None:
-    plan = Plan(**vars(SMALL) | {"cluster": "slurm", "alphas": (0.0,)})
+    plan = SharingPlan(**vars(SMALL) | {"cluster": "slurm", "alphas": (0.0,)})
     one, two = measure(plan, tmp_path)
     assert (one.replicas, two.replicas) == (1, 2)
     assert one.loop.cycles == two.loop.cycles > 0

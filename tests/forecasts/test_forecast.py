@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from qtide.core.forecasts import HORIZON, STARTS, Durations, Forecast, Need, Phases, Shape
+from qtide.core.forecasts import HORIZON, STARTS, Durations, Forecast, Need, Phases, PhaseShape
 from tests.forecasts.test_waits import Clock
 
-SCATTER = Shape("classical scatter", "scatter", (0, 1, 2))
-SOLVE = Shape("quantum bqm", quantum=True)
-SCORE = Shape("classical score", "score", (0,))
+SCATTER = PhaseShape("classical scatter", "scatter", (0, 1, 2))
+SOLVE = PhaseShape("quantum bqm", quantum=True)
+SCORE = PhaseShape("classical score", "score", (0,))
 A, B = ("scatter", 0), ("scatter", 1)
 
 
-def play(phases: Phases, clock: Clock, *steps: tuple[Shape, float], first: int = 1) -> None:
+def play(phases: Phases, clock: Clock, *steps: tuple[PhaseShape, float], first: int = 1) -> None:
     for place, (shape, seconds) in enumerate(steps, first):
         with phases.during(shape, str(place)):
             clock.time += seconds

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from qtide.core import log
-from qtide.core.log import Line, Log, earlier, follow, lines
+from qtide.core.log import Log, LogLine, earlier, follow, lines
 
 
 def test_each_line_has_its_time_node_and_task(tmp_path: Path) -> None:
     Log(tmp_path / "log", lambda: "12.5").write("n1", "one\ntwo\tthree\n", "3/0", "kmeans")
     assert list(lines(tmp_path / "log")) == [
-        Line("12.5", "n1", "3/0", "kmeans", "one"),
-        Line("12.5", "n1", "3/0", "kmeans", "two\tthree"),
+        LogLine("12.5", "n1", "3/0", "kmeans", "one"),
+        LogLine("12.5", "n1", "3/0", "kmeans", "two\tthree"),
     ]
 
 
@@ -25,7 +25,7 @@ def test_a_progress_bar_leaves_its_last_state(tmp_path: Path) -> None:
 def test_a_line_of_an_earlier_version_is_only_text(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("srun: error: n1: task 0: Killed\n")
     assert list(lines(tmp_path / "log")) == [
-        Line("", "", "", "", "srun: error: n1: task 0: Killed")
+        LogLine("", "", "", "", "srun: error: n1: task 0: Killed")
     ]
 
 
@@ -68,7 +68,7 @@ def test_a_line_that_is_being_written_is_heard_once_it_is_whole(tmp_path: Path) 
             opened.write(part)
         return not part
 
-    heard: Iterator[Line] = follow(file, over, pause=0)
+    heard: Iterator[LogLine] = follow(file, over, pause=0)
     assert [each.text for each in heard] == ["half a line"]
 
 

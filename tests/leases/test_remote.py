@@ -14,7 +14,7 @@ from qtide.backends.leases import remote
 from qtide.backends.leases.qpu import Lease, QpuFailed, Slot
 from qtide.backends.leases.remote import RemoteQpu
 from qtide.backends.payloads.payload import Burst
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
@@ -35,7 +35,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 class Renewable(Slot):
     """A slot whose job ends, so that another job takes its place, with another token."""
 
-    def __init__(self, job: Job, tokens: list[str]) -> None:
+    def __init__(self, job: JobContext, tokens: list[str]) -> None:
         super().__init__(job, 0, lambda _: None)
         self._tokens = tokens
         self.lost = True
@@ -58,7 +58,7 @@ def test_a_task_goes_on_if_the_slot_is_lost_and_held_again(
         qpu = RemoteQpu.at(world, f"{service.url}/dev", 1)
         with pytest.raises(ServiceFailed, match="qtide token new"):
             qpu.check_admission()
-        job = Job("job", Ledger("job", world.now), Values(tmp_path))
+        job = JobContext("job", Ledger("job", world.now), Values(tmp_path))
         slot = Renewable(job, tokens)
         lease = Lease(qpu, job, slot)
         answer = asyncio.create_task(lease.run(Burst(600.0, "late"), None, 0))
@@ -85,7 +85,7 @@ def test_a_lease_without_a_token_says_why_it_has_none(
     async def main() -> object:
         world = RealWorld()
         qpu = RemoteQpu.at(world, f"{service.url}/dev", 1)
-        job = Job("job", Ledger("job", world.now), Values(tmp_path))
+        job = JobContext("job", Ledger("job", world.now), Values(tmp_path))
         slot = Renewable(job, [])
         slot.refusal = "job 7 got no token: it holds no slot"
         return await Lease(qpu, job, slot).run(Burst(0.0), None, 0)

@@ -18,7 +18,7 @@ from qtide.backends.devices.runner import Runner
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.backends.leases.qpu import QpuFailed
 from qtide.backends.payloads.payload import Burst, PayloadRefused
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
@@ -71,7 +71,7 @@ def solved(folder: Path, strategy: str, deaths: int) -> Any:
     """What a run of one payload gives whose worker dies so often."""
     world, runner = RealWorld(), Mortal(deaths)
     qpu = EmulatedQpu(world, Annealer(), INSTANT, runner=runner)
-    job = Job("job", Ledger("job", world.now), Values(folder / "there"))
+    job = JobContext("job", Ledger("job", world.now), Values(folder / "there"))
 
     async def one() -> Any:
         return await quantum(MODEL)

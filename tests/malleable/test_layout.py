@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.mpi.distributed import Layout, share
+from qtide.mpi.distributed import BlockLayout, share
 
-LAYOUTS = st.builds(Layout, st.integers(1, 200), st.none() | st.integers(1, 20))
+LAYOUTS = st.builds(BlockLayout, st.integers(1, 200), st.none() | st.integers(1, 20))
 SIZES = st.integers(1, 9)
 
 
 @given(LAYOUTS, SIZES)
-def test_every_row_has_one_owner(layout: Layout, size: int) -> None:
+def test_every_row_has_one_owner(layout: BlockLayout, size: int) -> None:
     owned = [layout.owned(rank, size) for rank in range(size)]
     assert sorted(np.concatenate(owned).tolist()) == list(range(layout.rows))
     for rank, rows in enumerate(owned):
@@ -20,7 +20,7 @@ def test_every_row_has_one_owner(layout: Layout, size: int) -> None:
 
 
 @given(LAYOUTS, SIZES, SIZES)
-def test_a_move_brings_every_row_to_its_new_owner(layout: Layout, old: int, new: int) -> None:
+def test_a_move_brings_every_row_to_its_new_owner(layout: BlockLayout, old: int, new: int) -> None:
     ranks = max(old, new)
     boxes: dict[tuple[int, int], list[int]] = {}
     for rank in range(ranks):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from qtide.mpi.job import Sizes
+from qtide.mpi.malleable_job import Sizes
 from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue
 
 

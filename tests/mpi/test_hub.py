@@ -2,18 +2,18 @@
 
 import socket
 
-from qtide.mpi.control import Hub, Line
+from qtide.mpi.control import ControlLine, ControlServer
 from tests.slurm.stage import until
 
 
-def called(hub: Hub, **word: object) -> Line:
-    line = Line(socket.create_connection(hub.address, timeout=5))
+def called(hub: ControlServer, **word: object) -> ControlLine:
+    line = ControlLine(socket.create_connection(hub.address, timeout=5))
     line.say(word)
     return line
 
 
 def test_a_newcomer_of_a_growth_that_was_given_up_is_turned_away() -> None:
-    hub = Hub("127.0.0.1")
+    hub = ControlServer("127.0.0.1")
     arrived: list[int] = []
     key = hub.expect(1, 1, lambda: arrived.append(1)).split()[-1]
     hub.dismiss(1)
@@ -29,7 +29,7 @@ def test_a_newcomer_of_a_growth_that_was_given_up_is_turned_away() -> None:
 
 
 def test_a_member_that_is_gone_is_told_to_the_others_and_fails_the_change() -> None:
-    hub = Hub("127.0.0.1")
+    hub = ControlServer("127.0.0.1")
     key = hub.expect(1, 1, lambda: None).split()[-1]
     hub.expect(2, 1, lambda: None)
     first = called(hub, hello=1, generation=1, key=key)
@@ -47,7 +47,7 @@ def test_a_member_that_is_gone_is_told_to_the_others_and_fails_the_change() -> N
 
 
 def test_a_member_that_leaves_is_no_loss() -> None:
-    hub = Hub("127.0.0.1")
+    hub = ControlServer("127.0.0.1")
     key = hub.expect(1, 1, lambda: None).split()[-1]
     line = called(hub, hello=1, generation=1, key=key)
     assert until(lambda: 1 in hub._lines, 5)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.core.errors import QtideError
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 
 records = st.lists(
     st.builds(
-        Record,
+        JournalRecord,
         key=st.from_regex(r"[1-9](\.[1-9]){0,3}", fullmatch=True),
         asked=st.text(max_size=20),
         outcome=st.dictionaries(st.text(max_size=5), st.text(max_size=30), max_size=3),
@@ -23,7 +23,7 @@ records = st.lists(
 )
 
 
-def written(path: Path, entries: list[Record]) -> Path:
+def written(path: Path, entries: list[JournalRecord]) -> Path:
     path.unlink(missing_ok=True)
     journal = Journal(path, "p")
     for entry in entries:
@@ -32,7 +32,7 @@ def written(path: Path, entries: list[Record]) -> Path:
     return path
 
 
-def found(path: Path, entries: list[Record]) -> list[Record | None]:
+def found(path: Path, entries: list[JournalRecord]) -> list[JournalRecord | None]:
     journal = Journal(path, "p")
     result = [journal.find(entry.key) for entry in entries]
     journal.close()
@@ -41,7 +41,7 @@ def found(path: Path, entries: list[Record]) -> list[Record | None]:
 
 @given(entries=records)
 def test_what_was_appended_is_found_again(
-    tmp_path_factory: pytest.TempPathFactory, entries: list[Record]
+    tmp_path_factory: pytest.TempPathFactory, entries: list[JournalRecord]
 ) -> None:
     path = written(tmp_path_factory.getbasetemp() / "again", entries)
     assert found(path, entries) == entries
@@ -49,7 +49,7 @@ def test_what_was_appended_is_found_again(
 
 @given(entries=records, share=st.floats(0, 1))
 def test_a_journal_cut_anywhere_keeps_its_whole_records(
-    tmp_path_factory: pytest.TempPathFactory, entries: list[Record], share: float
+    tmp_path_factory: pytest.TempPathFactory, entries: list[JournalRecord], share: float
 ) -> None:
     path = written(tmp_path_factory.getbasetemp() / "cut", entries)
     whole = path.read_bytes()
@@ -58,7 +58,7 @@ def test_a_journal_cut_anywhere_keeps_its_whole_records(
     left = whole[:cut].count(b"\n") - 1  # the first line names the program
     kept = entries[: max(left, 0)]
     assert found(path, entries) == kept + [None] * (len(entries) - len(kept))
-    extra = Record("99", "more", {})
+    extra = JournalRecord("99", "more", {})
     journal = Journal(path, "p")
     journal.append(extra)
     journal.close()
@@ -66,7 +66,7 @@ def test_a_journal_cut_anywhere_keeps_its_whole_records(
 
 
 def test_damage_before_the_end_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "journal", [Record(str(n), "a", {}) for n in range(3)])
+    path = written(tmp_path / "journal", [JournalRecord(str(n), "a", {}) for n in range(3)])
     lines = path.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b"asked", b"asxed")
     path.write_bytes(b"\n".join(lines))
@@ -107,7 +107,7 @@ except Exception as error:
     said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "cannot be written" in said
     assert "make room, then resume" in said
-    assert found(path, [Record("1", "kept", {})]) == [Record("1", "kept", {})]
+    assert found(path, [JournalRecord("1", "kept", {})]) == [JournalRecord("1", "kept", {})]
     assert path.read_bytes().endswith(b"\n")
 
 

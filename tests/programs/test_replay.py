@@ -8,14 +8,14 @@ import pytest
 
 from qtide import classical, program, quantum, task, together
 from qtide.core.errors import QtideError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Phase, Quantum, Task
 from qtide.programs.program import Program
-from qtide.programs.replay import Choice, Replay
+from qtide.programs.replay import CandidateChoice, Replay
 
 
 class Direct:
@@ -30,15 +30,15 @@ class Direct:
             return phase.payload
         return [each.function(*each.args, **each.kwargs) for each in phase.tasks]
 
-    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
-        return Choice("task", f"{otherwise.name} is at hand")
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
+        return CandidateChoice("task", f"{otherwise.name} is at hand")
 
 
 def play(folder: Path, program: Program, *args: Any) -> tuple[Any, list[str]]:
     """One lifetime of a driver: the result and the phases that really ran."""
     world, performer = VirtualWorld(), Direct()
     journal = Journal(folder / "journal", program.name)
-    job = Job("job", Ledger("job", world.now), Values(folder / "values"))
+    job = JobContext("job", Ledger("job", world.now), Values(folder / "values"))
     try:
         return world.run(
             Replay(world, performer, journal, job).play(program(*args))
@@ -115,7 +115,7 @@ def test_a_failure_that_nobody_caught_is_tried_again(tmp_path: Path) -> None:
     for ran in (["1", "2"], ["2"]):
         world, performer = VirtualWorld(), Direct()
         journal = Journal(tmp_path / "journal", "lets_out")
-        job = Job("job", Ledger("job", world.now), Values(tmp_path))
+        job = JobContext("job", Ledger("job", world.now), Values(tmp_path))
         with pytest.raises(ValueError, match="no"):
             world.run(Replay(world, performer, journal, job).play(lets_out()))
         journal.close()

@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from qtide.core.metrics import JobTime, Metrics
-from qtide.interfaces.report.table import Row, cells, headings, rich_table
+from qtide.interfaces.report.table import TableRow, cells, headings, rich_table
 
 
-def row(strategy: str, jobs: int, total: float, held: float) -> Row:
-    return Row(strategy, jobs, Metrics((JobTime("a", 0, total, total),), total, held, 50))
+def row(strategy: str, jobs: int, total: float, held: float) -> TableRow:
+    return TableRow(strategy, jobs, Metrics((JobTime("a", 0, total, total),), total, held, 50))
 
 
 ROWS = [
@@ -19,14 +19,14 @@ ROWS = [
 ]
 
 
-def rendered(rows: list[Row], width: int) -> str:
+def rendered(rows: list[TableRow], width: int) -> str:
     console = Console(file=StringIO(), width=width, force_terminal=True)
     with console.capture() as capture:
         console.print(rich_table(rows))
     return capture.get()
 
 
-def texts(rows: list[Row], relative: bool = False) -> list[list[str]]:
+def texts(rows: list[TableRow], relative: bool = False) -> list[list[str]]:
     return [[cell.text for cell in line] for line in cells(rows, relative)]
 
 

@@ -6,9 +6,9 @@ import queue
 from typing import Any
 
 from qtide.backends.payloads.payload import Burst
-from qtide.interfaces.progress import Line
+from qtide.interfaces.progress import ProgressLine
 from qtide.programs.phase import Quantum
-from qtide.programs.replay import Step
+from qtide.programs.replay import ReplayStep
 
 
 class Place:
@@ -27,13 +27,13 @@ class Place:
 
 def test_the_phase_that_began_last_is_seen_though_many_ended_just_before() -> None:
     place = Place()
-    with Line(place) as line:
+    with ProgressLine(place) as line:
         for number in range(1000):
             phase = Quantum(Burst(1.0, number))
             phase.use()
-            line.tell("mine", Step("begun", str(number), phase), float(number))
+            line.tell("mine", ReplayStep("begun", str(number), phase), float(number))
             if number < 999:
-                line.tell("mine", Step("replayed", str(number), phase), number + 0.5)
+                line.tell("mine", ReplayStep("replayed", str(number), phase), number + 0.5)
         place.wait_for("999.0 s, 999 phases, 999 of them from the journal: quantum Burst")
-        line.tell("mine", Step("done", "999", phase), 1000.0)
+        line.tell("mine", ReplayStep("done", "999", phase), 1000.0)
     place.wait_for("1,000.0 s, 1,000 phases, 999 of them from the journal")

@@ -11,10 +11,10 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
 from qtide.service.service import Service
-from qtide.service.task import Caller, Task
-from qtide.service.tasks import Submission
+from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import SimulatedDevice, SimulatedStore, SimulatedWorker
 
 TOO_LATE = 1e-6
@@ -57,8 +57,8 @@ class Rivals:
     load: float = 0.9
     untimed: bool = False
     commit_s: float = 0.005
-    promised: list[Task] = field(default_factory=list)
-    others: list[Task] = field(default_factory=list)
+    promised: list[ServiceTask] = field(default_factory=list)
+    others: list[ServiceTask] = field(default_factory=list)
     refused: int = 0
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Rivals:
         return self
 
     @property
-    def broken(self) -> list[Task]:
+    def broken(self) -> list[ServiceTask]:
         """The tasks that started later than promised, or never."""
         return [
             task

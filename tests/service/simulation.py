@@ -13,11 +13,11 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld
+from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, Configuration
-from qtide.service.policies.policy import Owner
+from qtide.service.policies.policy import ShareOwner
 from qtide.service.service import Service
-from qtide.service.task import Caller, Task
-from qtide.service.tasks import Submission
+from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import (
     Fate,
     Occupation,
@@ -77,8 +77,8 @@ class Site:
         self.store.read(lambda db: db.executescript(WATCHED))
         self.device = WatchedDevice(self.world, self._fate)
         self.device.store = self.store
-        self.accepted: list[Task] = []
-        self.heard: list[Task] = []
+        self.accepted: list[ServiceTask] = []
+        self.heard: list[ServiceTask] = []
         self._chance = random.Random(self.seed)
         self._begun = 0
         self._number = 0
@@ -158,7 +158,7 @@ class Site:
         assert starts == sorted(starts), "a later place starts earlier, without a promise"
         assert all(each.start <= each.end for each, _ in found)
 
-    async def tasks(self) -> list[Task]:
+    async def tasks(self) -> list[ServiceTask]:
         found = await self.service.tasks(OPERATOR, limit=10_000, everybody=True)
         return [task for _, task in found]
 
@@ -219,10 +219,10 @@ class Site:
         assert not dispatcher._queue._promises and dispatcher._unbegun is None
         assert not dispatcher._queue.waiting and not dispatcher._queue.handed
         assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._background
-        now, users, owners = self.world.now(), Counter[str](), Counter[Owner]()
+        now, users, owners = self.world.now(), Counter[str](), Counter[ShareOwner]()
         for row in rows:
             users[row["user"]] += row["used"]
-            owners[Owner.of(Caller(row["user"], row["account"]))] += row["used"]
+            owners[ShareOwner.of(Caller(row["user"], row["account"]))] += row["used"]
         for owner, seconds in owners.items():
             assert abs(service._shares.used(owner, now) - seconds) < 1e-3
         for user, seconds in users.items():

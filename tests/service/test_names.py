@@ -13,8 +13,8 @@ from qtide.backends.payloads.encoded import Encoded
 from qtide.core.plugins import Plugins
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records
-from qtide.service.apis.api import Api, Said
-from qtide.service.apis.gate import Access
+from qtide.service.apis.api import Api, RefusalBody
+from qtide.service.apis.request_gate import Authenticator
 from qtide.service.configuration import Configuration
 from qtide.service.records import Draft
 from qtide.service.server import application
@@ -66,7 +66,7 @@ def test_an_id_is_looked_up_by_its_index() -> None:
     ]
 
 
-def fax_api(service: Service, access: Access) -> Api:
+def fax_api(service: Service, access: Authenticator) -> Api:
     """An API of another package."""
     router = APIRouter(prefix="/fax")
 
@@ -78,7 +78,7 @@ def fax_api(service: Service, access: Access) -> Api:
     async def get_task(name: str) -> Any:
         return service.task(ADA, name).id
 
-    def refusal(said: Said) -> Said:
+    def refusal(said: RefusalBody) -> RefusalBody:
         return {"fax": said["message"].upper()}
 
     return Api("/fax", router, refusal, public=["/fax/"])

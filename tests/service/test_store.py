@@ -13,7 +13,7 @@ import pytest
 
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records
-from qtide.service.store import Action, FileStore, StoreFailed, Unstorable, connect, in_memory
+from qtide.service.store import Action, FileStore, StoreFailed, ValueTooLarge, connect, in_memory
 from qtide.service.virtual_service import SimulatedStore
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
@@ -72,7 +72,7 @@ def test_a_write_of_any_error_fails_alone_and_the_store_goes_on(tmp_path: Path) 
         )
 
     results = asyncio.run(write())
-    assert [isinstance(each, Unstorable) for each in results] == [False, True, True, False]
+    assert [isinstance(each, ValueTooLarge) for each in results] == [False, True, True, False]
     asyncio.run(store.write(draining("c")))
     store.close()
     assert names(tmp_path / "store.sqlite") == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from qtide.service.configuration import Configuration
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
 from qtide.service.store import StoreFailed
-from qtide.service.task import Caller, Standing
+from qtide.service.task import Caller, TaskStanding
 from qtide.service.virtual_service import Fate
 from tests.service.simulation import OPERATOR, Site
 
@@ -279,7 +279,7 @@ def test_a_task_of_a_removed_device_can_be_seen_and_cancelled() -> None:
         later = Service(others, site.world, site.store.reopened(), site.device.start)
         await later.open()
         ((_, task),) = await later.tasks(ada)
-        assert later.standing(task) == Standing("down")
+        assert later.standing(task) == TaskStanding("down")
         assert (await later.cancel(ada, task.id)).state == "cancelled"
         await later.close()
 

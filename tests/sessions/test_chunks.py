@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qtide.interfaces.sessions.calls import Call, Chunks, Pending
+from qtide.interfaces.sessions.calls import Chunks, SessionCall, SessionFuture
 from tests.sessions import calls
 
 
@@ -17,8 +17,10 @@ class Nobody:
     def seen(self, *_: Any) -> None: ...
 
 
-def made(number: int) -> list[Call]:
-    return [Call(str(n), "", Pending(Nobody()), calls.square, (n,)) for n in range(number)]
+def made(number: int) -> list[SessionCall]:
+    return [
+        SessionCall(str(n), "", SessionFuture(Nobody()), calls.square, (n,)) for n in range(number)
+    ]
 
 
 @pytest.mark.parametrize(

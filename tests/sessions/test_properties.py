@@ -20,7 +20,7 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.world.virtual import VirtualWorld
 from qtide.interfaces.sessions.session import Session
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
@@ -204,7 +204,7 @@ def test_a_driver_that_dies_at_any_call(
         assert CALLED.total() - before == sum(map(calls_of, script)) - kept
 
 
-def journal(root: Path) -> list[Record]:
+def journal(root: Path) -> list[JournalRecord]:
     with closing(Journal(root / "mine" / "journal", "session")) as found:
         return list(found._records.values())
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from qtide import task
 from qtide.backends.clusters.cluster import Node, Work
 from qtide.backends.clusters.slurm.commands import environment
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.values import Values
@@ -36,7 +36,7 @@ class Stage:
     def play(
         self,
         scene: Callable[[SlurmCluster], Awaitable[T]],
-        options: Options | None = None,
+        options: CompanionOptions | None = None,
         limit: float = LIMIT,
     ) -> T:
         """Run a scene with a cluster that is closed afterwards."""
@@ -50,12 +50,12 @@ class Stage:
 
         return self.world.run(self.world.timeout(limit, whole()))
 
-    async def connect(self, options: Options | None = None) -> SlurmCluster:
-        return await SlurmCluster.connect(self.world, options or Options(), conf=self.conf)
+    async def connect(self, options: CompanionOptions | None = None) -> SlurmCluster:
+        return await SlurmCluster.connect(self.world, options or CompanionOptions(), conf=self.conf)
 
-    def job(self, name: str = "job") -> Job:
+    def job(self, name: str = "job") -> JobContext:
         values = Values(self.folder / name / "values")
-        return Job(name, Ledger(name, self.world.now), values, log=Log(self.log))
+        return JobContext(name, Ledger(name, self.world.now), values, log=Log(self.log))
 
     def slurm(self, *words: str) -> str:
         """The output of a Slurm command."""
@@ -86,12 +86,12 @@ class Stage:
         )  # planned: idle, but reserved for a pending job
 
 
-def call(job: Job, function: Callable[..., Any], *args: Any) -> Work:
+def call(job: JobContext, function: Callable[..., Any], *args: Any) -> Work:
     """A function as work for a node."""
     return Work(job, task(function, *args), "0")
 
 
-async def run(node: Node, job: Job, function: Callable[..., Any], *args: Any) -> Any:
+async def run(node: Node, job: JobContext, function: Callable[..., Any], *args: Any) -> Any:
     """What a function returns on a node."""
     return await node.run(call(job, function, *args))
 

@@ -15,7 +15,7 @@ from qtide.interfaces.cli.main import application
 from qtide.programs.program import located
 from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import check_site
+from qtide.runs.open_site import check_site
 from qtide.runs.spec import Spec
 from tests.slurm.stage import Stage, until
 

@@ -7,11 +7,11 @@ from qtide.backends.clusters.slurm.accounting import _from_queue, ends, usage
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.mark import job_name
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from tests.slurm.stage import Stage, until
 
 
-def hold(stage: Stage, job: Job) -> None:
+def hold(stage: Stage, job: JobContext) -> None:
     """Two companions: two nodes for longer than a second, and then one."""
 
     async def scene(cluster: SlurmCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from qtide.backends.clusters.cluster import NodeLost
 from qtide.backends.clusters.slurm.commands import SlurmFailed
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.requests import QueuedTooLong
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
@@ -135,7 +135,7 @@ def test_waiting_has_a_limit_and_a_reason(stage: Stage) -> None:
     with pytest.raises(
         QueuedTooLong, match=r"second waited in Slurm's queue for 1\.5 s \(Resources\)"
     ):
-        stage.play(scene, Options(queue_limit=1.5))
+        stage.play(scene, CompanionOptions(queue_limit=1.5))
 
 
 def test_more_nodes_than_there_are_are_refused_at_once(stage: Stage) -> None:
@@ -152,7 +152,7 @@ def test_what_slurm_refuses_is_told_in_its_words(stage: Stage) -> None:
         await cluster.request(stage.job(), 1)
 
     with pytest.raises(SlurmFailed, match=r"Slurm refused the nodes: .*[Ff]eature"):
-        stage.play(scene, Options(constraint="no-such-feature"))
+        stage.play(scene, CompanionOptions(constraint="no-such-feature"))
 
 
 def test_a_cluster_whose_configuration_is_gone_is_refused_at_once(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_cluster_whose_configuration_is_gone_is_refused_at_once(tmp_path: Path
 
 def test_a_partition_without_nodes_is_refused(stage: Stage) -> None:
     with pytest.raises(NotEnoughNodes, match="partition nowhere has no node"):
-        stage.play(lambda cluster: cluster.close(), Options(partition="nowhere"))
+        stage.play(lambda cluster: cluster.close(), CompanionOptions(partition="nowhere"))
 
 
 def test_another_partition_can_be_named(stage: Stage) -> None:
@@ -172,7 +172,7 @@ def test_another_partition_can_be_named(stage: Stage) -> None:
         answer: str = await run(allocation.nodes[0], job, place)
         return answer
 
-    assert stage.play(scene, Options(partition="quantum", time_limit="1")) == "q1"
+    assert stage.play(scene, CompanionOptions(partition="quantum", time_limit="1")) == "q1"
 
 
 def test_an_agent_that_cannot_start_is_reported_and_the_nodes_go_back(stage: Stage) -> None:
@@ -180,7 +180,7 @@ def test_an_agent_that_cannot_start_is_reported_and_the_nodes_go_back(stage: Sta
         await cluster.request(stage.job(), 1)
 
     with pytest.raises(Exception, match="the agent of node c1 did not start"):
-        stage.play(scene, Options(python="/no/such/python"))
+        stage.play(scene, CompanionOptions(python="/no/such/python"))
 
 
 def test_nodes_and_a_lease_are_granted_together_or_not_at_all(stage: Stage) -> None:

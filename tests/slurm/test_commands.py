@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.world.real import RealWorld
 from tests.slurm.stage import Stage
@@ -55,12 +55,12 @@ def test_a_command_that_is_not_there_is_named() -> None:
 
 def test_the_words_of_salloc_are_words_whatever_they_hold() -> None:
     hostile = "a b; rm -rf 'x' \"y\"\n$(z) é"
-    words = Options(partition=hostile, qos="q", extra=("--reservation=r s",)).salloc(
+    words = CompanionOptions(partition=hostile, qos="q", extra=("--reservation=r s",)).salloc(
         "n", "c", "1-3"
     )
     assert f"--partition={hostile}" in words
     assert {"--nodes=1-3", "--qos=q", "--reservation=r s", "--exclusive", "--no-kill"} <= set(words)
-    assert "--exclusive" not in Options(whole_nodes=False).salloc("n", "c", "1")
+    assert "--exclusive" not in CompanionOptions(whole_nodes=False).salloc("n", "c", "1")
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.mark import Driver, job_name, reap
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.box.daemons import daemons
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.stage import Stage, run, until
 
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import Options
 from tests.slurm.stage import Stage
 
 async def scene(cluster):
@@ -48,7 +48,7 @@ def once(marker: str) -> str:
     return os.environ["SLURMD_NODENAME"]
 
 
-async def pool_of(cluster: SlurmCluster, job: Job, nodes: int) -> NodePool:
+async def pool_of(cluster: SlurmCluster, job: JobContext, nodes: int) -> NodePool:
     pool = NodePool(cluster.world, cluster, job, nodes)
     pool.join(await cluster.request(job, nodes))
     return pool
@@ -62,7 +62,7 @@ def kill(folder: Path, name: str, word: str = "") -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def rerun(stage: Stage, job: Job, disturb: Callable[[], object]) -> str:
+def rerun(stage: Stage, job: JobContext, disturb: Callable[[], object]) -> str:
     """Where a task ends that is disturbed after it has begun."""
     marker = stage.folder / "begun"
 
@@ -80,7 +80,7 @@ def rerun(stage: Stage, job: Job, disturb: Callable[[], object]) -> str:
     return str(stage.play(scene)[0])
 
 
-def held(job: Job) -> list[str]:
+def held(job: JobContext) -> list[str]:
     """The nodes that a job has held."""
     return sorted(span.lane for span in job.ledger.intervals() if span.what == "held")
 

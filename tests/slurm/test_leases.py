@@ -9,8 +9,8 @@ import pytest
 
 from qtide.backends.clusters.slurm.commands import Slurm, environment
 from qtide.backends.clusters.slurm.companion import SlurmRefused
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, job_name, qpu_name, reap
-from qtide.backends.clusters.slurm.options import Options
 from qtide.backends.clusters.slurm.requests import QueuedTooLong
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
@@ -19,12 +19,12 @@ from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.backends.leases.qpu import Lease, Qpu
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval
 from qtide.strategies.site import Site
 from tests.slurm.stage import Stage, run, until
 
-BY_GRES = Options(qpu_by="gres")
+BY_GRES = CompanionOptions(qpu_by="gres")
 PAYLOAD = Burst(0.05, 7)
 DRIVER = """
 import asyncio, sys
@@ -58,7 +58,7 @@ def names(stage: Stage, partition: str = "quantum") -> list[str]:
     return sorted(stage.slurm("squeue", "-h", "-t", "R", "-p", partition, "-o", "%j").split())
 
 
-def lanes(job: Job, what: str) -> list[str]:
+def lanes(job: JobContext, what: str) -> list[str]:
     return [span.lane for span in job.ledger.intervals() if span.what == what]
 
 
@@ -84,7 +84,7 @@ def test_a_lease_is_a_job_that_slurm_admits(stage: Stage, qpu_by: str) -> None:
         assert await two.run(PAYLOAD, None, 0) == 7
         assert names(stage) == [qpu_name(stage.job("second")), qpu_name(third)]
 
-    stage.play(scene, Options(qpu_by=qpu_by))
+    stage.play(scene, CompanionOptions(qpu_by=qpu_by))
     assert lanes(first, "held") == lanes(third, "held") == ["vqpu/0"]
     assert lanes(third, "wait") == ["qpu"]
 
@@ -128,7 +128,7 @@ def test_nodes_and_a_qpu_are_one_heterogeneous_job(stage: Stage, qpu_by: str) ->
         await both.release()
         assert stage.idle() == 3
 
-    stage.play(scene, Options(qpu_by=qpu_by))
+    stage.play(scene, CompanionOptions(qpu_by=qpu_by))
     assert sorted(lanes(job, "held")) == ["node/c1", "node/c2", "vqpu/0"]
 
 
@@ -188,7 +188,10 @@ def test_the_reaper_ends_heterogeneous_jobs_that_wait(stage: Stage) -> None:
 
 def test_a_quantum_partition_that_is_not_there_is_refused(stage: Stage) -> None:
     with pytest.raises(NotEnoughNodes, match="partition nowhere has no node"):
-        stage.play(lambda cluster: cluster.close(), Options(qpu_by="gres", qpu_partition="nowhere"))
+        stage.play(
+            lambda cluster: cluster.close(),
+            CompanionOptions(qpu_by="gres", qpu_partition="nowhere"),
+        )
 
 
 def test_a_qpu_that_slurm_does_not_have_is_told_in_its_words(stage: Stage) -> None:
@@ -196,7 +199,7 @@ def test_a_qpu_that_slurm_does_not_have_is_told_in_its_words(stage: Stage) -> No
         await admitted(cluster).lease(stage.job())
 
     with pytest.raises(SlurmRefused, match="Slurm refused the QPU: "):
-        stage.play(scene, Options(qpu_by="gres", qpu_partition="compute"))
+        stage.play(scene, CompanionOptions(qpu_by="gres", qpu_partition="compute"))
 
 
 def test_waiting_for_a_lease_has_a_limit(stage: Stage) -> None:
@@ -206,7 +209,7 @@ def test_waiting_for_a_lease_has_a_limit(stage: Stage) -> None:
             await qpu.lease(stage.job())
 
     with pytest.raises(QueuedTooLong, match=r"job waited in Slurm's queue for 1\.2 s"):
-        stage.play(scene, Options(qpu_by="gres", queue_limit=1.2))
+        stage.play(scene, CompanionOptions(qpu_by="gres", queue_limit=1.2))
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.clusters.slurm.mark import Driver, job_name
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 
@@ -39,6 +39,8 @@ def test_nothing_is_known_of_other_machines_and_containers() -> None:
 
 
 def test_runs_of_one_name_in_two_folders_differ(tmp_path: Path) -> None:
-    jobs = [Job("job-1", Ledger("j", float), Values(tmp_path / each)) for each in "ab"]
+    jobs = [JobContext("job-1", Ledger("j", float), Values(tmp_path / each)) for each in "ab"]
     assert job_name(jobs[0]) != job_name(jobs[1])
-    assert job_name(jobs[0]) == job_name(Job("job-1", Ledger("j", float), Values(tmp_path / "a")))
+    assert job_name(jobs[0]) == job_name(
+        JobContext("job-1", Ledger("j", float), Values(tmp_path / "a"))
+    )

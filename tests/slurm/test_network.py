@@ -11,7 +11,7 @@ import pytest
 
 from qtide import classical, task
 from qtide.backends.clusters.cluster import Node
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.network import SLURMD_TIMEOUT, Network, wired
@@ -59,7 +59,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_its_late_answer_refused(
         await pool.release_all()
         return places, both.nodes[0]
 
-    places, node = stage.play(scene, Options(silence=SILENCE))
+    places, node = stage.play(scene, CompanionOptions(silence=SILENCE))
     assert places == ["c2", "c2"]
     assert (node.lost.result(), node.refused) == (f"did not answer for {SILENCE:g} s", 1)
     assert until(lambda: stage.idle() == 2)
@@ -81,7 +81,7 @@ def test_nobody_waits_until_a_node_that_is_cut_off_is_given_back(
         assert "c1 COMPLETING" in stage.slurm("squeue", "-ho", "%N %T")
         network.mend("c1")
 
-    stage.play(scene, Options(silence=SILENCE))
+    stage.play(scene, CompanionOptions(silence=SILENCE))
     stage.slurm("scontrol", "reconfigure")  # nodes register again: otherwise it takes two minutes
     assert until(lambda: stage.slurm("squeue", "-h") == "", limit=SLURMD_TIMEOUT)
 

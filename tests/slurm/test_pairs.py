@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from qtide import box
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.runs.driver import Outcome, drive
@@ -62,7 +62,7 @@ async def driver(stage: Stage, number: int, strategy: str, admission: Admission)
     spec = Spec("synthetic", words, strategy, options=options)
     run = RunFolder.create(stage.folder / "runs", f"{strategy}-{number}", spec)
     async with AsyncExitStack() as stack:
-        cluster = await stage.connect(Options(qpu_by=admission))
+        cluster = await stage.connect(CompanionOptions(qpu_by=admission))
         stack.push_async_callback(cluster.close)
         qpu = EmulatedQpu(stage.world, Annealer(), INSTANT)
         return await drive(run, Site(stage.world, cluster, qpu), lambda *_: None)

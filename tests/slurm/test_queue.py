@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.backends.clusters.slurm import queue
-from qtide.backends.clusters.slurm.accounting import Record, parse_records
+from qtide.backends.clusters.slurm.accounting import SacctRecord, parse_records
 from qtide.backends.clusters.slurm.commands import SlurmFailed
-from qtide.backends.clusters.slurm.queue import Entry, parse, plain_state
+from qtide.backends.clusters.slurm.queue import QueueEntry, parse, plain_state
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def printed(*records: tuple[str, ...]) -> str:
     return "".join("".join(MARK + field for field in record) + "\n" for record in records)
 
 
-def parsed(*records: tuple[str, ...]) -> list[Entry]:
+def parsed(*records: tuple[str, ...]) -> list[QueueEntry]:
     return list(parse(printed(*records), MARK))
 
 
 def test_a_job_as_squeue_prints_it() -> None:
     assert parsed(PLAIN) == [
-        Entry(
+        QueueEntry(
             job=7,
             state="RUNNING",
             nodes=2,
@@ -101,13 +101,13 @@ def test_an_answer_that_was_cut_short_is_none(cut: int) -> None:
 @pytest.mark.parametrize(
     ("entry", "seconds"),
     [
-        (Entry(1, "RUNNING", 3, 100.0, 500.0), 30.0),
-        (Entry(1, "COMPLETED", 3, 100.0, 105.0), 15.0),
-        (Entry(1, "PENDING", 3, 100.0, 105.0), 0.0),
-        (Entry(1, "CANCELLED", 0, None, 105.0), 0.0),
+        (QueueEntry(1, "RUNNING", 3, 100.0, 500.0), 30.0),
+        (QueueEntry(1, "COMPLETED", 3, 100.0, 105.0), 15.0),
+        (QueueEntry(1, "PENDING", 3, 100.0, 105.0), 0.0),
+        (QueueEntry(1, "CANCELLED", 0, None, 105.0), 0.0),
     ],
 )
-def test_node_seconds_of_a_job(entry: Entry, seconds: float) -> None:
+def test_node_seconds_of_a_job(entry: QueueEntry, seconds: float) -> None:
     assert entry.node_seconds(now=110.0) == seconds
 
 
@@ -127,7 +127,7 @@ def test_nodes_that_take_no_work_do_not_count() -> None:
 def test_records_as_sacct_prints_them() -> None:
     text = "3|1700000010|10|2\n4|1700000005|5|1\n5|1700000000|0|0\n6|Unknown|7|3\n\nnot a record\n"
     assert list(parse_records(text)) == [
-        Record(3, 20.0, 1700000010.0),
-        Record(4, 5.0, 1700000005.0),
-        Record(6, 21.0, None),
+        SacctRecord(3, 20.0, 1700000010.0),
+        SacctRecord(4, 5.0, 1700000005.0),
+        SacctRecord(6, 21.0, None),
     ]

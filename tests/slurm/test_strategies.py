@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import qpu_name
-from qtide.backends.clusters.slurm.options import Options
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.devices.profile import profile
 from qtide.backends.leases.emulated import EmulatedQpu
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.programs.program import located
-from qtide.programs.replay import Step
+from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import Outcome, drive, play
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
@@ -31,12 +31,12 @@ quantum = 0.1
 [[phase]]
 tasks = [0.05]
 """
-IMPOSSIBLE = Options(constraint="no-such-feature")
+IMPOSSIBLE = CompanionOptions(constraint="no-such-feature")
 SLACK = 2.0
 """Slurm may grant a node before we hear that it took it back; on a slow machine, long before."""
 
 
-def unheard(_: str, __: Step, ___: float) -> None:
+def unheard(_: str, __: ReplayStep, ___: float) -> None:
     """Ignore progress."""
 
 
@@ -80,12 +80,14 @@ def test_a_qpu_that_slurm_admits_to_changes_no_result(stage: Stage, strategy: st
         )
         return await cluster.world.all_of([drive(each, site, unheard) for each in runs])
 
-    outcomes = stage.play(scene, Options(qpu_by="gres"))
+    outcomes = stage.play(scene, CompanionOptions(qpu_by="gres"))
     assert [(each.error, each.value) for each in outcomes] == [(None, expected.value)] * 2
     intervals = [span for each in runs for span in each.intervals()]
     assert check(intervals, nodes=3, slots=2, slack=SLACK) == []  # the box has two
     asked = ("squeue", "-h", "--states=all", "--partition=quantum", "--format=%j")
-    names = [qpu_name(Job(each.name, Ledger(each.name, float), each.values)) for each in runs]
+    names = [
+        qpu_name(JobContext(each.name, Ledger(each.name, float), each.values)) for each in runs
+    ]
     jobs = [name for name in stage.slurm(*asked).split() if name in names]
     whole = strategy in ("static", "malleable")
     assert len(jobs) == (2 if whole else 4)  # one for a run, or one for each quantum phase

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from qtide import classical, task
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import job_name, qpu_name
-from qtide.backends.clusters.slurm.options import Options
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.strategies.node_pool import NodePool
 from tests.slurm.stage import Stage
 from tests.slurm.test_faults import once
@@ -24,7 +24,7 @@ def end_time_now(stage: Stage) -> list[str]:
     return jobs
 
 
-def states(stage: Stage, job: Job) -> list[str]:
+def states(stage: Stage, job: JobContext) -> list[str]:
     names = f"--name={job_name(job)},{qpu_name(job)}"
     return stage.slurm("squeue", "-h", "--states=all", names, "-o", "%T").split()
 
@@ -48,7 +48,7 @@ def test_nodes_and_leases_whose_time_is_over_are_replaced(stage: Stage) -> None:
         await pool.release_all()
         return places[0], answer
 
-    place, answer = stage.play(scene, Options(qpu_by="gres", time_limit="1"), LIMIT)
+    place, answer = stage.play(scene, CompanionOptions(qpu_by="gres", time_limit="1"), LIMIT)
     assert (place in ("c1", "c2", "c3"), answer) == (True, 7)
     assert sorted(states(stage, job)).count("TIMEOUT") == 2
     assert lanes(job, "held").count("vqpu/0") == 2

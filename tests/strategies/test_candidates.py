@@ -12,7 +12,7 @@ from qtide.core.ledger import notes
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.programs.program import Program
-from qtide.programs.replay import Choice, Choices, Replay
+from qtide.programs.replay import CandidateChoice, Choices, Replay
 from qtide.strategies.strategy import GRACE, STRATEGIES, Prospects, strategy
 from tests.bench import Bench
 from tests.strategies.arena import GRAVEYARD
@@ -126,7 +126,7 @@ def test_a_resumed_run_keeps_its_choice(tmp_path: Path, name: str) -> None:
 def test_a_qpu_that_fails_is_done_without(tmp_path: Path, name: str) -> None:
     played = Played(Bench(tmp_path, fails=lambda _: True), name, once, 10.0, 7.0, 5.0)
     assert (played.result, CALLS) == (RESULT, [1.0, 7.0, 1.0])
-    assert played.choice == Choice("task", "the instant QPU failed on its payload 3")
+    assert played.choice == CandidateChoice("task", "the instant QPU failed on its payload 3")
     assert played.phases[1:3] == [("quantum", "Burst"), ("classical", "solve instead of Burst")]
 
 
@@ -163,7 +163,7 @@ def test_a_slot_that_does_not_come_is_given_up_for_a_while(tmp_path: Path, name:
     played = Played(bench, name, twice)
     others.cancel()
     assert (played.result, CALLS) == (["it", "it"], [1.0, 2.0, 3.0])
-    assert played.choice == Choice("task", "the QPU had not begun within its 20 s")
+    assert played.choice == CandidateChoice("task", "the QPU had not begun within its 20 s")
     assert bench.world.now() == pytest.approx(1.0 + 20.0 + GRACE + 2.0 + 3.0)
 
 
@@ -186,8 +186,8 @@ def test_whichever_should_end_first_once_both_are_known(tmp_path: Path) -> None:
     played = Played(Bench(tmp_path), "static", learning)
     assert CALLS == [4.0, 4.0]
     first, second = played.choices.find("2"), played.choices.find("3")
-    assert first == Choice("qpu", "the QPU should end in 3.0 s, the task in 4.0 s", 4.0)
-    assert second == Choice("task", "the QPU should end in 5.0 s, the task in 4.0 s")
+    assert first == CandidateChoice("qpu", "the QPU should end in 3.0 s, the task in 4.0 s", 4.0)
+    assert second == CandidateChoice("task", "the QPU should end in 5.0 s, the task in 4.0 s")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from qtide.backends.clusters.cluster import Cluster, Request
+from qtide.backends.clusters.cluster import Cluster, NodeRequest
 from qtide.backends.clusters.fifo import FifoAllocation
 from qtide.backends.clusters.simulated import SimulatedCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.backends.leases.qpu import FifoSlots, Lease, Qpu, Slot, Slots
 from qtide.core.forecasts import Waits
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.strategies.site import Site
 from tests.bench import INSTANT
 
@@ -34,7 +34,7 @@ class View(Cluster):
     def size(self) -> int:  # type: ignore[override]  # the nodes that are there now
         return self._shared.size
 
-    async def grant(self, request: Request) -> FifoAllocation:
+    async def grant(self, request: NodeRequest) -> FifoAllocation:
         if self._queue and isinstance(request.co_allocate, Qpu):
             request = replace(request, co_allocate=Seat(request.co_allocate, self._slots))
         with self._waits.standing():
@@ -63,7 +63,7 @@ class Seat:
     qpu: Qpu
     slots: FifoSlots
 
-    def take(self, job: Job) -> Lease | None:
+    def take(self, job: JobContext) -> Lease | None:
         slot = self.slots.take(job)
         return None if slot is None else Lease(self.qpu, job, slot)
 
@@ -77,7 +77,7 @@ class BareSlot:
 
     slots: FifoSlots
 
-    def take(self, job: Job) -> Slot | None:
+    def take(self, job: JobContext) -> Slot | None:
         return self.slots.take(job)
 
     def watch(self, freed: Callable[[], None]) -> None:
@@ -91,11 +91,11 @@ class Queued(Slots):
         self._shared = shared
         self._wanted = BareSlot(slots)
 
-    def take(self, job: Job) -> Slot | None:
+    def take(self, job: JobContext) -> Slot | None:
         return None
 
-    async def acquire(self, job: Job) -> Slot:
-        allocation = await self._shared.grant(Request(job, 0, co_allocate=self._wanted))
+    async def acquire(self, job: JobContext) -> Slot:
+        allocation = await self._shared.grant(NodeRequest(job, 0, co_allocate=self._wanted))
         slot: Slot = allocation.take_co_allocated()
         return slot
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from qtide.backends.models.site_model import Background, QpuModel, SiteModel
 from qtide.backends.models.trace import Generator
 from qtide.core.ledger import Interval
-from qtide.twin.play import HybridJob, Policy, Stage, Step
+from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
 
 BUSY = SiteModel(
     nodes=32,
@@ -19,19 +19,21 @@ BUSY = SiteModel(
 
 def loop(rounds: int, classical: float, quantum: float, submit: float = 0.0) -> HybridJob:
     """Quantum, then classical, again and again."""
-    return HybridJob((Step(quantum=quantum), Step((classical,))) * rounds, submit, 3)
+    return HybridJob((HybridStep(quantum=quantum), HybridStep((classical,))) * rounds, submit, 3)
 
 
 def wide(submit: float = 0.0) -> HybridJob:
     """As the published job, on three nodes."""
-    steps = (Step((70.0, 5.0, 1.0)), Step(quantum=30.0), Step((50.0,)))
+    steps = (HybridStep((70.0, 5.0, 1.0)), HybridStep(quantum=30.0), HybridStep((50.0,)))
     return HybridJob(steps * 3, submit, 3)
 
 
-def played(model: SiteModel, policy: Policy, jobs: list[HybridJob]) -> list[list[Interval]]:
+def played(
+    model: SiteModel, policy: StrategyOptions, jobs: list[HybridJob]
+) -> list[list[Interval]]:
     """The ledgers of all jobs, in the order in which they ended."""
     ledgers: list[list[Interval]] = []
-    Stage(model, policy, lambda _, spans: ledgers.append(spans)).play(jobs)
+    Simulation(model, policy, lambda _, spans: ledgers.append(spans)).play(jobs)
     return ledgers
 
 

@@ -8,7 +8,7 @@ import pytest
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.twin.advice import Prices, advise, flips, with_ratio
 from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import Policy
+from qtide.twin.play import StrategyOptions
 from qtide.twin.vqpus import growth, offer, sharing
 from tests.twin.sites import played, wide
 
@@ -54,18 +54,18 @@ def test_a_second_qpu_buys_time() -> None:
 def test_calibration_finds_the_parameters_of_the_site_again() -> None:
     qpu = QpuModel(offload=3.5)
     site = SiteModel(nodes=3, delays=Delays(grant=4.0, start=0.7, release=0.2), qpu=qpu)
-    (spans,) = played(site, Policy("workflow"), [wide()])
+    (spans,) = played(site, StrategyOptions("workflow"), [wide()])
     found = calibrate([spans])
     fitted = {name: each.value for name, each in found.parameters.items()}
     assert fitted == pytest.approx(
         {"grant": 4.0, "start": 0.7, "release": 0.2, "step": 0.0, "offload": 3.5}
     )
-    twin = played(found.site(3), Policy("workflow"), [job_of(spans, 3), job_of(spans, 3)])
-    real = played(site, Policy("workflow"), [wide(), wide()])
+    twin = played(found.site(3), StrategyOptions("workflow"), [job_of(spans, 3), job_of(spans, 3)])
+    real = played(site, StrategyOptions("workflow"), [wide(), wide()])
     assert twin[-1][0].end == pytest.approx(real[-1][0].end)
 
 
 def test_a_calibration_is_a_site_file() -> None:
-    (spans,) = played(SITE, Policy("workflow"), [replace(wide(), nodes=3)])
+    (spans,) = played(SITE, StrategyOptions("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)
     assert text.startswith("nodes = 3\n\n[delays]\ngrant = 0  #") and "[qpu]\noffload" in text

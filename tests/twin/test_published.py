@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qtide.twin.published import LEONARDO, QLUSTER, Calibration, predict
+from qtide.twin.published import LEONARDO, QLUSTER, PublishedSite, predict
 
 CELLS = [
     (QLUSTER, "static", 1, 120.0, 1019.58, 3058.74),
@@ -15,7 +15,7 @@ CELLS = [
 
 @pytest.mark.parametrize(("site", "strategy", "jobs", "quantum", "wall", "usage"), CELLS)
 def test_the_twin_is_near_what_was_published(
-    site: Calibration, strategy: str, jobs: int, quantum: float, wall: float, usage: float
+    site: PublishedSite, strategy: str, jobs: int, quantum: float, wall: float, usage: float
 ) -> None:
     found = predict(site, strategy, jobs, quantum)
     assert found.wall == pytest.approx(wall, rel=0.015)

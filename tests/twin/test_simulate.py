@@ -9,13 +9,13 @@ import pytest
 
 from qtide.backends.models.site_model import Background, Mix, SiteModel
 from qtide.backends.models.trace import write_swf
-from qtide.twin.page import shown, write_page
-from qtide.twin.play import Policy
-from qtide.twin.simulate import Estimate, Figures, Workload, simulate
+from qtide.twin.play import StrategyOptions
+from qtide.twin.simulate import HybridWorkload, MeanEstimate, SimulationFigures, simulate
+from qtide.twin.simulation_page import shown, write_page
 from tests.twin.sites import BUSY
 
 SITE = replace(BUSY, hybrid=Mix(jobs=15, days=0.1, variation=0.3))
-POLICIES = [Policy("static", 2), Policy("elastic", 2)]
+POLICIES = [StrategyOptions("static", 2), StrategyOptions("elastic", 2)]
 
 
 def test_the_result_does_not_depend_on_the_number_of_cores() -> None:
@@ -37,7 +37,7 @@ def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
     write_swf(tmp_path / "trace.swf", trace, 32)
     others = Background(str(tmp_path / "trace.swf"))
     site = replace(BUSY, background=others, hybrid=Mix(share=0.25))
-    workload = Workload.of(site, 0)
+    workload = HybridWorkload.of(site, 0)
     hybrids = list(workload.hybrids())
     rest = sum(len(chunk) for others in workload.others() for chunk in others)
     assert len(hybrids) + rest == len(trace) and 100 < len(hybrids) < 200
@@ -45,12 +45,12 @@ def test_a_share_of_a_trace_becomes_hybrid(tmp_path: Path) -> None:
 
 
 def test_a_confidence_interval_is_students() -> None:
-    assert Estimate.of([1.0, 3.0]).half == pytest.approx(12.71, rel=0.001)
+    assert MeanEstimate.of([1.0, 3.0]).half == pytest.approx(12.71, rel=0.001)
     for number, student in ((6, 2.571), (7, 2.447), (12, 2.201), (31, 2.042)):
         values = [0.0, 2.0] * (number // 2) + [1.0] * (number % 2)
         half = student * stdev(values) / sqrt(number)
-        assert Estimate.of(values).half == pytest.approx(half, rel=0.001)
-    assert Estimate.of([5.0]) == Estimate(5.0, 0.0)
+        assert MeanEstimate.of(values).half == pytest.approx(half, rel=0.001)
+    assert MeanEstimate.of([5.0]) == MeanEstimate(5.0, 0.0)
 
 
 def test_the_page_has_every_case(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ def test_the_page_has_every_case(tmp_path: Path) -> None:
     write_page(tmp_path / "page.html", "A <site>", cases)
     text = (tmp_path / "page.html").read_text()
     assert "A &lt;site&gt;" in text and "static, 2 vQPUs" in text and "elastic, 2 vQPUs" in text
-    for each in fields(Figures):
+    for each in fields(SimulationFigures):
         assert f"<th>{each.name.replace('_', ' ')}</th>" in text
 
 
 def test_a_figure_has_as_many_digits_as_are_known() -> None:
-    assert shown(Estimate(17_218.4, 11_658.0)) == "17,218 ± 11,658"
-    assert shown(Estimate(0.5619, 0.0432)) == "0.562 ± 0.043"
-    assert (shown(Estimate(60.0, 0.0)), shown(Estimate(0.0, 0.0))) == ("60.0", "0")
-    assert shown(Estimate(2991.6096, 2.3e-9)) == "2,991.6"
-    assert shown(Estimate(2.6e-7, 2.7e-7)) == "0"
+    assert shown(MeanEstimate(17_218.4, 11_658.0)) == "17,218 ± 11,658"
+    assert shown(MeanEstimate(0.5619, 0.0432)) == "0.562 ± 0.043"
+    assert (shown(MeanEstimate(60.0, 0.0)), shown(MeanEstimate(0.0, 0.0))) == ("60.0", "0")
+    assert shown(MeanEstimate(2991.6096, 2.3e-9)) == "2,991.6"
+    assert shown(MeanEstimate(2.6e-7, 2.7e-7)) == "0"

@@ -21,12 +21,12 @@ from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.play import HybridJob, Policy, Stage, Step
-from qtide.twin.simulate import Workload, replicate
+from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
+from qtide.twin.simulate import HybridWorkload, replicate
 from tests.twin.sites import BUSY, played, wide
 
 FAILING = replace(BUSY, failures=Failures(every=20_000, back=600), delays=Delays(turnaround=5.0))
-CLASSICAL = (Step((70.0, 50.0)), Step(quantum=0.0), Step((30.0,)))
+CLASSICAL = (HybridStep((70.0, 50.0)), HybridStep(quantum=0.0), HybridStep((30.0,)))
 """Of a job that never waits for a QPU."""
 
 
@@ -39,9 +39,9 @@ def test_jobs_go_on_where_nodes_fail(strategy: str) -> None:
     jobs = [wide(600.0 * number) for number in range(15)]
     ledgers: list[list[Interval]] = []
     interrupted: list[float] = []
-    stage = Stage(
+    stage = Simulation(
         FAILING,
-        Policy(strategy, 2),
+        StrategyOptions(strategy, 2),
         lambda _, spans: ledgers.append(spans),
         interrupted=lambda _, left: interrupted.append(left),
     )
@@ -54,7 +54,7 @@ def test_jobs_go_on_where_nodes_fail(strategy: str) -> None:
 
 def test_a_site_whose_nodes_fail_gets_them_back() -> None:
     site = replace(FAILING, failures=Failures(every=3000, back=100))
-    stage = Stage(site, Policy("workflow", 2), lambda *_: None)
+    stage = Simulation(site, StrategyOptions("workflow", 2), lambda *_: None)
     stage.play([wide(600.0 * number) for number in range(10)])
     cluster = stage.clusters[0]
     assert isinstance(cluster, BatchCluster)
@@ -65,20 +65,20 @@ def test_a_site_whose_nodes_fail_gets_them_back() -> None:
 
 def test_failures_are_the_same_for_a_seed_and_others_for_another() -> None:
     site = replace(FAILING, hybrid=Mix(jobs=10, days=0.1))
-    first, again, other = (replicate(site, Policy("elastic", 2), n) for n in (0, 0, 1))
+    first, again, other = (replicate(site, StrategyOptions("elastic", 2), n) for n in (0, 0, 1))
     assert first == again != other
 
 
 def test_a_job_whose_nodes_are_lost_for_good_fails_alone() -> None:
     site = SiteModel(nodes=3, losses=(Loss(10.0, "n1"),))
-    stage = Stage(site, Policy("static"), lambda *_: None)
-    stage.play([wide(), HybridJob((Step((10.0,), nodes=3),), submit=5000.0, nodes=3)])
+    stage = Simulation(site, StrategyOptions("static"), lambda *_: None)
+    stage.play([wide(), HybridJob((HybridStep((10.0,), nodes=3),), submit=5000.0, nodes=3)])
     assert stage.failed == 1
 
 
 def test_a_request_waits_for_a_node_that_will_be_back() -> None:
     site = SiteModel(nodes=3, losses=(Loss(10.0, "n1", back=100.0),))
-    (spans,) = played(site, Policy("static"), [replace(wide(), submit=50.0)])
+    (spans,) = played(site, StrategyOptions("static"), [replace(wide(), submit=50.0)])
     held = min(span.start for span in spans if span.what == "held")
     assert held == 110
 
@@ -93,9 +93,9 @@ def test_partitions_do_not_disturb_each_other() -> None:
 
     def walls(model: SiteModel, chosen: list[HybridJob]) -> dict[float, list[float]]:
         found: dict[float, list[float]] = {}
-        Stage(
+        Simulation(
             model,
-            Policy("workflow", 40),
+            StrategyOptions("workflow", 40),
             lambda job, spans: found.update(
                 {job.submit: [s.end for s in spans if s.lane.startswith("node/")]}
             ),
@@ -113,14 +113,14 @@ def test_partitions_do_not_disturb_each_other() -> None:
 
 def test_hybrid_jobs_come_to_partitions_in_proportion() -> None:
     parts = (Partition("a", 8, hybrid=3), Partition("b", 8, hybrid=1), Partition("c", 8, hybrid=0))
-    workload = Workload.of(SiteModel(partitions=parts, hybrid=Mix(jobs=400)), 0)
+    workload = HybridWorkload.of(SiteModel(partitions=parts, hybrid=Mix(jobs=400)), 0)
     places = [job.partition for job in workload.hybrids()]
     assert 250 < places.count(0) < 350 and places.count(2) == 0
 
 
 def test_a_share_of_every_partition_becomes_hybrid_in_order() -> None:
     parts = tuple(Partition(name, 16, background=background(n)) for n, name in enumerate("ab"))
-    workload = Workload.of(SiteModel(partitions=parts, hybrid=Mix(share=0.3)), 0)
+    workload = HybridWorkload.of(SiteModel(partitions=parts, hybrid=Mix(share=0.3)), 0)
     jobs = list(workload.hybrids())
     assert [job.submit for job in jobs] == sorted(job.submit for job in jobs)
     assert {job.partition for job in jobs} == {0, 1}
@@ -133,25 +133,25 @@ def test_a_phase_takes_what_its_table_says_for_the_nodes_of_the_job(
     nodes: int, seconds: float
 ) -> None:
     mix = Mix(jobs=1, nodes=nodes, table={1: 100, 2: 60, 4: 35}, rounds=1, quantum=0, alone=0)
-    (job,) = Workload.of(SiteModel(nodes=4, hybrid=mix), 0).hybrids()
+    (job,) = HybridWorkload.of(SiteModel(nodes=4, hybrid=mix), 0).hybrids()
     assert job.shortest == seconds
     for strategy in strategy_names():
-        (spans,) = played(SiteModel(nodes=4), Policy(strategy), [job])
+        (spans,) = played(SiteModel(nodes=4), StrategyOptions(strategy), [job])
         assert measure(spans).total == seconds
 
 
 def test_a_site_sets_options_of_its_strategies() -> None:
     # of two nodes one is taken: a malleable job waits for it, but not for longer than that
-    taken = HybridJob((Step((500.0,)),), nodes=1)
-    job = HybridJob((Step((50.0, 50.0)),), submit=1.0, nodes=2)
+    taken = HybridJob((HybridStep((500.0,)),), nodes=1)
+    job = HybridJob((HybridStep((50.0, 50.0)),), submit=1.0, nodes=2)
 
     def total(timeout: float) -> float:
         options = {"malleable": {"expand_timeout": timeout}}
         site = SiteModel(nodes=2, strategies=options)
-        ledgers = played(site, Policy("malleable", 2), [taken, job])
+        ledgers = played(site, StrategyOptions("malleable", 2), [taken, job])
         return measure(ledgers[0]).total
 
     assert total(20.0) == total(5.0) + 15.0
     wrong = SiteModel(strategies={"malleable": {"patience": 1.0}})
     with pytest.raises(UsageError, match=r"strategies.malleable.patience: there is no such option"):
-        Stage(wrong, Policy("malleable"), lambda *_: None)
+        Simulation(wrong, StrategyOptions("malleable"), lambda *_: None)

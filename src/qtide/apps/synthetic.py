@@ -22,7 +22,7 @@ LONGEST = 1e9
 
 
 @dataclass(frozen=True)
-class Step:
+class SyntheticStep:
     """Classical tasks by their seconds, a quantum payload, or both side by side.
 
     A quantum payload of `None` seconds takes as long as the QPU's timing profile says.
@@ -34,12 +34,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Shape:
+class SyntheticShape:
     """The steps of one iteration, and how many iterations there are."""
 
     title: str
     iterations: int
-    steps: tuple[Step, ...]
+    steps: tuple[SyntheticStep, ...]
 
 
 def shipped() -> list[str]:
@@ -48,7 +48,7 @@ def shipped() -> list[str]:
     return sorted(each.name[:-5] for each in folder.iterdir() if each.name.endswith(".toml"))
 
 
-def read(name: str) -> Shape:
+def read(name: str) -> SyntheticShape:
     """The shape in a TOML file, or the built-in one of that name."""
     if name in shipped():
         text = files("qtide.apps").joinpath(f"{name}.toml").read_text()
@@ -66,7 +66,7 @@ def read(name: str) -> Shape:
         raise UsageError(f"{name} is not valid TOML: {error}") from None
 
 
-def _shape(table: dict[str, Any], name: str) -> Shape:
+def _shape(table: dict[str, Any], name: str) -> SyntheticShape:
     _only(table, {"title", "iterations", "phase"}, name)
     iterations, phases = table.get("iterations", 1), table.get("phase")
     if type(iterations) is not int or iterations < 1:
@@ -74,10 +74,10 @@ def _shape(table: dict[str, Any], name: str) -> Shape:
     if not isinstance(phases, list) or not phases:
         raise UsageError(f"{name}: there is no phase; add a [[phase]] with tasks or quantum")
     steps = tuple(_step(each, f"{name}, phase {n}") for n, each in enumerate(phases, 1))
-    return Shape(str(table.get("title", name)), iterations, steps)
+    return SyntheticShape(str(table.get("title", name)), iterations, steps)
 
 
-def _step(table: dict[str, Any], where: str) -> Step:
+def _step(table: dict[str, Any], where: str) -> SyntheticStep:
     _only(table, {"tasks", "quantum"}, where)
     tasks, quantum = table.get("tasks", []), table.get("quantum", False)
     if not isinstance(tasks, list) or not all(_seconds(each) for each in tasks):
@@ -87,7 +87,7 @@ def _step(table: dict[str, Any], where: str) -> Step:
     if not tasks and quantum is False:
         raise UsageError(f"{where}: it has neither tasks nor quantum")
     seconds = None if isinstance(quantum, bool) else float(quantum)
-    return Step(tuple(map(float, tasks)), quantum is not False, seconds)
+    return SyntheticStep(tuple(map(float, tasks)), quantum is not False, seconds)
 
 
 def _only(table: dict[str, Any], keys: set[str], where: str) -> None:
@@ -126,7 +126,7 @@ async def synthetic(
     return {"title": plan.title, "iterations": rounds, "checksum": checksum}
 
 
-async def _play(step: Step, salt: int) -> Any:
+async def _play(step: SyntheticStep, salt: int) -> Any:
     phases: list[Classical | Quantum] = []
     if step.tasks:
         phases.append(classical(*(task(work, seconds, salt) for seconds in step.tasks)))

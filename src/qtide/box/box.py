@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qtide.box.daemons import daemons, end, give_tokens, node_states, offspring, prepare, start
-from qtide.box.layout import Layout, Plan, require
+from qtide.box.layout import BoxLayout, BoxPlan, require
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Locked, lock, state_folder
 from qtide.core.sockets import free_ports
@@ -28,7 +28,7 @@ class Status:
     """The state of a box."""
 
     folder: Path
-    plan: Plan
+    plan: BoxPlan
     daemons: dict[str, int]
     """How many of each are running."""
     nodes: dict[str, str]
@@ -56,8 +56,8 @@ def up(
     if nodes < 1 or qpus < 1:
         raise UsageError(f"a box has at least one node and one QPU, not {nodes} and {qpus}")
     require(accounting=accounting)
-    plan = Plan(nodes, qpus, accounting, slurmd_timeout)
-    layout = Layout(folder)
+    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout)
+    layout = BoxLayout(folder)
     layout.check()
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
@@ -68,7 +68,7 @@ def up(
 
 def down(folder: Path) -> None:
     """End every process of the box, including those of its jobs, and remove its folder."""
-    layout = Layout(folder)
+    layout = BoxLayout(folder)
     if not layout.made:
         raise UsageError(f"there is no box in {layout.folder}")
     with _alone(layout):
@@ -77,7 +77,7 @@ def down(folder: Path) -> None:
 
 def status(folder: Path) -> Status:
     """The state of the box in `folder`."""
-    layout = Layout(folder)
+    layout = BoxLayout(folder)
     plan = layout.read_plan()
     running = Counter(daemons(layout.folder).values())
     states = node_states(layout) if "slurmctld" in running else {}
@@ -86,7 +86,7 @@ def status(folder: Path) -> Status:
 
 def env(folder: Path) -> dict[str, str]:
     """The variables that make Slurm's commands use the box."""
-    layout = Layout(folder)
+    layout = BoxLayout(folder)
     layout.read_plan()
     return {"SLURM_CONF": str(layout.conf)}
 
@@ -98,7 +98,7 @@ def default_folder(name: str) -> Path:
     return state_folder() / "box" / name
 
 
-def _standing(layout: Layout, plan: Plan) -> Status | None:
+def _standing(layout: BoxLayout, plan: BoxPlan) -> Status | None:
     """The box that is already here, if it is up."""
     if not layout.made:
         return None
@@ -110,11 +110,11 @@ def _standing(layout: Layout, plan: Plan) -> Status | None:
     return there
 
 
-def _put_up(layout: Layout, plan: Plan) -> Status:
+def _put_up(layout: BoxLayout, plan: BoxPlan) -> Status:
     if layout.made:
         _clear(layout)
     ports = free_ports(2 + len(plan.node_names))
-    plan = Plan(plan.nodes, plan.qpus, plan.accounting, plan.slurmd_timeout, ports)
+    plan = BoxPlan(plan.nodes, plan.qpus, plan.accounting, plan.slurmd_timeout, ports)
     layout.write_plan(plan)
     try:
         prepare(layout, plan)
@@ -125,20 +125,20 @@ def _put_up(layout: Layout, plan: Plan) -> Status:
     return status(layout.folder)
 
 
-def _clear(layout: Layout) -> None:
+def _clear(layout: BoxLayout) -> None:
     """Kill the daemons first: a dead slurmd starts nothing more."""
     end(lambda: list(daemons(layout.folder)), END_LIMIT)
     end(lambda: offspring(layout.folder, layout.conf), END_LIMIT)
     shutil.rmtree(layout.folder)
 
 
-def _wanted(plan: Plan) -> dict[str, int]:
+def _wanted(plan: BoxPlan) -> dict[str, int]:
     more = {"slurmdbd": 1, "mariadbd": 1} if plan.accounting else {}
     return {"munged": 1, "slurmctld": 1, "slurmd": len(plan.node_names)} | more
 
 
 @contextmanager
-def _alone(layout: Layout) -> Iterator[None]:
+def _alone(layout: BoxLayout) -> Iterator[None]:
     """Keep other processes from changing the box; the folder itself is locked."""
     layout.folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(layout.folder, os.O_RDONLY)

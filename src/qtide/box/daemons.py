@@ -15,13 +15,13 @@ from pathlib import Path
 
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.deployment import announce, deploy
-from qtide.box.layout import Layout, Plan, program
+from qtide.box.layout import BoxLayout, BoxPlan, program
 from qtide.core.errors import QtideError
 from qtide.core.files import SECRET, write_whole
 from qtide.core.sockets import LOOPBACK
 
 
-def slurm_conf(layout: Layout, plan: Plan) -> str:
+def slurm_conf(layout: BoxLayout, plan: BoxPlan) -> str:
     """The configuration of the controller, the nodes and all clients."""
     host, user, folder = socket.gethostname(), _user(), layout.folder
     return f"""\
@@ -66,12 +66,12 @@ PartitionName=quantum Nodes=q1 State=UP
 """  # noqa: E501 - a partition is one line
 
 
-def gres_conf(plan: Plan) -> str:
+def gres_conf(plan: BoxPlan) -> str:
     """The virtual QPUs of the quantum node."""
     return f"NodeName=q1 Name=qpu Count={plan.qpus}\n"
 
 
-def slurmdbd_conf(layout: Layout, plan: Plan) -> str:
+def slurmdbd_conf(layout: BoxLayout, plan: BoxPlan) -> str:
     """The configuration of the accounting daemon; its database is reached only by a socket."""
     return f"""\
 AuthType=auth/munge
@@ -105,7 +105,7 @@ def _bound_to_loopback(host: str) -> str:
     return "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n"
 
 
-def _accounting(layout: Layout, plan: Plan) -> str:
+def _accounting(layout: BoxLayout, plan: BoxPlan) -> str:
     if not plan.accounting:
         return "AccountingStorageType=accounting_storage/none"
     return f"""\
@@ -116,7 +116,7 @@ AccountingStoragePass={layout.munge_socket}
 AccountingStoreFlags=job_comment"""
 
 
-def _nodes(plan: Plan, host: str) -> str:
+def _nodes(plan: BoxPlan, host: str) -> str:
     common = f"NodeHostname={host} NodeAddr={LOOPBACK} RealMemory=1024 State=UNKNOWN"
     cores = {name: os.cpu_count() or 1 for name in plan.node_names} | {"q1": max(4, plan.qpus)}
     extra = {"q1": f" Gres=qpu:{plan.qpus}"}
@@ -232,7 +232,7 @@ class BoxFailed(QtideError):  # noqa: N818 - what happened
     """A daemon of the box did not start."""
 
 
-def prepare(layout: Layout, plan: Plan) -> None:
+def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
     """Write the folders, the key and the configuration."""
     for folder in layout.folders():
         folder.mkdir(exist_ok=True)
@@ -246,7 +246,7 @@ def prepare(layout: Layout, plan: Plan) -> None:
         write_whole(database, slurmdbd_conf(layout, plan).encode(), SECRET)
 
 
-def start(layout: Layout, plan: Plan) -> None:
+def start(layout: BoxLayout, plan: BoxPlan) -> None:
     """Start everything, and return when every node is idle."""
     _munge(layout)
     if plan.accounting:
@@ -258,7 +258,7 @@ def start(layout: Layout, plan: Plan) -> None:
     _until(lambda: _all_idle(layout, plan), layout, "slurmd")
 
 
-def give_tokens(layout: Layout, service: str) -> None:
+def give_tokens(layout: BoxLayout, service: str) -> None:
     """Let jobs get tokens for a service; until then, no task waits for a prolog."""
     announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
@@ -268,19 +268,19 @@ def give_tokens(layout: Layout, service: str) -> None:
         _ask(layout, "scontrol", "reconfigure")
 
 
-def node_states(layout: Layout) -> dict[str, str]:
+def node_states(layout: BoxLayout) -> dict[str, str]:
     """The state of each node, as Slurm reports it; empty if Slurm does not answer."""
     lines = _ask(layout, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
     return dict(line.split(" ", 1) for line in lines)
 
 
-def _ask(layout: Layout, name: str, *words: str) -> str:
+def _ask(layout: BoxLayout, name: str, *words: str) -> str:
     """The output of one of Slurm's commands; empty if it fails."""
     done = _run(layout, [program(name), *words], name)
     return done.stdout if done.returncode == 0 else ""
 
 
-def _munge(layout: Layout) -> None:
+def _munge(layout: BoxLayout) -> None:
     """--force accepts the private folder; the key's mode was set when it was written."""
     _launch(
         layout,
@@ -295,7 +295,7 @@ def _munge(layout: Layout) -> None:
     _until(layout.munge_socket.exists, layout, "munged")
 
 
-def _daemons_accounting(layout: Layout, plan: Plan) -> None:
+def _daemons_accounting(layout: BoxLayout, plan: BoxPlan) -> None:
     data, owner = f"--datadir={layout.database}/data", f"--user={_owner(layout)}"
     install = ("--auth-root-authentication-method=normal", "--skip-test-db")
     _launch(layout, "mariadb-install-db", "--no-defaults", data, owner, *install)
@@ -312,7 +312,7 @@ def _daemons_accounting(layout: Layout, plan: Plan) -> None:
     _ask(layout, "sacctmgr", "--immediate", "add", "cluster", "qtide")
 
 
-def _launch(layout: Layout, name: str, *words: str) -> None:
+def _launch(layout: BoxLayout, name: str, *words: str) -> None:
     """Run a program that goes into the background by itself, or ends.
 
     argv[0] contains the box's folder, which tells the process from those of another box: slurmdbd
@@ -323,13 +323,13 @@ def _launch(layout: Layout, name: str, *words: str) -> None:
         raise BoxFailed(_sentence(layout, name, (done.stderr or done.stdout).strip()))
 
 
-def _fork(layout: Layout, name: str, *words: str) -> None:
+def _fork(layout: BoxLayout, name: str, *words: str) -> None:
     """Run a program that cannot go into the background by itself."""
     _run(layout, [program("setsid"), "--fork", program(name), *words], name)
 
 
 def _run(
-    layout: Layout, words: Sequence[str], name: str, executable: str | None = None
+    layout: BoxLayout, words: Sequence[str], name: str, executable: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     output = layout.log / f"{name}.out"
     try:
@@ -354,7 +354,7 @@ def _run(
     return done
 
 
-def _environment(layout: Layout) -> dict[str, str]:
+def _environment(layout: BoxLayout) -> dict[str, str]:
     """The environment of the daemons, and of each slurmstepd that they start.
 
     A node of a box has no hardware of its own: detecting it would take a quarter of the time in
@@ -365,7 +365,7 @@ def _environment(layout: Layout) -> dict[str, str]:
     return environment(layout.conf) | topology | database
 
 
-def _until(there: Callable[[], bool], layout: Layout, name: str) -> None:
+def _until(there: Callable[[], bool], layout: BoxLayout, name: str) -> None:
     last = time.monotonic() + START_LIMIT
     while not there():
         if time.monotonic() > last:
@@ -381,14 +381,14 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _all_idle(layout: Layout, plan: Plan) -> bool:
+def _all_idle(layout: BoxLayout, plan: BoxPlan) -> bool:
     return node_states(layout) == dict.fromkeys(plan.node_names, "idle")
 
 
-def _owner(layout: Layout) -> str:
+def _owner(layout: BoxLayout) -> str:
     return layout.folder.owner()
 
 
-def _sentence(layout: Layout, name: str, why: str) -> str:
+def _sentence(layout: BoxLayout, name: str, why: str) -> str:
     last = why.splitlines()[-1] if why else "it gave no reason"
     return f"{name} of the box did not start: {last}; see {layout.log}"

@@ -55,7 +55,7 @@ LONGEST_SOCKET = 107
 
 
 @dataclass(frozen=True)
-class Plan:
+class BoxPlan:
     """What a box consists of. Ports: the controller's, the accounting's, then one per node."""
 
     nodes: int
@@ -69,12 +69,12 @@ class Plan:
         """The compute nodes, then the quantum node."""
         return (*(f"c{number}" for number in range(1, self.nodes + 1)), "q1")
 
-    def same_as(self, other: Plan) -> bool:
+    def same_as(self, other: BoxPlan) -> bool:
         """Whether both describe the same box; ports do not matter, as they are chosen at random."""
         return asdict(self) | {"ports": ()} == asdict(other) | {"ports": ()}
 
 
-class Layout:
+class BoxLayout:
     """The files of the box in `folder`."""
 
     def __init__(self, folder: Path) -> None:
@@ -110,16 +110,16 @@ class Layout:
         inside = ("etc", "log", "run", "munge", "state", "spool", "tmp", "database")
         return [self.folder / name for name in inside]
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: BoxPlan) -> None:
         """Record what the box is; from now on the folder counts as a box."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.plan_file, asdict(plan))
 
-    def read_plan(self) -> Plan:
+    def read_plan(self) -> BoxPlan:
         """What `write_plan` recorded."""
         try:
             entries = read_json(self.plan_file)
-            return Plan(**entries | {"ports": tuple(entries["ports"])})
+            return BoxPlan(**entries | {"ports": tuple(entries["ports"])})
         except FileNotFoundError:
             raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None
         except Damaged as error:

@@ -161,7 +161,7 @@ class Wait:
     """How long it should stand there in all, if the cluster's scheduler says so."""
 
 
-class Standing:
+class QueuedBlock:
     """A block in which a request stands in the queue (a generator would take twice as long)."""
 
     def __init__(self, waits: Waits) -> None:
@@ -183,9 +183,9 @@ class Waits:
         self._standing: dict[Wait, None] = {}  # the oldest first
         self._recent = Recent(RECENT)
 
-    def standing(self) -> Standing:
+    def standing(self) -> QueuedBlock:
         """A request stands in the queue; if it leaves without an error, it was granted."""
-        return Standing(self)
+        return QueuedBlock(self)
 
     def begin(self) -> Wait:
         """A request begins to stand in the queue."""
@@ -230,7 +230,7 @@ HORIZON = 8
 """How many quantum phases in a row are looked past."""
 
 
-class Shape(NamedTuple):
+class PhaseShape(NamedTuple):
     """What is known of a phase beforehand: what it asks for, and which tasks need one node."""
 
     name: str
@@ -243,7 +243,7 @@ class Need(NamedTuple):
     """A classical phase to come, and how many seconds after the present one."""
 
     after: float
-    shape: Shape
+    shape: PhaseShape
 
 
 class Phases:
@@ -251,13 +251,13 @@ class Phases:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._followed: dict[str, Shape] = {}
+        self._followed: dict[str, PhaseShape] = {}
         self._seconds: dict[str, float] = {}
         self._last: dict[str, str] = {}
-        self._classical = Shape("")
+        self._classical = PhaseShape("")
 
     @contextmanager
-    def during(self, shape: Shape, key: str) -> Iterator[None]:
+    def during(self, shape: PhaseShape, key: str) -> Iterator[None]:
         """Learn from a phase: what it came after, and how long it took."""
         branch = key.rpartition(".")[0]
         if branch in self._last:
@@ -269,11 +269,11 @@ class Phases:
         yield
         self._seconds[shape.name] = self._now() - began
 
-    def latest(self) -> Shape:
+    def latest(self) -> PhaseShape:
         """The classical phase that began last; one without tasks if there was none."""
         return self._classical
 
-    def next_need(self, shape: Shape) -> Need | None:
+    def next_need(self, shape: PhaseShape) -> Need | None:
         """The next classical phase after this one, as far as the past tells."""
         after = 0.0
         for _ in range(HORIZON):
@@ -296,7 +296,7 @@ class Phases:
     def recall(self, known: Mapping[str, Any]) -> None:
         """Begin with what followed what in an earlier run."""
         for before, (name, label, singles, quantum) in known["followed"].items():
-            self._followed[before] = Shape(name, label, tuple(singles), quantum)
+            self._followed[before] = PhaseShape(name, label, tuple(singles), quantum)
         self._seconds |= known["seconds"]
 
 

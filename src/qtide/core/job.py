@@ -92,7 +92,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobContext:
     """One run: its ledger, its values, its seed, what its nodes prepare, and what they print."""
 
     name: str

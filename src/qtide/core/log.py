@@ -16,7 +16,7 @@ MOST = 8 * 2**20
 """Bytes of a log; then a new one begins, and one earlier one is kept."""
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line. The task is the key of its phase and its place there, as `3/0`."""
 
     time: str
@@ -26,10 +26,14 @@ class Line(NamedTuple):
     text: str
 
     @staticmethod
-    def parse(line: str) -> Line:
+    def parse(line: str) -> LogLine:
         """Back from the file; a line of an earlier version is only text."""
         fields = line.split("\t", 4)
-        return Line(*fields) if len(fields) == len(Line._fields) else Line("", "", "", "", line)
+        return (
+            LogLine(*fields)
+            if len(fields) == len(LogLine._fields)
+            else LogLine("", "", "", "", line)
+        )
 
 
 class Log:
@@ -62,14 +66,14 @@ def earlier(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
-def lines(path: Path) -> Iterator[Line]:
+def lines(path: Path) -> Iterator[LogLine]:
     """All lines there are, the oldest first."""
     for file in (earlier(path), path):
         with suppress(FileNotFoundError), file.open(errors="replace", newline="\n") as opened:
             yield from _whole(opened)
 
 
-def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator[Line]:
+def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator[LogLine]:
     """All lines, also those to come, until the run is over."""
     with suppress(FileNotFoundError), earlier(path).open(errors="replace", newline="\n") as opened:
         yield from _whole(opened)
@@ -86,14 +90,14 @@ def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator
             time.sleep(pause)
 
 
-def _whole(opened: IO[str]) -> Iterator[Line]:
+def _whole(opened: IO[str]) -> Iterator[LogLine]:
     """The lines that are complete; one that is being written is left for the next time."""
     while True:
         place, line = opened.tell(), opened.readline()
         if not line.endswith("\n"):
             opened.seek(place)
             return
-        yield Line.parse(line[:-1])
+        yield LogLine.parse(line[:-1])
 
 
 def _same(opened: IO[str], path: Path) -> bool:

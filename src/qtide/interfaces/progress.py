@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from qtide.programs.replay import Step
+from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import Tell
 from qtide.runs.spec import Spec
 
@@ -57,7 +57,7 @@ class Progress:
         self._title = title
         self._restart()
 
-    def tell(self, run: str, step: Step, at: float) -> None:
+    def tell(self, run: str, step: ReplayStep, at: float) -> None:
         """A step of a run, and when it was, on the run's clock."""
         self._first = at if self._first is None else self._first
         self._last = at
@@ -116,11 +116,11 @@ def progress(spec: Spec) -> Iterator[Tell]:
     if handle is None:
         yield lambda *_: None
         return
-    with Line(handle) as line:
+    with ProgressLine(handle) as line:
         yield line.tell
 
 
-class Line:
+class ProgressLine:
     """Counts the phases that have ended, and says what is going on; a thread keeps it up to date.
 
     There may be thousands of steps per second, and the last one before a long phase must be seen.
@@ -137,7 +137,7 @@ class Line:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         self._thread.start()
         return self
 
@@ -146,7 +146,7 @@ class Line:
         self._thread.join()
         self._show(self.summary)
 
-    def tell(self, run: str, step: Step, at: float) -> None:
+    def tell(self, run: str, step: ReplayStep, at: float) -> None:
         """A step of a run, and when it was, on the run's clock."""
         self._first = at if self._first is None else self._first
         self._last = at

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, reap
-from qtide.backends.clusters.slurm.options import Options
 from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.core.errors import UsageError
 from qtide.core.files import lock
 from qtide.core.forecasts import Waits
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.world.real import RealWorld
-from qtide.mpi.control import JOIN, Hub, own_address
+from qtide.mpi.control import JOIN, ControlServer, own_address
 from qtide.mpi.membership import Growth, Newcomer
 from qtide.mpi.newcomer import command
 from qtide.runs.folder import RunFolder, stamp
@@ -115,7 +115,7 @@ async def ended(process: Process, limit: float) -> None:
 class SlurmNodes(Nodes):
     """The companions of one job; a warden empties the queue if the job is killed."""
 
-    def __init__(self, slurm: Slurm, options: Options, job: Job) -> None:
+    def __init__(self, slurm: Slurm, options: CompanionOptions, job: JobContext) -> None:
         world = RealWorld()
         self._slurm = slurm
         self._options = options
@@ -125,7 +125,7 @@ class SlurmNodes(Nodes):
         self._warden = Warden(slurm)
 
     @staticmethod
-    async def open(options: Options, job: Job) -> SlurmNodes:
+    async def open(options: CompanionOptions, job: JobContext) -> SlurmNodes:
         """The Slurm that SLURM_CONF names; companions of dead drivers are cancelled."""
         slurm = Slurm()
         slurm.check()
@@ -147,7 +147,7 @@ class SlurmNodes(Nodes):
 
 
 class _SlurmNode(Held):
-    def __init__(self, companion: Companion, slurm: Slurm, options: Options) -> None:
+    def __init__(self, companion: Companion, slurm: Slurm, options: CompanionOptions) -> None:
         assert companion.job is not None
         self.name = companion.nodes[0]
         self.label = str(companion.job)
@@ -179,11 +179,11 @@ OPEN_LIMIT = 60.0
 """Seconds within which the cluster has to be reached."""
 
 
-class Keeper:
+class NodeBroker:
     """Has one task per newcomer, from its request until its node is given back."""
 
     def __init__(
-        self, hub: Hub, ledger: Ledger, nodes: Callable[[], Awaitable[Nodes]], first: int
+        self, hub: ControlServer, ledger: Ledger, nodes: Callable[[], Awaitable[Nodes]], first: int
     ) -> None:
         self._hub = hub
         self._ledger = ledger
@@ -300,7 +300,7 @@ async def _first(*works: Awaitable[object]) -> None:
             task.cancel()
 
 
-class Record:
+class RootRecord:
     """Opened when the root enters its job, closed when it leaves."""
 
     def __init__(self, runs: Path, name: str, cluster: str) -> None:
@@ -315,7 +315,7 @@ class Record:
         self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
         lock(self._lock)  # so that others see that it is running
         self.ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
-        self.hub = Hub(self._host())
+        self.hub = ControlServer(self._host())
         self._run = self.ledger.span("run", "job")
         here = f"node/{socket.gethostname()}"
         self._own = [self.ledger.span("held", here), self.ledger.span("busy", here)]
@@ -328,9 +328,9 @@ class Record:
         return (self._folder.path / "saved").absolute()
 
     @cached_property
-    def keeper(self) -> Keeper:
+    def keeper(self) -> NodeBroker:
         """Started with the first growth."""
-        return Keeper(self.hub, self.ledger, self._nodes, len(self._founders) + 1)
+        return NodeBroker(self.hub, self.ledger, self._nodes, len(self._founders) + 1)
 
     def founded(self, names: Sequence[str]) -> None:
         """These nodes were there from the beginning, and are not ours to give back."""
@@ -381,13 +381,13 @@ class Record:
     async def _nodes(self) -> Nodes:
         if self._kind == "local":
             return LocalNodes()
-        from qtide.backends.clusters.slurm.options import Options
+        from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 
-        options = Options(partition=self._argument or None)
+        options = CompanionOptions(partition=self._argument or None)
         return await SlurmNodes.open(options, self._job())
 
-    def _job(self) -> Job:
-        return Job(self._folder.name, self.ledger, self._folder.values)
+    def _job(self) -> JobContext:
+        return JobContext(self._folder.name, self.ledger, self._folder.values)
 
     def _host(self) -> str:
         if self._kind == "local":

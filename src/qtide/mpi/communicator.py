@@ -36,7 +36,7 @@ GRACE = 10.0
 """Seconds within which a blocking call has to end that was given up; its own limit is shorter."""
 
 
-class Stuck(QtideError):  # noqa: N818 - what happened
+class MpiStuck(QtideError):  # noqa: N818 - what happened
     """MPI hangs: no other call would return either."""
 
 
@@ -69,7 +69,7 @@ def call(function: Callable[[], T], watch: Watch) -> T:
     except NodesLost:
         if not made.ended.wait(GRACE):
             library().stuck = True
-            raise Stuck(
+            raise MpiStuck(
                 "MPI hangs, as a node was lost while it was being connected; start the program "
                 "again, from what was saved"
             ) from None

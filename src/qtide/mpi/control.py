@@ -33,7 +33,7 @@ SILENCE = 5
 """Seconds after which a host that no longer answers counts as gone."""
 
 
-class Line:
+class ControlLine:
     """One end of a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -82,7 +82,7 @@ STEP = 0.001
 """Seconds between two calls of MPI while something else is waited for."""
 
 
-class Station(ABC):
+class ControlClient(ABC):
     """What every member knows, the root included."""
 
     identity: int
@@ -134,7 +134,7 @@ class Station(ABC):
             self._news.notify_all()
 
 
-class MemberStation(Station):
+class MemberClient(ControlClient):
     """At the other end of a line to the root."""
 
     def __init__(self, address: tuple[str, int], identity: int, generation: int, key: str) -> None:
@@ -142,15 +142,15 @@ class MemberStation(Station):
         self.identity = identity
         self._orders: list[dict[str, Any]] = []
         self._leaving = False
-        self._line = Line(_connected(address))
+        self._line = ControlLine(_connected(address))
         self._line.say({"hello": identity, "generation": generation, "key": key})
         threading.Thread(target=self._listen, daemon=True, name="line").start()
 
     @staticmethod
-    def told(text: str) -> MemberStation:
+    def told(text: str) -> MemberClient:
         """By what the hub says of one whom it expects."""
         host, port, identity, generation, key = text.split()
-        return MemberStation((host, int(port)), int(identity), int(generation), key)
+        return MemberClient((host, int(port)), int(identity), int(generation), key)
 
     def report(self, turn: int, *, well: bool) -> None:
         """Over the line."""
@@ -224,7 +224,7 @@ BYE_LIMIT = 10.0
 """Seconds for members to say good-bye."""
 
 
-class Hub(Station):
+class ControlServer(ControlClient):
     """Takes calls of newcomers; whoever is not expected, or no longer, is turned away."""
 
     identity = 0
@@ -235,7 +235,7 @@ class Hub(Station):
         self._server = socket.create_server((host, 0))
         self.address = (host, self._server.getsockname()[1])
         self._expected: dict[int, tuple[int, Callable[[], None]]] = {}
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, ControlLine] = {}
         self._left: set[int] = set()
         self._reports: defaultdict[int, dict[int, bool]] = defaultdict(dict)
         self.turned_away = 0
@@ -333,10 +333,10 @@ class Hub(Station):
                 connection, _ = self._server.accept()
             except OSError:
                 return
-            line = Line(connection)
+            line = ControlLine(connection)
             threading.Thread(target=self._serve, args=(line,), daemon=True, name="line").start()
 
-    def _serve(self, line: Line) -> None:
+    def _serve(self, line: ControlLine) -> None:
         words = line.words()
         member = self._admitted(next(words, {}), line)
         if member is None:
@@ -354,7 +354,7 @@ class Hub(Station):
                     self._news.notify_all()
         self.lose(member)
 
-    def _admitted(self, word: dict[str, Any], line: Line) -> int | None:
+    def _admitted(self, word: dict[str, Any], line: ControlLine) -> int | None:
         """The newcomer's number, if it is expected, of this generation, and knows the key."""
         member = word.get("hello")
         generation, arrived = self._expected.get(member, (None, None))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """`rows` rows: one block for each rank or, if `block` is given, blocks of so many in turns."""
 
     rows: int
@@ -68,7 +68,7 @@ class Share:
     """None if the rows are in the order of the ranks already."""
 
 
-def moved(comm: Communicator, layout: Layout, local: Array, old: int, new: int) -> Array:
+def moved(comm: Communicator, layout: BlockLayout, local: Array, old: int, new: int) -> Array:
     """This rank's rows on `new` ranks; all ranks of `comm`, old and new ones, call it."""
     rank = comm.rank
     out, into = share(layout, rank, old, new, comm.size), share(layout, rank, new, old, comm.size)
@@ -84,7 +84,7 @@ def moved(comm: Communicator, layout: Layout, local: Array, old: int, new: int) 
     return result
 
 
-def share(layout: Layout, rank: int, here: int, there: int, ranks: int) -> Share:
+def share(layout: BlockLayout, rank: int, here: int, there: int, ranks: int) -> Share:
     """What a rank that has rows on `here` ranks exchanges with `there` ranks."""
     if layout.block is None:
         first, last = layout.span(rank, here)
@@ -128,7 +128,7 @@ class Distributed:
     ) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        self.layout = Layout(shape[0], block)
+        self.layout = BlockLayout(shape[0], block)
         self.rank, self.size = 0, 0
         self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
 

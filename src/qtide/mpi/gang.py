@@ -19,9 +19,9 @@ from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import (
     MEET_LIMIT,
     NOT_MET,
-    Hub,
-    MemberStation,
-    Station,
+    ControlClient,
+    ControlServer,
+    MemberClient,
     end_at_once,
     own_address,
 )
@@ -49,14 +49,14 @@ def called(who: Rank, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-class _Leader(Hub):
+class _Leader(ControlServer):
     def lose(self, member: int) -> None:
         super().lose(member)
         if member in self.lost:
             end_at_once(1)
 
 
-def _lead(who: Rank) -> tuple[Station, Any]:
+def _lead(who: Rank) -> tuple[ControlClient, Any]:
     hub, others = _Leader(own_address()), range(1, who.size)
     hub.gather(others, lambda told: _publish(Path(who.place), "\n".join(told)))
     ports = join.opened(len(others))
@@ -68,8 +68,8 @@ def _lead(who: Rank) -> tuple[Station, Any]:
     return hub, comm
 
 
-def _follow(who: Rank) -> tuple[Station, Any]:
-    station = MemberStation.told(_read(Path(who.place), who.rank))
+def _follow(who: Rank) -> tuple[ControlClient, Any]:
+    station = MemberClient.told(_read(Path(who.place), who.rank))
     return station, join.joined(station.order()["join"], who.rank - 1, _watch)
 
 
@@ -77,7 +77,7 @@ def _watch() -> None:
     """Whoever is missed ends this process."""
 
 
-def _raise_failure(station: Station) -> None:
+def _raise_failure(station: ControlClient) -> None:
     """What one rank has raised, all raise: otherwise they would wait for it."""
     if station.failure is not None:
         raise pickle.loads(b64decode(station.failure))

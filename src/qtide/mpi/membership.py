@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import TURN_LIMIT, MemberStation, NodesLost, Station
+from qtide.mpi.control import TURN_LIMIT, ControlClient, MemberClient, NodesLost
 from qtide.mpi.distributed import Array, Distributed
 from qtide.mpi.library import Launcher, library, progress
 
 if TYPE_CHECKING:
-    from qtide.mpi.control import Hub
+    from qtide.mpi.control import ControlServer
 
 
-def gathered_founders(hub: Hub, launcher: Launcher) -> list[str]:
+def gathered_founders(hub: ControlServer, launcher: Launcher) -> list[str]:
     """Meet all other processes; gives the names of their hosts, different ones for each."""
     hosts: list[str] = []
 
@@ -108,23 +108,23 @@ SLOWEST = 10e6
 """Bytes per second: data that moves more slowly than this counts as stuck."""
 
 
-class State(SimpleNamespace):
+class ReplicatedState(SimpleNamespace):
     """What every rank has, with the same values; newcomers get those of the root."""
 
 
-class Left(SystemExit):
+class MemberLeft(SystemExit):
     """This process has left the job: it ends, with all its `finally` clauses, successfully."""
 
 
-class Crew:
+class Membership:
     """Members are known by numbers that are never used again; the root is 0."""
 
-    def __init__(self, station: Station, hub: Hub | None = None) -> None:
+    def __init__(self, station: ControlClient, hub: ControlServer | None = None) -> None:
         self.station = station
         self.hub = hub
         """The root's station; None on other members."""
         self.members: list[int] = [0]
-        self.state = State()
+        self.state = ReplicatedState()
         self.arrays: dict[str, Distributed] = {}
         self.turn = 0
         self.parts: dict[str, float] = {}
@@ -149,14 +149,14 @@ class Crew:
 
     def arrive(self) -> str:
         """Join as a newcomer; gives the place in the program at which the others are."""
-        assert isinstance(self.station, MemberStation)
+        assert isinstance(self.station, MemberClient)
         word = self.station.order()
         self.turn, members, new = word["turn"], word["members"], word["new"]
         self.members = members[: -len(new)]
         place = new.index(self.station.identity)
         watch = self._watch(members)
         if not self._take_turn(members, lambda: join.joined(word["join"], place, watch), ""):
-            raise Left(0)
+            raise MemberLeft(0)
         return self._site
 
     def shrink(self, size: int) -> bool:
@@ -203,7 +203,7 @@ class Crew:
 
     def _survivors(self) -> tuple[int, list[int]]:
         if self.hub is None:
-            assert isinstance(self.station, MemberStation)
+            assert isinstance(self.station, MemberClient)
             word = self.station.order()
             return word["regroup"], word["members"]
         members = [each for each in self.members if each not in self.hub.lost]
@@ -264,7 +264,7 @@ class Crew:
     def _commit(self, raw: Any, blocks: Blocks, members: list[int]) -> None:
         if self.station.identity not in members:
             self.station.leave()
-            raise Left(0)
+            raise MemberLeft(0)
         before = self.comm.raw
         self._adopt(raw, members)
         for name, block in blocks.items():

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
-from qtide.mpi.job import Sizes
+from qtide.mpi.malleable_job import Sizes
 
 Clock = Callable[[], float]
 

@@ -23,7 +23,7 @@ LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Record:
+class JournalRecord:
     """A finished phase: its place in the program, what it asked for, and its outcome."""
 
     key: str
@@ -45,18 +45,18 @@ class Journal:
             os.close(self._file)
             raise
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         """The record of the phase at `key`, if there is one."""
         return self._records.get(key)
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         """Write a record durably: when this returns, it survives a crash of the machine."""
         self.extend([record])
 
-    def extend(self, records: Sequence[Record]) -> None:
+    def extend(self, records: Sequence[JournalRecord]) -> None:
         """Write records durably, all at once."""
         self._write(*map(_entry_of, records))
         self._records |= {record.key: record for record in records}
@@ -93,7 +93,7 @@ class Journal:
             time.sleep(0.01)
         return lock(self._file)
 
-    def _load(self, program: str) -> dict[str, Record]:
+    def _load(self, program: str) -> dict[str, JournalRecord]:
         entries = self._read()
         if not entries:
             self._write({"program": program})
@@ -103,7 +103,7 @@ class Journal:
                 f"{self.path} is the journal of the program {entries[0].get('program')}, "
                 f"not of {program}; name the right run, or start a new one"
             )
-        records = (Record(**entry) for entry in entries[1:])
+        records = (JournalRecord(**entry) for entry in entries[1:])
         return {record.key: record for record in records}
 
     def _read(self) -> list[dict[str, Any]]:
@@ -124,16 +124,16 @@ class Journal:
         return entries
 
 
-def records(path: Path) -> dict[str, Record]:
+def records(path: Path) -> dict[str, JournalRecord]:
     """What a journal has, for whoever only reads it; torn and damaged lines are skipped."""
     if not path.is_file():
         return {}
     entries = [_entry(line) for line in path.read_bytes().split(b"\n") if line]
-    found = (Record(**entry) for entry in entries if entry and "key" in entry)
+    found = (JournalRecord(**entry) for entry in entries if entry and "key" in entry)
     return {record.key: record for record in found}
 
 
-def _entry_of(record: Record) -> dict[str, Any]:
+def _entry_of(record: JournalRecord) -> dict[str, Any]:
     entry = {"key": record.key, "asked": record.asked, "outcome": record.outcome}
     return entry | ({"failed": True} if record.failed else {})
 

@@ -16,11 +16,11 @@ from typing import Any, Literal, NoReturn, Protocol
 
 from qtide.backends.client.client import ServiceFailed
 from qtide.core.errors import NotEnoughNodes, PhaseError, QtideError, foreign
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Packed, Unstorable
 from qtide.core.world.world import World
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 from qtide.programs.phase import Asked, Classical, Phase, Quantum, Task, Together
 
 
@@ -30,7 +30,7 @@ def choice_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CandidateChoice:
     """What runs, the QPU or the task, and the reason in words."""
 
     chosen: Literal["qpu", "task"]
@@ -43,35 +43,35 @@ class Choice:
         return {"chosen": self.chosen, "why": self.why, "patience": self.patience}
 
     @staticmethod
-    def from_json(kept: Mapping[str, Any]) -> Choice:
+    def from_json(kept: Mapping[str, Any]) -> CandidateChoice:
         """As the journal kept it."""
-        return Choice(kept["chosen"], kept["why"], kept["patience"])
+        return CandidateChoice(kept["chosen"], kept["why"], kept["patience"])
 
 
-class Keeper(Protocol):
+class ChoiceStore(Protocol):
     """A journal, or what takes its place."""
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         """The record at `key`."""
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         """Write a record durably."""
 
 
 class Choices:
     """The choices of a run, in its journal."""
 
-    def __init__(self, journal: Keeper) -> None:
+    def __init__(self, journal: ChoiceStore) -> None:
         self._journal = journal
 
-    def find(self, key: str) -> Choice | None:
+    def find(self, key: str) -> CandidateChoice | None:
         """What was chosen for the phase at `key`, if anything was."""
         record = self._journal.find(choice_of(key))
-        return None if record is None else Choice.from_json(record.outcome)
+        return None if record is None else CandidateChoice.from_json(record.outcome)
 
-    def keep(self, key: str, asked: str, choice: Choice) -> None:
+    def keep(self, key: str, asked: str, choice: CandidateChoice) -> None:
         """Write a choice durably; a later one for the same phase takes its place."""
-        self._journal.append(Record(choice_of(key), asked, choice.as_json()))
+        self._journal.append(JournalRecord(choice_of(key), asked, choice.as_json()))
 
 
 class Performer(Protocol):
@@ -80,7 +80,7 @@ class Performer(Protocol):
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run the tasks of a phase on nodes, or its payload on the QPU."""
 
-    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """Whether the QPU or the task should run."""
 
 
@@ -108,7 +108,7 @@ class Candidates:
             try:
                 return await self._perform(patient, key, phase.label)
             except (PhaseError, NotEnoughNodes, ServiceFailed) as error:
-                self._keep(phase, key, Choice("task", str(error)))
+                self._keep(phase, key, CandidateChoice("task", str(error)))
         label = f"{otherwise.name} instead of {phase.label}"
         return (await self._perform(Classical((otherwise,)), key, label))[0]
 
@@ -116,7 +116,7 @@ class Candidates:
         with self._ledger.span("phase", phase.kind, label, key):
             return await self._performer.perform(phase, key)
 
-    def _keep(self, phase: Quantum, key: str, choice: Choice) -> Choice:
+    def _keep(self, phase: Quantum, key: str, choice: CandidateChoice) -> CandidateChoice:
         """Before anything of it is begun."""
         self._choices.keep(key, f"quantum {phase.label}", choice)
         self._ledger.explain(f"chose the {choice.chosen}", f"phase/{key}", choice.why)
@@ -202,7 +202,7 @@ def _line(frame: FrameType) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """A phase began, ended, failed, or was found in the journal."""
 
     state: Literal["begun", "done", "failed", "replayed"]
@@ -218,8 +218,8 @@ class Replay:
         world: World,
         performer: Performer,
         journal: Journal,
-        job: Job,
-        tell: Callable[[Step], None] = lambda _: None,
+        job: JobContext,
+        tell: Callable[[ReplayStep], None] = lambda _: None,
     ) -> None:
         self._world = world
         self._candidates = Candidates(performer, job.ledger, Choices(journal))
@@ -275,18 +275,18 @@ class Replay:
         record = self._journal.find(key)
         if record is not None:
             return self._replayed(phase, key, record)
-        self._tell(Step("begun", key, phase))
+        self._tell(ReplayStep("begun", key, phase))
         try:
             result = await self._candidates.perform(phase, key)
-            self._journal.append(Record(key, asked(phase), self._pack(result, phase)))
+            self._journal.append(JournalRecord(key, asked(phase), self._pack(result, phase)))
         except Exception as error:
             self._failures[key] = (phase, error)
-            self._tell(Step("failed", key, phase))
+            self._tell(ReplayStep("failed", key, phase))
             raise
-        self._tell(Step("done", key, phase))
+        self._tell(ReplayStep("done", key, phase))
         return result
 
-    def _replayed(self, phase: Phase, key: str, record: Record) -> Any:
+    def _replayed(self, phase: Phase, key: str, record: JournalRecord) -> Any:
         if record.asked != asked(phase):
             raise QtideError(
                 f"the program no longer fits its journal: phase {key} is «{record.asked}» in the "
@@ -294,7 +294,7 @@ class Replay:
                 "a new run"
             )
         outcome = self._job.values.unpack(Packed.from_json(record.outcome))
-        self._tell(Step("replayed", key, phase))
+        self._tell(ReplayStep("replayed", key, phase))
         if record.failed:
             raise outcome
         return outcome
@@ -307,7 +307,7 @@ class Replay:
         for key, (phase, error) in list(self._failures.items()):
             if key == place or key.startswith(f"{place}."):
                 outcome = self._pack(error, phase)
-                self._journal.append(Record(key, asked(phase), outcome, failed=True))
+                self._journal.append(JournalRecord(key, asked(phase), outcome, failed=True))
                 del self._failures[key]
 
     def _pack(self, value: Any, phase: Phase) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from qtide.backends.devices.device import takers
 from qtide.core.errors import UsageError
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 
 KEY = "target"
 """Its place in the journal; those of phases are numbers."""
@@ -73,6 +73,6 @@ async def journaled(journal: Journal, describe: Callable[[], Awaitable[dict[str,
     if record is None:
         said = await describe()
         kept = {name: said[name] for name in ("name", "kind", "properties")}
-        record = Record(KEY, KEY, kept)
+        record = JournalRecord(KEY, KEY, kept)
         journal.append(record)
     return Target(**record.outcome)

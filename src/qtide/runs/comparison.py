@@ -15,7 +15,7 @@ from qtide.interfaces.report.timeline import Panel
 from qtide.runs.driver import Outcome, Tell, play_groups, sentence
 from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
 from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, stamp
-from qtide.runs.site import is_virtual
+from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import check
 
@@ -215,7 +215,7 @@ def _siblings(run: RunFolder) -> int:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ComparisonPlan:
     """A program under several strategies, with several numbers of jobs at once."""
 
     spec: Spec

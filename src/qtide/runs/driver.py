@@ -14,7 +14,7 @@ from qtide.backends.clusters.pretend import load, rehearse
 from qtide.backends.leases.qpu import Qpu
 from qtide.core.errors import PhaseError, QtideError, own_lines
 from qtide.core.files import Locked, lock
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Event, Ledger, append, left_open, read_events
 from qtide.core.log import Log
 from qtide.core.plugins import Plugins
@@ -23,18 +23,18 @@ from qtide.core.world.world import World
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Classical, Task
 from qtide.programs.program import Playing, Program
-from qtide.programs.replay import Replay, Step
+from qtide.programs.replay import Replay, ReplayStep
 from qtide.programs.target import journaled
 from qtide.runs.earlier import recall, recorded, remember
 from qtide.runs.folder import Call, RunFolder
-from qtide.runs.site import is_virtual, leases, opened, world_for
+from qtide.runs.open_site import is_virtual, leases, opened, world_for
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.static import Static
 from qtide.strategies.strategy import Assignment, Strategy, strategy
 
 
-def settle(run: RunFolder) -> None:
+def close_open_spans(run: RunFolder) -> None:
     """Close what a dead driver left open in the ledger, as far as it is known when that ended."""
     with suppress(OSError, QtideError, Locked):
         opened = _opened(run)
@@ -111,7 +111,7 @@ def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
     return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes, limit=task.limit)
 
 
-Tell = Callable[[str, Step, float], None]
+Tell = Callable[[str, ReplayStep, float], None]
 """Called with a run's name, each of its steps, and when that was on the run's clock."""
 
 
@@ -140,7 +140,7 @@ async def drive(
     ):
         lessons = recall(run)
         log = Log(run.log, _stamp(site.world))
-        job = Job(run.name, ledger, run.values, run.spec.seed, lessons.preparation, log)
+        job = JobContext(run.name, ledger, run.values, run.spec.seed, lessons.preparation, log)
         performer = _strategy(run.spec, program, site, job, kind)
         lessons.teach(performer.forecast)
         try:
@@ -167,13 +167,13 @@ async def prepare(call: Call, run: RunFolder, journal: Journal, qpu: Qpu) -> Pla
     return call.prepare(seed=run.spec.seed, folder=run.path, target=target)
 
 
-def _telling(tell: Tell, run: RunFolder, site: Site) -> Callable[[Step], None]:
+def _telling(tell: Tell, run: RunFolder, site: Site) -> Callable[[ReplayStep], None]:
     """Tells of a step what its listener needs to know beside."""
     return lambda step: tell(run.name, step, site.world.now())
 
 
 def _strategy(
-    spec: Spec, program: Program, site: Site, job: Job, kind: type[Strategy] | None
+    spec: Spec, program: Program, site: Site, job: JobContext, kind: type[Strategy] | None
 ) -> Strategy:
     size = site.cluster.size
     nodes = spec.nodes or min(program.nodes or size, size)
@@ -240,7 +240,7 @@ Ended = Callable[[list[Outcome]], None]
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end."""
-    settle(run)
+    close_open_spans(run)
     engine = engine_of(run.spec)
     if engine is not None:
         return engine.drive(run, tell)

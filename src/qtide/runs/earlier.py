@@ -20,7 +20,7 @@ from qtide.core.files import read_json, write_json, write_whole
 from qtide.core.forecasts import Forecast, Known
 from qtide.core.job import Preparation
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import is_virtual
+from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
 NONE = "none"

@@ -215,7 +215,7 @@ class RunFolder:
 
     def _now(self) -> float:
         """The present moment on the run's clock."""
-        from qtide.runs.site import world_for  # it loads the cluster's plug-in
+        from qtide.runs.open_site import world_for  # it loads the cluster's plug-in
 
         return world_for(self.spec).now()
 

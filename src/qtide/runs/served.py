@@ -19,20 +19,20 @@ from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.device import Device
 from qtide.backends.devices.profile import UNTIMED, Profile
 from qtide.backends.leases.emulated import offloaded
-from qtide.backends.leases.qpu import Meter, Metered, Payload, Qpu, QpuFailed, QpuTask, check
+from qtide.backends.leases.qpu import IdleMeter, MeteredQpu, Payload, Qpu, QpuFailed, QpuTask, check
 from qtide.backends.models.site_model import QpuModel, ServiceModel, Window
 from qtide.backends.payloads.encoded import encode
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import UsageError
 from qtide.core.forecasts import Outlook
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.processes import Header
 from qtide.core.world.world import World
+from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration
 from qtide.service.policies.policy import POLICIES
 from qtide.service.service import Service
-from qtide.service.task import Caller, CannotPromise, State, Task
-from qtide.service.tasks import Submission
+from qtide.service.task import Caller, CannotPromise, ServiceTask, TaskState
 from qtide.service.virtual_service import (
     Fate,
     Occupation,
@@ -49,7 +49,7 @@ LONG = 600.0
 
 
 @dataclass
-class Promises:
+class PromiseCounts:
     """How many longest waits were asked for, promised and kept."""
 
     asked: int = 0
@@ -75,7 +75,7 @@ class PretendedDevice(SimulatedDevice):
 
     def __init__(self, world: World, model: QpuModel) -> None:
         super().__init__(world, lambda header: Fate(share=model.factor(header["seed"])), 0.0)
-        self.meter = Meter(world)
+        self.meter = IdleMeter(world)
         self.begun: dict[str, Callable[[], None]] = {}
         """Whom to tell that a task has started, by the task."""
 
@@ -116,7 +116,7 @@ class SharedQpus:
         self.world = world
         self.model = qpu
         self.longest = service.longest
-        self.promises = Promises()
+        self.promises = PromiseCounts()
         self._devices = {f"qpu-{n + 1}": PretendedDevice(world, qpu) for n in range(qpu.number)}
         self._maintaining: list[Any] = []
         calibration, self._maintenance = _calendars(qpu)
@@ -160,7 +160,7 @@ class SharedQpus:
         await self.world.cancel(self._maintaining)
         await self.service.close()
 
-    async def submit(self, caller: Caller, device: str, seconds: float, seed: int) -> Task:
+    async def submit(self, caller: Caller, device: str, seconds: float, seed: int) -> ServiceTask:
         """A payload's time as a task; if the longest wait cannot be promised, without a promise."""
         content = encode(Burst(seconds))
         seed >>= 1  # the service counts up to 2 ** 63
@@ -176,7 +176,7 @@ class SharedQpus:
                 return task
         return await self.service.submit(caller, Submission(device, content, seed=seed))
 
-    def settle(self, task: Task) -> None:
+    def settle(self, task: ServiceTask) -> None:
         """A task is over: was its promise kept?"""
         if task.latest is not None and task.started is not None:
             self.promises.kept += task.started <= task.latest
@@ -196,7 +196,7 @@ class SharedQpus:
             begins += window.every
 
 
-class ServedQpu(Metered):
+class ServedQpu(MeteredQpu):
     """A device of the service."""
 
     def __init__(
@@ -208,13 +208,13 @@ class ServedQpu(Metered):
         self.device = device
         self.meter = device.meter
         self.solver = solver
-        self._callers: dict[Job, Caller] = {}
+        self._callers: dict[JobContext, Caller] = {}
 
-    def admit(self, job: Job, caller: Caller) -> None:
+    def admit(self, job: JobContext, caller: Caller) -> None:
         """Know on whose behalf a job submits."""
         self._callers[job] = caller
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobContext) -> None:
         """The job is over."""
         super().forget(job)
         self._callers.pop(job, None)
@@ -254,7 +254,7 @@ class ServedTask(QpuTask):
         self._caller = caller
         self._since = qpu.world.now()
         self._seconds = qpu.profile.seconds(payload.content, payload.shots)
-        self._task: Task | None = None
+        self._task: ServiceTask | None = None
 
     @property
     def outlook(self) -> Outlook:
@@ -280,17 +280,17 @@ class ServedTask(QpuTask):
         ledger.enter("wait", "qpu", came, started, "the device")
         kind = type(self._payload.content).__name__
         ledger.enter("busy", f"qpu/{self._qpu.name}", started, started + task.used, kind)
-        if task.state is not State.DONE:
+        if task.state is not TaskState.DONE:
             raise QpuFailed(task.error or f"the service ended the payload: it is {task.state}")
         return self._qpu.solver.answer(self._payload)
 
-    async def _submitted(self) -> Task:
+    async def _submitted(self) -> ServiceTask:
         self._task = await self._qpu.shared.submit(
             self._caller, self._qpu.name, self._seconds, self._payload.seed
         )
         return self._task
 
-    async def _over(self, task: Task) -> None:
+    async def _over(self, task: ServiceTask) -> None:
         """Wait for a task's end; who waits no longer cancels it."""
         world, begun = self._qpu.world, self._qpu.device.begun
         if task.started is not None:

@@ -17,7 +17,7 @@ from qtide.programs.program import load
 from qtide.runs.driver import engine_of
 from qtide.runs.earlier import with_precedent
 from qtide.runs.folder import Call, RunFolder, created, stamp
-from qtide.runs.site import check_site
+from qtide.runs.open_site import check_site
 from qtide.runs.spec import Spec
 
 

@@ -22,7 +22,7 @@ from qtide.backends.clusters.slurm import queue
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, accounts_are_checked
 from qtide.backends.clusters.slurm.licences import SLOT_NAMES, slots_held
 from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding, free
-from qtide.backends.clusters.slurm.queue import Entry
+from qtide.backends.clusters.slurm.queue import QueueEntry
 from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
@@ -55,7 +55,7 @@ WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was
 
 
 @dataclass(frozen=True)
-class Request:
+class AdmissionRequest:
     """The request that a credential is bound to, as received."""
 
     method: str
@@ -79,7 +79,7 @@ class Munge:
         self._limit = limit
         self._threads = ThreadPoolExecutor(THREADS, "munge")
 
-    async def verify(self, credential: str, request: Request) -> Identity:
+    async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
         """Who sends this request; a credential is good for one request, once."""
         identity, payload = await self.decode(credential)
         if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
@@ -150,11 +150,11 @@ class Holder:
 class SlurmJob:
     """A job, or a component of one, with the slots that it holds."""
 
-    entry: Entry
+    entry: QueueEntry
     slots: int
 
     @staticmethod
-    def of(entry: Entry, names: Collection[str]) -> SlurmJob:
+    def of(entry: QueueEntry, names: Collection[str]) -> SlurmJob:
         """The names of slots, as licences or as GRES."""
         return SlurmJob(entry, slots_held(entry.licences, entry.gres, entry.nodes, names))
 
@@ -169,7 +169,7 @@ class SlurmJob:
         return self.entry.state in ALIVE and self.slots > 0
 
 
-class Jobs:
+class SlotJobs:
     """The jobs of one cluster."""
 
     def __init__(
@@ -216,7 +216,15 @@ class Jobs:
         return [SlurmJob.of(each, self._names) for each in found]
 
 
-__all__ = ["Grant", "Holder", "Refused", "Request", "SlurmAdmission", "Unproven", "Unreachable"]
+__all__ = [
+    "AdmissionRequest",
+    "Grant",
+    "Holder",
+    "Refused",
+    "SlurmAdmission",
+    "Unproven",
+    "Unreachable",
+]
 
 """Seconds within which munged, slurmctld and the user database each have to answer."""
 WAITING = 256
@@ -254,14 +262,16 @@ class SlurmAdmission:
         self._slurm = slurm = Slurm(conf)
         slurm.check()
         self._munge = Munge(munge_socket or munge_socket_of(slurm), limit)
-        self._jobs = Jobs(slurm, names, limit)
+        self._jobs = SlotJobs(slurm, names, limit)
         self._trust_accounts = trust_accounts
         self._checked = (-FRESH, False)
         world = RealWorld()
         self._decoding = Turns(world, THREADS, THREADS - 1, waiting)
         self._asking = Turns(world, AT_ONCE - 1, (AT_ONCE - 1) // 2, waiting)
 
-    async def admit(self, credential: str, request: Request, peer: str = "a peer") -> Grant:
+    async def admit(
+        self, credential: str, request: AdmissionRequest, peer: str = "a peer"
+    ) -> Grant:
         """Admit the sender of a request; `Refused` says why not, `Unreachable` to try again.
 
         Peers take turns at munge, and users at Slurm: whoever asks often delays nobody else.
@@ -323,7 +333,7 @@ class SlurmAdmission:
             ) from None
 
 
-def _job_of(request: Request) -> int:
+def _job_of(request: AdmissionRequest) -> int:
     """The body is {"job": NUMBER}."""
     try:
         job = json.loads(request.body)["job"]

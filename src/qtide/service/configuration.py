@@ -31,13 +31,13 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 DAY = 86_400.0
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A part of the file: unknown entries are mistakes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Calibration(Part):
+class CalibrationPlan(Section):
     """Planned pauses of a device."""
 
     every: Seconds
@@ -46,7 +46,7 @@ class Calibration(Part):
     """Seconds until the first one begins; by default, the first period ends with it."""
 
     @model_validator(mode="after")
-    def _leaves_time(self) -> Calibration:
+    def _leaves_time(self) -> CalibrationPlan:
         if self.lasts >= self.every:
             raise ValueError("a calibration has to last less than the time from one to the next")
         if self.first is not None and self.first + self.lasts > self.every:
@@ -73,7 +73,7 @@ class DeviceSetup(BaseModel):
     """The share of the time ahead that may be promised to tasks with a longest wait."""
     python: str | None = None
     """The interpreter of the environment that has the device's packages."""
-    calibration: Calibration | None = None
+    calibration: CalibrationPlan | None = None
     apis: list[str] | None = None
     """The APIs that offer it; None means all. IQM's shows devices that take IQM's circuits."""
     users: list[str] | None = None
@@ -113,7 +113,7 @@ class DeviceSetup(BaseModel):
         return names
 
 
-class Quota(Part):
+class Quota(Section):
     """Upper limits; None means no limit."""
 
     tasks: Annotated[int, Field(ge=1)] | None = None
@@ -122,7 +122,7 @@ class Quota(Part):
     """Seconds of devices per day (UTC)."""
 
 
-class Quotas(Part):
+class Quotas(Section):
     """Limits by user and by account; `user` and `account` apply to those not named."""
 
     user: Quota = Quota(tasks=10_000)
@@ -131,7 +131,7 @@ class Quotas(Part):
     accounts: dict[str, Quota] = {}
 
 
-class Fair(Part):
+class Fair(Section):
     """The settings of fair share."""
 
     half_life: Seconds = DAY
@@ -140,14 +140,14 @@ class Fair(Part):
     shares: dict[str, Seconds] = {}
 
 
-class Priorities(Part):
+class Priorities(Section):
     """The highest priorities that users may ask for; operators may ask for any."""
 
     most: Annotated[int, Field(ge=0, le=100)] = 10
     users: dict[str, Annotated[int, Field(ge=-100, le=100)]] = {}
 
 
-class Slurm(Part):
+class SlurmSection(Section):
     """Admission by Slurm."""
 
     conf: Path | None = None
@@ -158,7 +158,7 @@ class Slurm(Part):
     """Charge the account that a job names even if Slurm does not check who may use it."""
 
 
-class Configuration(Part):
+class Configuration(Section):
     """All settings of the service."""
 
     listen: str = "127.0.0.1:8037"
@@ -177,7 +177,7 @@ class Configuration(Part):
     quotas: Quotas = Quotas()
     fair: Fair = Fair()
     priorities: Priorities = Priorities()
-    slurm: Slurm | None = None
+    slurm: SlurmSection | None = None
     limits: Limits = Limits()
     socket: Path | None = None
     """The Unix socket for clients of this host; by default `socket` in the state's folder."""

@@ -382,7 +382,7 @@ def _answer(status: int, error: str, message: str) -> bytes:
     return b"".join((STATUS_LINE[status], *fields, body))
 
 
-class Settings(Protocol):
+class ConnectionSettings(Protocol):
     """What a connection is limited by."""
 
     @property
@@ -394,7 +394,9 @@ class Settings(Protocol):
         """The largest request."""
 
 
-def limited(current: Callable[[], Settings], connections: Connections) -> Callable[..., Connection]:
+def limited(
+    current: Callable[[], ConnectionSettings], connections: Connections
+) -> Callable[..., Connection]:
     """What makes the connections of a server, each limited as the service is at that time."""
 
     def make(**words: Any) -> Connection:

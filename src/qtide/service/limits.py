@@ -211,7 +211,7 @@ ALONE = 1.0
 """Callers that are remembered; the debts of others have long been paid."""
 
 
-class Company:
+class Contention:
     """Whether a caller is alone: somebody else's last request was long ago."""
 
     def __init__(self, world: World) -> None:

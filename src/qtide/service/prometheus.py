@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from qtide.service.device.device_state import STATES
-from qtide.service.task import Task
+from qtide.service.task import ServiceTask
 
 if TYPE_CHECKING:
     from qtide.service.device.served_device import ServedDevice
@@ -27,7 +27,7 @@ SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 LABELS = ("device", "account")
 
 
-class Metrics:
+class ServiceMetrics:
     """Counts what happens; the present state is looked up on request."""
 
     def __init__(self) -> None:
@@ -77,16 +77,16 @@ class Metrics:
         """A request or a connection was refused."""
         self._refusals.labels(str(status), reason).inc()
 
-    def accepted(self, task: Task) -> None:
+    def accepted(self, task: ServiceTask) -> None:
         """A task is in the store."""
         self._accepted.labels(*_labels(task)).inc()
 
-    def began(self, task: Task) -> None:
+    def began(self, task: ServiceTask) -> None:
         """A task is on the device."""
         assert task.started is not None
         self._waits.labels(*_labels(task)).observe(max(0.0, task.started - task.submitted))
 
-    def ended(self, task: Task) -> None:
+    def ended(self, task: ServiceTask) -> None:
         """A task is over."""
         self._tasks.labels(*_labels(task), str(task.state)).inc()
         self._qpu_seconds.labels(*_labels(task)).inc(task.used)
@@ -133,5 +133,5 @@ class _Summed:
             yield found
 
 
-def _labels(task: Task) -> tuple[str, str]:
+def _labels(task: ServiceTask) -> tuple[str, str]:
     return task.device, task.caller.account

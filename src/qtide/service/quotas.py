@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from qtide.core.errors import QtideError
 from qtide.service.configuration import DAY, Quota, Quotas
-from qtide.service.task import Caller, Forbidden, Task
+from qtide.service.task import Caller, Forbidden, ServiceTask
 
 MOST_KNOWN = 100_000
 Number = TypeVar("Number", int, float)
@@ -45,7 +45,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Left:
+class Remaining:
     """What a user or an account has of its quota now, and so what is left of it."""
 
     subject: Subject
@@ -67,7 +67,7 @@ class Left:
         }
 
 
-class Meter:
+class QuotaMeter:
     """What each user and account has reserved and used today."""
 
     def __init__(self, quotas: Quotas) -> None:
@@ -75,7 +75,7 @@ class Meter:
         self._day = 0
         self._tasks: Counter[SubjectKey] = Counter()
         self._seconds: defaultdict[SubjectKey, float] = defaultdict(float)
-        self._held: dict[str, Task] = {}
+        self._held: dict[str, ServiceTask] = {}
         self._known: dict[tuple[str, str], tuple[Subject, ...]] = {}
 
     def accept(self, caller: Caller) -> None:
@@ -99,11 +99,11 @@ class Meter:
                     f"{subject.name} may use {most:g} s per day; split it, or ask the operator"
                 )
 
-    def left(self, caller: Caller, now: float) -> list[Left]:
+    def left(self, caller: Caller, now: float) -> list[Remaining]:
         """What the user and the account of a caller may still use."""
         self._roll_over(now)
         return [
-            Left(each, self._tasks[each.key], self._seconds[each.key])
+            Remaining(each, self._tasks[each.key], self._seconds[each.key])
             for each in self._subjects(caller)
         ]
 
@@ -134,13 +134,13 @@ class Meter:
         """The user and the account of a caller."""
         return [subject.key for subject in self._subjects(caller)]
 
-    def hold(self, task: Task, now: float) -> None:
+    def hold(self, task: ServiceTask, now: float) -> None:
         """Reserve what a task should take."""
         self._roll_over(now)
         self._held[task.id] = task
         self._add(task.caller, task.seconds)
 
-    def settle(self, task: Task, now: float) -> None:
+    def settle(self, task: ServiceTask, now: float) -> None:
         """Replace what a task had reserved by what it took; 0 releases all of it."""
         self._roll_over(now)
         held = task.seconds if self._held.pop(task.id, None) else 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qtide.backends.payloads.encoded import Encoded
-from qtide.service.task import Caller, Ending, State, Task
+from qtide.service.task import Caller, Ending, ServiceTask, TaskState
 
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
@@ -32,7 +32,7 @@ class Draft:
     """The request in the format of its API, if that has to return it."""
 
 
-def insert(task: Task, draft: Draft) -> Any:
+def insert(task: ServiceTask, draft: Draft) -> Any:
     """Accept a task."""
     caller = task.caller
     row = {
@@ -63,19 +63,19 @@ def insert(task: Task, draft: Draft) -> Any:
     return lambda store: store.execute(f"INSERT INTO tasks ({names}) VALUES ({marks})", row)
 
 
-def withdraw(task: Task) -> Any:
+def withdraw(task: ServiceTask) -> Any:
     """Remove a task that was not accepted after all, and of which nobody was told."""
     return lambda store: store.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
 
 
-def payloads(tasks: Sequence[Task]) -> Any:
+def payloads(tasks: Sequence[ServiceTask]) -> Any:
     """The payloads of tasks that go to the device."""
     find = "SELECT payload FROM tasks WHERE id = ?"
     ids = [(task.id,) for task in tasks]
     return lambda store: [store.execute(find, each).fetchone()["payload"] for each in ids]
 
 
-def begin(task: Task) -> Any:
+def begin(task: ServiceTask) -> Any:
     """Record that a task has begun on the device: from now on, the attempt counts."""
     words = (
         "UPDATE tasks SET state = 'running', attempts = ?, started = ?"
@@ -85,14 +85,14 @@ def begin(task: Task) -> Any:
     return lambda store: store.execute(words, row)
 
 
-def hand_back(tasks: Iterable[Task]) -> Any:
+def hand_back(tasks: Iterable[ServiceTask]) -> Any:
     """Record that tasks wait again, how often they began, and what they are charged so far."""
     words = "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ? WHERE id = ?"
     rows = [(task.attempts, task.used, task.id) for task in tasks]
     return lambda store: store.executemany(words, rows)
 
 
-def finish(task: Task, ending: Ending, answer: Encoded | None = None) -> Any:
+def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> Any:
     """Record how a task ended: True, unless it had ended already, or a later attempt has started.
 
     The store may know of fewer attempts, if it refused to record the last one.
@@ -150,7 +150,7 @@ def count_live(store: sqlite3.Connection) -> int:
     return count
 
 
-def live(store: sqlite3.Connection) -> list[Task]:
+def live(store: sqlite3.Connection) -> list[ServiceTask]:
     """All tasks that are not over, in the order of their arrival."""
     rows = store.execute(
         f"SELECT {COLUMNS} FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
@@ -161,7 +161,7 @@ def live(store: sqlite3.Connection) -> list[Task]:
 def find(id: str) -> Any:  # noqa: A002 - the column's name
     """The task with that id, or None."""
 
-    def action(store: sqlite3.Connection) -> Task | None:
+    def action(store: sqlite3.Connection) -> ServiceTask | None:
         row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
         return task_of(row) if row else None
 
@@ -212,7 +212,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
         " ORDER BY sequence DESC LIMIT :limit"
     )
 
-    def action(store: sqlite3.Connection) -> list[tuple[int, Task]]:
+    def action(store: sqlite3.Connection) -> list[tuple[int, ServiceTask]]:
         rows = store.execute(words, values)
         return [(row["sequence"], task_of(row)) for row in rows]
 
@@ -240,11 +240,11 @@ def jobs_since(moment: float) -> Any:
     return lambda store: store.execute(words, (moment,)).fetchall()
 
 
-def task_of(row: sqlite3.Row) -> Task:
+def task_of(row: sqlite3.Row) -> ServiceTask:
     """A row as a task; by place, since names take twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
     priority, max_wait, submitted, state, attempts, started, ended, used, error = rest
-    return Task(
+    return ServiceTask(
         id=id,
         caller=Caller(user, account, job),
         device=device,
@@ -257,7 +257,7 @@ def task_of(row: sqlite3.Row) -> Task:
         priority=priority,
         max_wait=max_wait,
         submitted=submitted,
-        state=State(state),
+        state=TaskState(state),
         attempts=attempts,
         started=started,
         ended=ended,

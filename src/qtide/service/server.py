@@ -32,7 +32,7 @@ from qtide.core.sockets import opened_folder
 from qtide.core.version import __version__
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
-from qtide.service.apis.gate import Access, Gate, Watch, describe_tokens
+from qtide.service.apis.request_gate import Authenticator, Gate, Watch, describe_tokens
 from qtide.service.configuration import Configuration, Revision
 from qtide.service.connection import Connections, limited, sweep
 from qtide.service.limits import Limits
@@ -42,7 +42,7 @@ from qtide.service.service import Service
 def application(service: Service) -> FastAPI:
     """The application for a service, which it opens and closes."""
     settings = service.configuration
-    access = Access(service.register, anonymous=settings.anonymous)
+    access = Authenticator(service.register, anonymous=settings.anonymous)
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
     app = FastAPI(
@@ -93,7 +93,7 @@ def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
     return life
 
 
-def _add_public_routes(app: FastAPI, service: Service, access: Access) -> None:
+def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) -> None:
     @app.get("/health", tags=["operation"], responses={503: {"model": dict[str, str]}})
     async def health(response: Response) -> dict[str, str]:
         """The state of each device; 503 if nothing can be stored, with the reason in `store`."""

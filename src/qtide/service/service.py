@@ -15,20 +15,28 @@ from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World, release
 from qtide.service import records, tokens
 from qtide.service.background import BackgroundTasks
+from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.dispatcher import Endings, StartWorker, processes
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import Slices
-from qtide.service.policies.policy import Owner, Shares
-from qtide.service.prometheus import Metrics
-from qtide.service.quotas import Meter
+from qtide.service.policies.policy import ShareOwner, Shares
+from qtide.service.prometheus import ServiceMetrics
+from qtide.service.quotas import QuotaMeter
 from qtide.service.records import usage
 from qtide.service.storage import Storage
 from qtide.service.store import FileStore, Store
-from qtide.service.task import Caller, Conflict, Forbidden, NotFound, Standing, State, Task
-from qtide.service.tasks import Backlog, Intake, Submission, for_log
+from qtide.service.task import (
+    Caller,
+    Conflict,
+    Forbidden,
+    NotFound,
+    ServiceTask,
+    TaskStanding,
+    TaskState,
+)
 from qtide.service.tokens import Register
 
 
@@ -61,30 +69,30 @@ def whose(caller: Caller, *, everybody: bool) -> str | None:
     return None
 
 
-def sees(caller: Caller, task: Task) -> bool:
+def sees(caller: Caller, task: ServiceTask) -> bool:
     """Whether a caller may see and cancel a task; others do not learn that it exists."""
     return caller.operator or owns(caller, task)
 
 
-def owns(caller: Caller, task: Task) -> bool:
+def owns(caller: Caller, task: ServiceTask) -> bool:
     """Whether payload and answer of a task are the caller's."""
     return task.caller.user == caller.user
 
 
-def check_owns(caller: Caller, task: Task) -> None:
+def check_owns(caller: Caller, task: ServiceTask) -> None:
     """Refuse payload and answer to all but the owner, even to operators."""
     if not owns(caller, task):
         raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")
 
 
-def remember(store: Store, shares: Shares, meter: Meter, half_life: float, now: float) -> None:
+def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
     """Tell shares and quotas what was used lately, and which jobs were at work."""
     today = meter.next_day(now) - DAY
     # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
     at_once = min(half_life / 100, DAY / 24)
     for row in store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
         caller = Caller(row["user"], row["account"])
-        shares.charge(Owner.of(caller), row["used"], row["ended"])
+        shares.charge(ShareOwner.of(caller), row["used"], row["ended"])
         if row["ended"] >= today:
             meter.note(caller, row["used"], now)
     for row in store.read(records.jobs_since(now - DAY)):
@@ -114,7 +122,7 @@ class Service:
     ) -> None:
         self.configuration = configuration
         self.store = store
-        self.metrics = Metrics()
+        self.metrics = ServiceMetrics()
         self.register = Register(store, configuration.operators)
         self.bulk = Bulk(world)
         self.slices = Slices(world)
@@ -122,7 +130,7 @@ class Service:
         self._world = world
         fair = configuration.fair
         self._shares = Shares(fair.shares, fair.half_life, fair.head_start)
-        self._meter = Meter(configuration.quotas)
+        self._meter = QuotaMeter(configuration.quotas)
         self._endings = Endings(world, store)
         self._stopping = False
         self._waiters: set[Future[None]] = set()
@@ -170,7 +178,7 @@ class Service:
         await self.bulk.close()
         self.store.close()
 
-    async def submit(self, caller: Caller, submission: Submission) -> Task:
+    async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
         try:
             device = self.device(submission.device, caller, submission.api)
@@ -253,13 +261,13 @@ class Service:
         blocked = self._backlog.blocked_by_device()
         return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
 
-    def task(self, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
+    def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
         """A task of the caller, by its id or a prefix of it; operators see all.
 
         Only the owner sees payload and answer.
         """
         whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
-        task: Task | None = self._backlog.find(whole) or self.store.read(records.find(whole))
+        task: ServiceTask | None = self._backlog.find(whole) or self.store.read(records.find(whole))
         if task is None or not sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
@@ -272,13 +280,13 @@ class Service:
         before: int | None = None,
         *,
         everybody: bool = False,
-    ) -> list[tuple[int, Task]]:
+    ) -> list[tuple[int, ServiceTask]]:
         """The caller's tasks, newest first; for operators, those of all users."""
         user = whose(caller, everybody=everybody)
         found = await self.store.look(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
-    async def answer(self, caller: Caller, task: Task) -> Encoded:
+    async def answer(self, caller: Caller, task: ServiceTask) -> Encoded:
         """The answer to a finished task of the caller."""
         check_owns(caller, task)
         if task.answer is not None:
@@ -286,18 +294,18 @@ class Service:
         row = await self._row(task, "answer")
         return Encoded(row["answer_format"], row["answer"])
 
-    async def answer_for(self, caller: Caller, task: Task) -> Encoded | None:
+    async def answer_for(self, caller: Caller, task: ServiceTask) -> Encoded | None:
         """The answer, if there is one and the task is the caller's; operators see no others."""
-        if task.state is not State.DONE or not owns(caller, task):
+        if task.state is not TaskState.DONE or not owns(caller, task):
             return None
         return await self.answer(caller, task)
 
-    async def payload(self, caller: Caller, task: Task) -> Encoded:
+    async def payload(self, caller: Caller, task: ServiceTask) -> Encoded:
         """The payload of a task of the caller, as stored."""
         check_owns(caller, task)
         return Encoded(task.format, (await self._row(task, "payload"))["payload"])
 
-    async def request(self, caller: Caller, task: Task) -> bytes:
+    async def request(self, caller: Caller, task: ServiceTask) -> bytes:
         """The request of a task of the caller, in the format of the API that took it."""
         check_owns(caller, task)
         request: bytes | None = (await self._row(task, "request"))["request"]
@@ -305,7 +313,7 @@ class Service:
             raise NotFound(f"the task {task.id!r} was submitted by another API")
         return request
 
-    async def wait(self, task: Task, seconds: float) -> None:
+    async def wait(self, task: ServiceTask, seconds: float) -> None:
         """Return when a task is over, when the time is up, or when the service is to stop."""
         if seconds <= 0 or task.over or self._stopping:
             return
@@ -326,11 +334,11 @@ class Service:
         for waiter in self._waiters:
             release(waiter)
 
-    async def cancel(self, caller: Caller, id: str) -> Task:  # noqa: A002 - as above
+    async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, otherwise as soon as the device releases it."""
         task = self.task(caller, id)
         if not task.over and self._backlog.cancel(task):
-            await self._endings.finish(task, State.CANCELLED)
+            await self._endings.finish(task, TaskState.CANCELLED)
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
@@ -339,7 +347,7 @@ class Service:
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
 
-    def standing(self, task: Task) -> Standing | None:
+    def standing(self, task: ServiceTask) -> TaskStanding | None:
         """Why a task waits, and what is expected; None once it is over."""
         return None if task.over else self._backlog.standing(task)
 
@@ -393,7 +401,7 @@ class Service:
                 return str(found[0])
         return prefix
 
-    def _known(self, caller: Caller, submission: Submission) -> Task | None:
+    def _known(self, caller: Caller, submission: Submission) -> ServiceTask | None:
         """The task that was submitted before with the same key."""
         if submission.key is None:
             return None
@@ -405,13 +413,13 @@ class Service:
             raise Conflict(f"the key {key!r} was used before, for another task; choose a new one")
         return self.task(caller, row["id"])
 
-    async def _row(self, task: Task, column: str) -> Any:
+    async def _row(self, task: ServiceTask, column: str) -> Any:
         row = await self.store.look(records.find_blob(task.id, column))
         if row["answer_format"] == "purged":
             raise NotFound(f"payload and answer of the task {task.id!r} have been purged")
         return row
 
-    def _ended(self, task: Task) -> None:
+    def _ended(self, task: ServiceTask) -> None:
         self._backlog.remove(task)
         self.storage.answered(task)
         self.metrics.ended(task)

@@ -17,7 +17,7 @@ from qtide.core.world.world import World
 from qtide.service import records
 from qtide.service.limits import Limits, Pace, StorageFull
 from qtide.service.store import Action, Store
-from qtide.service.task import Task
+from qtide.service.task import ServiceTask
 
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
 BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"
@@ -64,7 +64,7 @@ class Storage:
             self._bytes[user] -= size
             raise
 
-    def answered(self, task: Task) -> None:
+    def answered(self, task: ServiceTask) -> None:
         """Count the answer to a task."""
         if task.answer is not None:
             self._bytes[task.caller.user] += len(task.answer.data)

@@ -70,7 +70,7 @@ class StoreFailed(QtideError):  # noqa: N818 - what happened
     """The store cannot be opened or written."""
 
 
-class Unstorable(QtideError):  # noqa: N818 - what happened
+class ValueTooLarge(QtideError):  # noqa: N818 - what happened
     """What is to be written can never be, as it is too large; others' writes are."""
 
 
@@ -112,7 +112,7 @@ def commit(connection: sqlite3.Connection, actions: Sequence[Action[Any]]) -> li
         raise
     except Exception as error:
         if len(actions) == 1:
-            return [(None, Unstorable(str(error)))]
+            return [(None, ValueTooLarge(str(error)))]
     return [_alone(connection, action) for action in actions]
 
 

@@ -55,7 +55,7 @@ class Extent(NamedTuple):
         return sum(abs(mine - its) for mine, its in zip(self, other, strict=True))
 
 
-class State(StrEnum):
+class TaskState(StrEnum):
     """Where a task stands."""
 
     QUEUED = "queued"
@@ -69,7 +69,7 @@ class State(StrEnum):
     @property
     def over(self) -> bool:
         """Whether nothing more will happen."""
-        return self in (State.DONE, State.FAILED, State.CANCELLED)
+        return self in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class Caller:
 class Ending:
     """How a task ended."""
 
-    state: State
+    state: TaskState
     at: float
     used: float = 0.0
     error: str | None = None
 
 
 @dataclass(eq=False, kw_only=True)
-class Task:
+class ServiceTask:
     """What is known of a task; its payload and its answer are in the store."""
 
     id: str
@@ -110,7 +110,7 @@ class Task:
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
-    state: State = State.QUEUED
+    state: TaskState = TaskState.QUEUED
     attempts: int = 0
     """How often it began on the device; only the last attempt may answer."""
     started: float | None = None
@@ -155,7 +155,7 @@ UNFORESEEABLE = ("down", "maintenance")
 
 
 @dataclass(frozen=True)
-class Standing:
+class TaskStanding:
     """`reason` is None for a task on the device; without an outlook, the times are unknown."""
 
     reason: str | None

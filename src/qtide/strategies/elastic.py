@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from qtide.backends.leases.qpu import Lease
-from qtide.core.forecasts import Need, Shape
+from qtide.core.forecasts import Need, PhaseShape
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
 from qtide.strategies.strategy import Assignment, Strategy, shape
@@ -100,6 +100,6 @@ def _end(lease: Lease, otherwise: float) -> float:
     return outlook.end if outlook else otherwise
 
 
-def places(shape: Shape) -> list[tuple[str, int]]:
+def places(shape: PhaseShape) -> list[tuple[str, int]]:
     """Where the tasks of a classical phase that need one node each stand."""
     return [(shape.label, n) for n in shape.singles]

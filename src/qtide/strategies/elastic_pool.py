@@ -28,7 +28,7 @@ class Decisions:
         """A new gap begins: everything is decided anew."""
         self._kept.clear()
 
-    def over_a_gap(self, node: Node, verdict: Verdict, **basis: float) -> None:
+    def over_a_gap(self, node: Node, verdict: NodeVerdict, **basis: float) -> None:
         """A node is kept over a gap or given back."""
         if self._kept.get(node.name) == verdict.keep:
             return
@@ -45,7 +45,7 @@ class Decisions:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NodeVerdict:
     """Whether a node should idle over a gap, and the expected costs that this follows from."""
 
     gap: float
@@ -74,13 +74,13 @@ class Trade:
 
     def over_a_gap(
         self, number: int, tasks: Sequence[float | None], gap: float, price: float = 0.0
-    ) -> Verdict:
+    ) -> NodeVerdict:
         """Weigh whether the `number`-th node should idle over a gap before a phase of these tasks.
 
         The price is how many seconds other jobs lose by each second that it idles.
         """
         idling = (self._node + self._time * price) * gap
-        return Verdict(gap, idling, self._return(gap), self._merit(number, tasks))
+        return NodeVerdict(gap, idling, self._return(gap), self._merit(number, tasks))
 
     def patience(self, price: float = 0.0) -> float:
         """How long to keep a node that is overdue: until idling has cost as much as its return.
@@ -302,7 +302,7 @@ class ElasticPool(NodePool):
             if self._next and self._plan is None:
                 self._look_again(0.0)  # it may have come too early, and is needed again later
 
-    def _verdict(self, price: float) -> Verdict:
+    def _verdict(self, price: float) -> NodeVerdict:
         """Whether having one more node when the next phase begins is best had by keeping it."""
         tasks = self._next.durations() if self._next else ()
         number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1

@@ -13,7 +13,7 @@ from typing import Any
 from qtide.backends.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
 from qtide.core.errors import NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.site import Demand
@@ -78,7 +78,12 @@ class NodePool:
     """
 
     def __init__(
-        self, world: World, cluster: Cluster, job: Job, most: int, forecast: Forecast | None = None
+        self,
+        world: World,
+        cluster: Cluster,
+        job: JobContext,
+        most: int,
+        forecast: Forecast | None = None,
     ) -> None:
         self.world = world
         self.cluster = cluster

@@ -14,13 +14,13 @@ from typing import Any
 from qtide.backends.clusters.cluster import Allocation
 from qtide.backends.leases.qpu import Lease, QpuBusy, QpuFailed
 from qtide.core.errors import TimedOut
-from qtide.core.forecasts import Forecast, Shape
-from qtide.core.job import Job
+from qtide.core.forecasts import Forecast, PhaseShape
+from qtide.core.job import JobContext
 from qtide.core.options import NoOptions, chosen
 from qtide.core.plugins import Plugins
 from qtide.core.world.world import Future
 from qtide.programs.phase import Classical, Phase, Quantum, Task
-from qtide.programs.replay import Choice, asked
+from qtide.programs.replay import CandidateChoice, asked
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.site import Site
 
@@ -41,31 +41,35 @@ class Prospects:
     work: float | None
     """and how long it takes then; None if it never ran."""
 
-    def choice(self, patience: float | None) -> Choice:
+    def choice(self, patience: float | None) -> CandidateChoice:
         """The QPU or the task, by the user's patience or by what should end first."""
         if self.wait == inf:
-            return Choice("task", "nobody can say when the QPU is back")
+            return CandidateChoice("task", "nobody can say when the QPU is back")
         if patience is not None:
             return self._by_patience(patience)
         if self.work is None:
             return self._by_what_is_free()
         return self._by_end(self.lead + self.work)
 
-    def _by_patience(self, patience: float) -> Choice:
+    def _by_patience(self, patience: float) -> CandidateChoice:
         said = f"the QPU should begin in {self.wait:.1f} s, and may in {patience:g} s"
         if self.wait <= patience:
-            return Choice("qpu", said, patience)
-        return Choice("task", said)
+            return CandidateChoice("qpu", said, patience)
+        return CandidateChoice("task", said)
 
-    def _by_what_is_free(self) -> Choice:
+    def _by_what_is_free(self) -> CandidateChoice:
         """So that it will be known how long the task takes, where that matters."""
         said = f"the QPU should begin in {self.wait:.1f} s; how long the task takes is not known"
-        return Choice("qpu" if self.wait <= FREE else "task", said)
+        return CandidateChoice("qpu" if self.wait <= FREE else "task", said)
 
-    def _by_end(self, task: float) -> Choice:
+    def _by_end(self, task: float) -> CandidateChoice:
         qpu = self.wait + self.busy
         said = f"the QPU should end in {qpu:.1f} s, the task in {task:.1f} s"
-        return Choice("qpu", said, max(FREE, task)) if qpu <= task else Choice("task", said)
+        return (
+            CandidateChoice("qpu", said, max(FREE, task))
+            if qpu <= task
+            else CandidateChoice("task", said)
+        )
 
 
 TRIES = 3
@@ -83,7 +87,7 @@ class Assignment:
     """What a strategy is given to do: a job on a site, and the most nodes that it may hold."""
 
     site: Site
-    job: Job
+    job: JobContext
     nodes: int
 
 
@@ -131,7 +135,7 @@ class Strategy(ABC):
         finally:
             self.site.qpu.announced.pop((self.job, key), None)
 
-    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """The QPU or the task, whichever the forecasts speak for."""
         seconds = self.site.qpu.profile.seconds(phase.payload, phase.shots)
         work = self.forecast.tasks.known((otherwise.name, 0))
@@ -298,15 +302,15 @@ def strategy(name: str, assignment: Assignment, given: Mapping[str, Any]) -> Str
     return kind(assignment, chosen(kind.Options, given))
 
 
-def shape(phase: Phase) -> Shape:
+def shape(phase: Phase) -> PhaseShape:
     """A phase as the forecast knows it."""
     if isinstance(phase, Quantum):
-        return Shape(asked(phase), quantum=True)
+        return PhaseShape(asked(phase), quantum=True)
     singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
-    return Shape(asked(phase), phase.label, singles)
+    return PhaseShape(asked(phase), phase.label, singles)
 
 
-def seed_of(job: Job, key: str) -> int:
+def seed_of(job: JobContext, key: str) -> int:
     """A seed that depends on nothing but the job's seed and the phase's place."""
     digest = blake2b(f"{job.seed} {key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

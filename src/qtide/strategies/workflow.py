@@ -11,7 +11,7 @@ from qtide.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Options:
+class WorkflowOptions:
     """Who runs the steps."""
 
     engine: Annotated[
@@ -24,7 +24,7 @@ class Workflow(Strategy):
 
     summary = "an allocation for each phase, none between"
     rank = 20
-    Options = Options
+    WorkflowOptions = WorkflowOptions
 
     async def open(self) -> None:
         """Nothing is held between phases."""

@@ -18,7 +18,7 @@ from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import HybridJob, Policy, Stage
+from qtide.twin.play import HybridJob, Simulation, StrategyOptions
 
 SPREAD = (0.5, 1.0, 2.0)
 """Waits are seldom as long as expected: they may be half of that, or twice."""
@@ -134,7 +134,7 @@ def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[fl
     delays = replace(site.delays, grant=site.delays.grant + wait)
     found: list[list[Interval]] = []
     model = replace(site, delays=delays)
-    Stage(model, Policy(name), lambda _, spans: found.append(spans)).play(
+    Simulation(model, StrategyOptions(name), lambda _, spans: found.append(spans)).play(
         [replace(job, submit=0.0)]
     )
     metrics = measure(found[0])
@@ -164,7 +164,7 @@ PATIENCE = 2.0
 
 
 @dataclass(frozen=True)
-class Present:
+class QueueState:
     """How long a job waits now for nodes and, per payload, for the QPU: seconds of the run's clock.
 
     None if nobody knows.
@@ -189,7 +189,7 @@ def choose(spec: Spec, runs: Path) -> Advised:
     return Advised(advice.strategy, "; ".join((f"by {earlier.name}", *now.words, advice.why)))
 
 
-def present(spec: Spec, job: HybridJob) -> Present:
+def present(spec: Spec, job: HybridJob) -> QueueState:
     """What the cluster and the service say about their queues now."""
     kind, _ = cluster_kind(spec.cluster)
     setting = spec.setting()
@@ -200,10 +200,10 @@ def present(spec: Spec, job: HybridJob) -> Present:
     payload, said = _at_service(spec)
     words = [*([queue.words] if queue else []), *said]
     wait = queue.wait / spec.time_scale if queue else None
-    return Present(wait, payload, tuple(words))
+    return QueueState(wait, payload, tuple(words))
 
 
-def _site(spans: Sequence[Interval], job: HybridJob, now: Present) -> SiteModel:
+def _site(spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
     """The site of the earlier run; what is known of the present replaces what was then."""
     site = calibrate([spans]).site(job.nodes)
     if now.nodes is not None:

@@ -15,8 +15,8 @@ from statistics import median
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
-from qtide.twin.play import HybridJob, Step
-from qtide.twin.simulate import Estimate
+from qtide.twin.play import HybridJob, HybridStep
+from qtide.twin.simulate import MeanEstimate
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Fitted:
         """The median, since a busy machine only ever adds; and the interval of the mean."""
         if not values:
             return Fitted(0.0, 0.0, 0)
-        return Fitted(max(0.0, median(values)), Estimate.of(values).half, len(values))
+        return Fitted(max(0.0, median(values)), MeanEstimate.of(values).half, len(values))
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
     for phase in _phases(spans):
         inside = [each for each in spans if each.what == "busy" and _within(each, phase)]
         if phase.lane == "quantum":
-            steps.append(Step(quantum=sum(each.seconds for each in inside)))
+            steps.append(HybridStep(quantum=sum(each.seconds for each in inside)))
         elif inside:
-            steps.append(Step(tuple(each.seconds for each in inside)))
+            steps.append(HybridStep(tuple(each.seconds for each in inside)))
     return HybridJob(tuple(steps), nodes=nodes)
 
 

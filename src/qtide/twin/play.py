@@ -15,30 +15,30 @@ from qtide.backends.clusters.simulated import cluster_of
 from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.profile import UNTIMED
 from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu
-from qtide.backends.leases.qpu import FifoSlots, Meter, Metered
+from qtide.backends.leases.qpu import FifoSlots, IdleMeter, MeteredQpu
 from qtide.backends.models.batch_queue import Interrupted, Started
 from qtide.backends.models.site_model import QpuModel, SiteModel
 from qtide.backends.models.trace import Trace
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.options import declared
 from qtide.core.values import Packed, Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
-from qtide.programs.journal import Record
+from qtide.programs.journal import JournalRecord
 from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task
-from qtide.programs.replay import Choice, Replay
-from qtide.runs.options import plugin_value
-from qtide.runs.served import Promises, ServedQpu, SharedQpus
+from qtide.programs.replay import CandidateChoice, Replay
+from qtide.runs.run_options import plugin_value
+from qtide.runs.served import PromiseCounts, ServedQpu, SharedQpus
 from qtide.service.task import Caller
 from qtide.strategies.site import Demand, Site
 from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 
 
 @dataclass(frozen=True)
-class Step:
+class HybridStep:
     """Tasks that run at the same time, by their seconds; or a payload of so many seconds."""
 
     tasks: tuple[float, ...] = ()
@@ -51,7 +51,7 @@ class Step:
 class HybridJob:
     """A job with its steps, from first to last."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[HybridStep, ...]
     submit: float = 0.0
     nodes: int = 1
     """The most nodes that it may hold."""
@@ -97,7 +97,7 @@ def shared(seconds: float, rank: int = 0, size: int = 1) -> None:
 Program = Coroutine[Any, Any, Any]
 
 
-class Abreast:
+class PartitionSync:
     """Keeps the partitions of a site at the same time."""
 
     def __init__(self, clusters: Sequence[BatchCluster]) -> None:
@@ -133,16 +133,16 @@ class Abreast:
         return None
 
 
-class QueuedQpu(Metered, ModelledQpu):
+class QueuedQpu(MeteredQpu, ModelledQpu):
     """A QPU with a queue of its own."""
 
     def __init__(self, world: World, slots: int, model: QpuModel) -> None:
         super().__init__(world, Bursts(), UNTIMED, slots, model)
-        self.meter = Meter(world)
+        self.meter = IdleMeter(world)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobContext) -> None:
         """The job is over."""
-        Metered.forget(self, job)
+        MeteredQpu.forget(self, job)
         ModelledQpu.forget(self, job)
 
     async def _solve(self, task: EmulatedTask) -> Any:
@@ -170,9 +170,9 @@ class Qpus:
         """Seconds, of all QPUs together, in which one idled while a job waited for a lease."""
 
     @property
-    def promises(self) -> Promises:
+    def promises(self) -> PromiseCounts:
         """What the service promised, and kept."""
-        return self._shared.promises if self._shared else Promises()
+        return self._shared.promises if self._shared else PromiseCounts()
 
     async def open(self) -> None:
         """Start the service, if there is one."""
@@ -191,19 +191,19 @@ class Qpus:
         self._using[number] += 1
         return number
 
-    def welcome(self, number: int, job: Job, user: int, which: int) -> None:
+    def welcome(self, number: int, job: JobContext, user: int, which: int) -> None:
         """Tell the service whose job it is."""
         qpu = self.all[number]
         if isinstance(qpu, ServedQpu):
             qpu.admit(job, Caller(f"user-{user}", job=which))
 
-    def leave(self, number: int, job: Job) -> None:
+    def leave(self, number: int, job: JobContext) -> None:
         """The job is over."""
         self._using[number] -= 1
         self.all[number].forget(job)
 
 
-class Unkept(Values):
+class NullValues(Values):
     """Packs nothing, since no journal keeps it."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ Ended = Callable[[HybridJob, list[Interval]], object]
 
 
 @dataclass(frozen=True)
-class Policy:
+class StrategyOptions:
     """Under which strategy the jobs run, with its options, and how many virtual QPUs there are."""
 
     strategy: str
@@ -227,17 +227,17 @@ class Policy:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Forgetful:
+class NullJournal:
     """A journal that keeps nothing: the twin resumes no run."""
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         """There is never one."""
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         """Forget it."""
 
 
-class Stepping:
+class DriverDelay:
     """A strategy whose driver takes a while between two phases."""
 
     def __init__(self, world: VirtualWorld, performer: Strategy, seconds: float) -> None:
@@ -251,18 +251,18 @@ class Stepping:
             await self._world.sleep(self._seconds)
         return await self._performer.perform(phase, key)
 
-    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """As the strategy does."""
         return await self._performer.choose(phase, otherwise, key)
 
 
-class Stage:
+class Simulation:
     """A site in virtual time; each job goes to the QPU that the fewest other jobs use."""
 
     def __init__(
         self,
         model: SiteModel,
-        policy: Policy,
+        policy: StrategyOptions,
         ended: Ended,
         started: Started = lambda *_: None,
         others: Sequence[Iterable[Trace]] | None = None,
@@ -287,7 +287,7 @@ class Stage:
         """One per partition."""
         batches = [each for each in self.clusters if isinstance(each, BatchCluster)]
         if len(batches) > 1:
-            self.world.beside(Abreast(batches))
+            self.world.beside(PartitionSync(batches))
 
     def play(self, jobs: Iterable[HybridJob]) -> float:
         """Play all jobs, which come in the order of their submission; when the last one ended."""
@@ -318,7 +318,7 @@ class Stage:
     async def _one(self, job: HybridJob, number: int) -> None:
         qpu, name = self.qpus.choose(), f"job-{number}"
         ledger = Ledger(name, self.world.now)
-        driven = Job(name, ledger, Unkept(), job.seed)
+        driven = JobContext(name, ledger, NullValues(), job.seed)
         self.qpus.welcome(qpu, driven, job.user, number)
         try:
             await self._drive(job, driven, qpu)
@@ -332,20 +332,20 @@ class Stage:
             self.qpus.leave(qpu, driven)
         self._ended(job, ledger.intervals())
 
-    async def _drive(self, hybrid: HybridJob, job: Job, qpu: int) -> None:
+    async def _drive(self, hybrid: HybridJob, job: JobContext, qpu: int) -> None:
         assignment = Assignment(self._sites[hybrid.partition][qpu], job, hybrid.nodes)
         performer = strategy(self.policy.strategy, assignment, self._options)
-        journal: Any = Forgetful()
+        journal: Any = NullJournal()
         with job.ledger.span("run", "driver", self.policy.strategy):
             try:
                 await performer.open()
-                stepping = Stepping(self.world, performer, self._step)
+                stepping = DriverDelay(self.world, performer, self._step)
                 await Replay(self.world, stepping, journal, job).play(program(hybrid))
             finally:
                 await performer.close()
 
 
-def options_of(model: SiteModel, policy: Policy) -> dict[str, Any]:
+def options_of(model: SiteModel, policy: StrategyOptions) -> dict[str, Any]:
     """The options of a policy's strategy: its own, then those of the site file."""
     known = {each.name: each for each in declared(STRATEGIES.load(policy.strategy).Options)}
     given = model.strategies.get(policy.strategy, {})

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
-from qtide.twin.play import HybridJob, Policy, Stage, Step
+from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
 
 NODES = 3
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PublishedSite:
     """A site, and the phases of the clustering job on it, in seconds."""
 
     name: str
@@ -41,7 +41,11 @@ class Calibration:
         steps = [
             step
             for seconds in self.silhouettes
-            for step in (Step(self.tasks), Step(quantum=quantum), Step((seconds,), nodes=nodes))
+            for step in (
+                HybridStep(self.tasks),
+                HybridStep(quantum=quantum),
+                HybridStep((seconds,), nodes=nodes),
+            )
         ]
         return HybridJob(tuple(steps), submit, NODES)
 
@@ -51,7 +55,7 @@ class Calibration:
         return replace(self.site, qpu=replace(self.site.qpu, wait=wait))
 
 
-QLUSTER = Calibration(
+QLUSTER = PublishedSite(
     "qluster",
     SiteModel(
         nodes=NODES,
@@ -62,7 +66,7 @@ QLUSTER = Calibration(
     silhouettes=(51.8, 51.8, 60.0, 52.3),
     silhouette_nodes=NODES,
 )
-LEONARDO = Calibration(
+LEONARDO = PublishedSite(
     "leonardo",
     SiteModel(
         nodes=NODES,
@@ -77,7 +81,7 @@ CALIBRATIONS = {each.name: each for each in (QLUSTER, LEONARDO)}
 
 
 @dataclass(frozen=True)
-class Figures:
+class PublishedFigures:
     """What an experiment reports: seconds until all jobs have ended, and charged node-seconds."""
 
     wall: float
@@ -85,16 +89,18 @@ class Figures:
 
 
 def predict(
-    calibration: Calibration, strategy: str, jobs: int, quantum: float, stagger: float = 5.0
-) -> Figures:
+    calibration: PublishedSite, strategy: str, jobs: int, quantum: float, stagger: float = 5.0
+) -> PublishedFigures:
     """The twin of one cell of the published tables; jobs are submitted one after the other.
 
     The wall time of two static jobs was published as the sum of both: the gap between does not
     count, nor does what each waited before it began.
     """
     ledgers: list[list[Interval]] = []
-    stage = Stage(
-        calibration.model(quantum), Policy(strategy, jobs), lambda _, spans: ledgers.append(spans)
+    stage = Simulation(
+        calibration.model(quantum),
+        StrategyOptions(strategy, jobs),
+        lambda _, spans: ledgers.append(spans),
     )
     stage.play(calibration.job(strategy, quantum, stagger * n) for n in range(jobs))
     held = [[span for span in spans if span.what == "held"] for spans in ledgers]
@@ -103,7 +109,7 @@ def predict(
     walls = [end - start for start, end in zip(first, last, strict=True)]
     wall = sum(walls) if strategy == "static" else max(last) - min(first)
     usage = sum(measure(spans).nodes_held - _uncharged(spans) for spans in ledgers)
-    return Figures(wall, usage)
+    return PublishedFigures(wall, usage)
 
 
 def _uncharged(spans: list[Interval]) -> float:

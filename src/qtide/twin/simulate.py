@@ -26,18 +26,18 @@ from qtide.backends.models.site_model import Background, Mix, SiteModel
 from qtide.backends.models.trace import Generator, Trace
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
-from qtide.runs.served import Promises
-from qtide.twin.play import HybridJob, Policy, Stage, Step
+from qtide.runs.served import PromiseCounts
+from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
 
 
 @dataclass(frozen=True)
-class Workload:
+class HybridWorkload:
     """What comes to a site in one replication; both sides are read piece by piece."""
 
     model: SiteModel
 
     @staticmethod
-    def of(model: SiteModel, replication: int) -> Workload:
+    def of(model: SiteModel, replication: int) -> HybridWorkload:
         """That of a replication: every random number comes from its seeds."""
         parts = [
             replace(part, background=_seeded(part.background, [replication, number]))
@@ -46,7 +46,7 @@ class Workload:
         failures = model.failures
         if failures is not None:
             failures = replace(failures, seed=_mixed([failures.seed, replication, 4]))
-        return Workload(
+        return HybridWorkload(
             replace(
                 model,
                 background=_seeded(model.background, [replication]),
@@ -112,18 +112,18 @@ def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed
     classical, quantum = factors
     steps = [
         *_classical(mix, classical, nodes),
-        Step(quantum=mix.quantum * quantum),
-        *([Step((mix.alone * classical,))] if mix.alone else []),
+        HybridStep(quantum=mix.quantum * quantum),
+        *([HybridStep((mix.alone * classical,))] if mix.alone else []),
     ]
     return HybridJob(tuple(steps) * mix.rounds, submit, nodes, seed)
 
 
-def _classical(mix: Mix, factor: float, nodes: int) -> list[Step]:
+def _classical(mix: Mix, factor: float, nodes: int) -> list[HybridStep]:
     """The tasks side by side; or one task, on as many nodes as its table and the job allow."""
     if mix.table:
         on = max(number for number in mix.table if number <= nodes)
-        return [Step((mix.table[on] * factor,), nodes=on)]
-    return [Step(tuple(seconds * factor for seconds in mix.tasks))] if mix.tasks else []
+        return [HybridStep((mix.table[on] * factor,), nodes=on)]
+    return [HybridStep(tuple(seconds * factor for seconds in mix.tasks))] if mix.tasks else []
 
 
 def _factors(random: Any, variation: float, number: int) -> list[tuple[float, float]]:
@@ -151,7 +151,7 @@ BOUND = 10.0
 
 
 @dataclass(frozen=True)
-class Figures:
+class SimulationFigures:
     """One replication in numbers; times are means per hybrid job, in seconds."""
 
     jobs: float
@@ -187,7 +187,7 @@ class Figures:
         return asdict(self)
 
 
-class Tally:
+class SimulationMetrics:
     """Listens to a stage."""
 
     def __init__(self, model: SiteModel) -> None:
@@ -198,7 +198,7 @@ class Tally:
         self._first, self._last = float("inf"), 0.0
         self._idle_wanted = 0.0
         self._failed = 0
-        self._promises = Promises()
+        self._promises = PromiseCounts()
 
     def started(self, rows: Array) -> None:
         """Jobs of other users have started."""
@@ -213,7 +213,7 @@ class Tally:
         slowdown = max(1.0, (wait + run) / max(run, BOUND))
         self._others -= (1.0, wait, slowdown, left * nodes)
 
-    def stage_ended(self, stage: Stage) -> None:
+    def stage_ended(self, stage: Simulation) -> None:
         """All jobs are over: take over what the stage has counted itself."""
         self._idle_wanted = stage.qpus.idle_wanted
         self._promises = stage.qpus.promises
@@ -237,7 +237,7 @@ class Tally:
         }.items():
             self._sums[name] += value
 
-    def figures(self) -> Figures:
+    def figures(self) -> SimulationFigures:
         """What was counted."""
         sums, number = self._sums, max(1.0, self._sums["jobs"])
         others = max(1.0, self._others[0])
@@ -245,7 +245,7 @@ class Tally:
         qpu_time = time * self._model.qpu.number
         slowdown, squares = self._slowdowns
         promises = self._promises
-        return Figures(
+        return SimulationFigures(
             jobs=sums["jobs"],
             turnaround=sums["turnaround"] / number,
             queue_nodes=sums["queue_nodes"] / number,
@@ -272,7 +272,7 @@ class Tally:
         return power.node_busy * sums["busy"] + power.node_idle * idle + power.qpu * sums["qpu"]
 
 
-def describe(figures: Figures) -> dict[str, Any]:
+def describe(figures: SimulationFigures) -> dict[str, Any]:
     """For JSON, to six digits."""
     return {name: float(f"{value:.6g}") for name, value in figures.as_dict().items()}
 
@@ -282,33 +282,34 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over replications, and half the width of its 95 % confidence interval."""
 
     mean: float
     half: float
 
     @staticmethod
-    def of(values: Sequence[float]) -> Estimate:
+    def of(values: Sequence[float]) -> MeanEstimate:
         """From one value per replication; of a single one, the width is not known: 0."""
         number = len(values)
         if number < 2:
-            return Estimate(values[0], 0.0)
-        return Estimate(fmean(values), _student(number - 1) * stdev(values) / sqrt(number))
+            return MeanEstimate(values[0], 0.0)
+        return MeanEstimate(fmean(values), _student(number - 1) * stdev(values) / sqrt(number))
 
 
 @dataclass(frozen=True)
-class Case:
+class Scenario:
     """A strategy with a number of virtual QPUs, and what was estimated."""
 
-    policy: Policy
-    replications: tuple[Figures, ...]
+    policy: StrategyOptions
+    replications: tuple[SimulationFigures, ...]
 
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, MeanEstimate]:
         """By the names of the figures."""
-        names = [each.name for each in fields(Figures)]
+        names = [each.name for each in fields(SimulationFigures)]
         return {
-            name: Estimate.of([getattr(each, name) for each in self.replications]) for name in names
+            name: MeanEstimate.of([getattr(each, name) for each in self.replications])
+            for name in names
         }
 
 
@@ -318,11 +319,11 @@ def _student(freedom: int) -> float:
     return 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2 + 2.5559 / freedom**3
 
 
-def replicate(model: SiteModel, policy: Policy, replication: int) -> Figures:
+def replicate(model: SiteModel, policy: StrategyOptions, replication: int) -> SimulationFigures:
     """One replication."""
-    workload = Workload.of(model, replication)
-    tally = Tally(model)
-    stage = Stage(
+    workload = HybridWorkload.of(model, replication)
+    tally = SimulationMetrics(model)
+    stage = Simulation(
         workload.model, policy, tally.ended, tally.started, workload.others(), tally.interrupted
     )
     with rare_collections():
@@ -333,11 +334,11 @@ def replicate(model: SiteModel, policy: Policy, replication: int) -> Figures:
 
 def simulate(
     model: SiteModel,
-    policies: Sequence[Policy],
+    policies: Sequence[StrategyOptions],
     replications: int = 1,
     cores: int = 1,
     tell: Callable[[int, int], object] = lambda *_: None,
-) -> list[Case]:
+) -> list[Scenario]:
     """All cases; `tell` hears how many replications of how many are done."""
     work = [(model, policy, number) for policy in policies for number in range(replications)]
     found = []
@@ -345,12 +346,14 @@ def simulate(
         found.append(figures)
         tell(len(found), len(work))
     return [
-        Case(policy, tuple(found[place * replications : (place + 1) * replications]))
+        Scenario(policy, tuple(found[place * replications : (place + 1) * replications]))
         for place, policy in enumerate(policies)
     ]
 
 
-def _computed(work: list[tuple[SiteModel, Policy, int]], cores: int) -> Iterator[Figures]:
+def _computed(
+    work: list[tuple[SiteModel, StrategyOptions, int]], cores: int
+) -> Iterator[SimulationFigures]:
     if min(cores, len(work)) < 2:
         for each in work:
             yield replicate(*each)

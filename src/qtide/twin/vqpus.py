@@ -13,8 +13,8 @@ from random import Random
 
 from qtide.backends.models.site_model import SiteModel
 from qtide.core.ledger import Interval
-from qtide.twin.play import HybridJob, Policy, Stage, Step
-from qtide.twin.simulate import Estimate
+from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
+from qtide.twin.simulate import MeanEstimate
 
 MOST = 1000
 """The most virtual QPUs that are looked at."""
@@ -53,7 +53,7 @@ def offer(quantum: float, classical: float, longest: float) -> Sharing:
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthPlan:
     """A site's demand for its QPUs."""
 
     qpus: int
@@ -64,7 +64,7 @@ class Growth:
     """Years until the QPUs are as good as full."""
 
 
-def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) -> Growth:
+def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) -> GrowthPlan:
     """What so many QPUs make of a demand that grows by the share `yearly` every year."""
     offered = payloads_per_day * quantum / 86_400
     occupancy = offered / qpus
@@ -72,7 +72,7 @@ def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) ->
         years = 0.0
     else:
         years = log(FULL / occupancy) / log(1 + yearly) if yearly > 0 and occupancy else inf
-    return Growth(qpus, min(1.0, occupancy), _erlang(offered, qpus, quantum), years)
+    return GrowthPlan(qpus, min(1.0, occupancy), _erlang(offered, qpus, quantum), years)
 
 
 def _erlang(offered: float, servers: int, seconds: float) -> float:
@@ -115,7 +115,11 @@ class Loop:
         jobs = []
         for place in range(number):
             works = [between() if self.classical else 0.0 for _ in range(rounds)]
-            steps = [step for work in works for step in (Step((work,)), Step(quantum=self.quantum))]
+            steps = [
+                step
+                for work in works
+                for step in (HybridStep((work,)), HybridStep(quantum=self.quantum))
+            ]
             jobs.append(
                 HybridJob(tuple(steps), apart * place, seed=seed * MOST + place, user=place)
             )
@@ -127,11 +131,11 @@ class Shared:
     """So many jobs that share a QPU, as the service serves them."""
 
     jobs: int
-    wait: Estimate
+    wait: MeanEstimate
     """Seconds in the queue per payload, on average,"""
-    usual: Estimate
+    usual: MeanEstimate
     """and what 95 % of them wait at most."""
-    occupancy: Estimate
+    occupancy: MeanEstimate
 
 
 def shared(loop: Loop, model: SiteModel, jobs: int) -> Shared:
@@ -144,7 +148,9 @@ def shared(loop: Loop, model: SiteModel, jobs: int) -> Shared:
     times = 1 if site.qpu.spread == "fixed" else REPLICATIONS
     found = [_played(loop, site, jobs, seed) for seed in range(times)]
     waits, usual, occupancies = zip(*found, strict=True)
-    return Shared(jobs, Estimate.of(waits), Estimate.of(usual), Estimate.of(occupancies))
+    return Shared(
+        jobs, MeanEstimate.of(waits), MeanEstimate.of(usual), MeanEstimate.of(occupancies)
+    )
 
 
 def offered(
@@ -180,7 +186,9 @@ def _played(loop: Loop, site: SiteModel, jobs: int, seed: int) -> tuple[float, f
     """The mean wait, the usual longest one, and the occupancy, while all jobs are in full swing."""
     ledgers: list[list[Interval]] = []
     random = site.qpu.spread != "fixed"
-    stage = Stage(site, Policy("workflow", jobs), lambda _, spans: ledgers.append(spans))
+    stage = Simulation(
+        site, StrategyOptions("workflow", jobs), lambda _, spans: ledgers.append(spans)
+    )
     stage.play(loop.jobs(jobs, seed, random=random))
     end = min(max(span.end for span in spans) for spans in ledgers)
     begin = SETTLING * end

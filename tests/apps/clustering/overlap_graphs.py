@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from qtide.apps.clustering.overlap import Node, OverlapGraph
+from qtide.apps.clustering.overlap import OverlapGraph, OverlapNode
 
 
 def graph_of(weights: list[float], edges: set[tuple[int, int]]) -> OverlapGraph:
@@ -11,7 +11,9 @@ def graph_of(weights: list[float], edges: set[tuple[int, int]]) -> OverlapGraph:
     for first, second in edges:
         overlaps[first] |= 1 << second
         overlaps[second] |= 1 << first
-    nodes = tuple(Node(("method",), 0, place, 1, weight) for place, weight in enumerate(weights))
+    nodes = tuple(
+        OverlapNode(("method",), 0, place, 1, weight) for place, weight in enumerate(weights)
+    )
     return OverlapGraph(nodes, tuple(overlaps), 2.0, ())
 
 

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.apps.clustering.arrays import Points
-from qtide.apps.clustering.configurations import Configuration, published_configuration, search
+from qtide.apps.clustering.configurations import MethodParameters, published_configuration, search
 from qtide.apps.clustering.points import blobs
 from tests.apps.clustering.point_sets import clouds, lattices
 
 
 def test_the_published_table_repeats_after_ten_rows() -> None:
-    assert published_configuration(0) == Configuration(9, 4.469, 4, 10)
-    assert published_configuration(9) == Configuration(5, 1.776, 4, 10)
+    assert published_configuration(0) == MethodParameters(9, 4.469, 4, 10)
+    assert published_configuration(9) == MethodParameters(5, 1.776, 4, 10)
     assert published_configuration(13) == published_configuration(3)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
+from qtide.apps.colouring.cutting.cut_plan import clustered
 from qtide.apps.colouring.cutting.cut_step import tell_once
-from qtide.apps.colouring.cutting.plan import clustered
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, read_graph
 from qtide.apps.colouring.steps import STEPS

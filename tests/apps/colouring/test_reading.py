@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.apps.colouring.cutting.plan import clustered
+from qtide.apps.colouring.cutting.cut_plan import clustered
 from qtide.apps.colouring.graph import Graph, components, everything
 from qtide.apps.colouring.reading import GraphError, Named, read_graph
 from tests.apps.colouring.graphs import mycielski, write_dimacs

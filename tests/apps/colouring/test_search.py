@@ -18,7 +18,7 @@ from qtide.apps.colouring.independent import (
     verified,
 )
 from qtide.apps.colouring.reading import read_graph
-from qtide.apps.colouring.search import OutOfBudget, Piece, Search, merged, settle, split
+from qtide.apps.colouring.search import ColourSearch, OutOfBudget, Piece, merged, settle, split
 from tests.apps.colouring.graphs import DATA, chromatic, random_graph
 from tests.apps.colouring.graphs import mycielski as mycielski_graph
 
@@ -32,7 +32,7 @@ def graphs(draw: st.DrawFn, most: int = 9) -> Graph:
 
 def needed(graph: Graph) -> int:
     """The chromatic number by the search alone, from one colour on."""
-    search = Search(graph.neighbours, 1_000_000)
+    search = ColourSearch(graph.neighbours, 1_000_000)
     return next(k for k in range(graph.size + 1) if search.colour(everything(graph), k) is not None)
 
 
@@ -91,7 +91,7 @@ def test_the_largest_clique_is_found(graph: Graph) -> None:
 def test_the_search_finds_the_chromatic_number(graph: Graph) -> None:
     number = chromatic(graph)
     assert needed(graph) == number
-    classes = Search(graph.neighbours, 1_000_000).colour(everything(graph), number)
+    classes = ColourSearch(graph.neighbours, 1_000_000).colour(everything(graph), number)
     assert classes is not None
     assert is_colouring(graph, classes)
 
@@ -126,7 +126,7 @@ def test_branches_that_leave_the_same_are_one() -> None:
 def test_a_budget_ends_the_search() -> None:
     graph = mycielski_graph(5)
     with pytest.raises(OutOfBudget):
-        Search(graph.neighbours, 20).colour(everything(graph), 5)
+        ColourSearch(graph.neighbours, 20).colour(everything(graph), 5)
 
 
 def test_the_bound_goes_beyond_cliques() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import pi
 from typing import Any
 
-from qtide.backends.devices.iqm import IqmServer
+from qtide.backends.devices.iqm_server import IqmServer
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
 from qtide.core.errors import PhaseError, QtideError
 

@@ -12,7 +12,7 @@ from qtide.core.files import read_json
 from qtide.interfaces.export.advance import advance
 from qtide.interfaces.export.cwl import export_cwl
 from qtide.interfaces.export.note import result_of
-from qtide.interfaces.export.parcel import Parcel
+from qtide.interfaces.export.parcel import StepInput
 from qtide.interfaces.export.step import perform_classical, perform_quantum
 from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
@@ -46,10 +46,10 @@ class Loop:
             return read_json(said["outcome"])
         for file in said["tasks"]:
             here = self._place(file.stem)
-            self.answers.append(perform_classical(Parcel.read(file), here).write(here))
+            self.answers.append(perform_classical(StepInput.read(file), here).write(here))
         if said["payloads"]:
             here = self._place("quantum")
-            found = perform_quantum([Parcel.read(file) for file in said["payloads"]], here)
+            found = perform_quantum([StepInput.read(file) for file in said["payloads"]], here)
             self.answers += [each.write(here) for each in found]
         self.turns += 1
         return None

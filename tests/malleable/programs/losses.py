@@ -27,9 +27,9 @@ def doomed() -> bool:
 if doomed() and MOMENT == "connect":
     qtide.mpi.join.joined = die  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
-    qtide.mpi.membership.Crew._replicate = die  # type: ignore[method-assign,assignment]
+    qtide.mpi.membership.Membership._replicate = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":
-    qtide.mpi.membership.Crew._moved = die  # type: ignore[method-assign,assignment]
+    qtide.mpi.membership.Membership._moved = die  # type: ignore[method-assign,assignment]
 IS_DOOMED = doomed()
 
 with Job(most=3, folder=FOLDER) as job:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from qtide.backends.clusters.slurm.commands import Slurm, environment
 from qtide.backends.clusters.slurm.prolog import PATH, binding
-from qtide.service.admission import Grant, Request, SlurmAdmission
+from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission
 from tests.service.admission.users import User
 from tests.slurm.stage import until
 
@@ -96,10 +96,10 @@ class Site:
         request = ask_for(job)
         return self.play(lambda admission: admission.admit(self.proof(user, request), request))
 
-    def proof(self, user: User, request: Request) -> str:
+    def proof(self, user: User, request: AdmissionRequest) -> str:
         payload = binding(request.method, request.path, request.body)
         return user.credential(self.munge_socket, payload)
 
 
-def ask_for(job: object) -> Request:
-    return Request("POST", PATH, json.dumps({"job": job}).encode())
+def ask_for(job: object) -> AdmissionRequest:
+    return AdmissionRequest("POST", PATH, json.dumps({"job": job}).encode())

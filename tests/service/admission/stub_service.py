@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from qtide.service.admission import (
+    AdmissionRequest,
     Grant,
     Refused,
-    Request,
     SlurmAdmission,
     Unproven,
     Unreachable,
@@ -39,7 +39,7 @@ class Service:
         self._devices = list(devices)
         self._loop = loop
 
-    def answer(self, credential: str, request: Request) -> tuple[int, dict[str, Any]]:
+    def answer(self, credential: str, request: AdmissionRequest) -> tuple[int, dict[str, Any]]:
         self.questions += 1
         if self.questions <= self.busy:
             return 503, {"message": "Slurm does not answer queries about jobs"}
@@ -92,7 +92,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             _, _, credential = self.headers["Authorization"].partition("Munge ")
-            status, answer = service.answer(credential, Request("POST", self.path, body))
+            status, answer = service.answer(credential, AdmissionRequest("POST", self.path, body))
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.clusters.slurm.commands import Slurm
-from qtide.backends.clusters.slurm.queue import Entry
-from qtide.service.admission import Holder, Jobs, Refused, SlurmJob, Unreachable
+from qtide.backends.clusters.slurm.queue import QueueEntry
+from qtide.service.admission import Holder, Refused, SlotJobs, SlurmJob, Unreachable
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.slurm.stage import until
 
-PLAIN = Entry(7, "RUNNING", 1, 1700000000.0, leader=7, uid=1000, gres="gres:qpu:1")
+PLAIN = QueueEntry(7, "RUNNING", 1, 1700000000.0, leader=7, uid=1000, gres="gres:qpu:1")
 
 
-def job_of(entry: Entry) -> SlurmJob:
+def job_of(entry: QueueEntry) -> SlurmJob:
     return SlurmJob.of(entry, {"qpu"})
 
 
@@ -42,11 +42,11 @@ def test_a_suspended_job_will_continue() -> None:
 
 
 def jobs_of(site: Site, job: int) -> list[SlurmJob]:
-    return asyncio.run(Jobs(site.slurm).of(job))
+    return asyncio.run(SlotJobs(site.slurm).of(job))
 
 
 def holding(site: Site, holders: set[Holder]) -> set[Holder]:
-    return asyncio.run(Jobs(site.slurm).holding(holders))
+    return asyncio.run(SlotJobs(site.slurm).holding(holders))
 
 
 @pytest.mark.parametrize("option", ["--licenses=qpu:2", "--gres=qpu:2"])
@@ -161,7 +161,7 @@ def test_all_tasks_of_a_step_ask_slurm_once(site: Site) -> None:
     counting = Counting(site.conf)
 
     async def scene() -> list[list[SlurmJob]]:
-        jobs = Jobs(counting)
+        jobs = SlotJobs(counting)
         return await asyncio.gather(*(jobs.of(job) for _ in range(50)))
 
     answers = asyncio.run(scene())
@@ -186,7 +186,7 @@ def test_no_slurmctld_is_no_admission(tmp_path: Path, packages: None) -> None:
         "NodeName=c1\nPartitionName=p Nodes=c1\n"
     )
     with pytest.raises(Unreachable, match="Slurm does not answer queries about jobs") as caught:
-        asyncio.run(Jobs(Slurm(conf), limit=1.0).of(7))
+        asyncio.run(SlotJobs(Slurm(conf), limit=1.0).of(7))
     assert not isinstance(caught.value, Refused)
     with pytest.raises(Unreachable):
-        asyncio.run(Jobs(Slurm(conf), limit=1.0).holding([Holder(7, 1)]))
+        asyncio.run(SlotJobs(Slurm(conf), limit=1.0).holding([Holder(7, 1)]))

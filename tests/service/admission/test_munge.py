@@ -15,14 +15,21 @@ from hypothesis import strategies as st
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding
 from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
-from qtide.service.admission import Identity, Munge, Refused, Request, Unproven, Unreachable
+from qtide.service.admission import (
+    AdmissionRequest,
+    Identity,
+    Munge,
+    Refused,
+    Unproven,
+    Unreachable,
+)
 from tests.service.admission.munged import Munged
 from tests.service.admission.users import User
 
 T = TypeVar("T")
-REQUEST = Request("POST", "/v1/admission", b'{"job": 7}')
+REQUEST = AdmissionRequest("POST", "/v1/admission", b'{"job": 7}')
 requests = st.builds(
-    Request,
+    AdmissionRequest,
     st.sampled_from(["GET", "POST", "PUT"]),
     st.text(),
     st.binary(),
@@ -41,7 +48,7 @@ def play(daemon: Munged | Path, scene: Callable[[Munge], Awaitable[T]], limit: f
     return asyncio.run(whole())
 
 
-def credential(daemon: Munged, request: Request = REQUEST, ttl: int = 60) -> str:
+def credential(daemon: Munged, request: AdmissionRequest = REQUEST, ttl: int = 60) -> str:
     return encoded(daemon, binding(request.method, request.path, request.body), ttl)
 
 
@@ -89,7 +96,9 @@ def test_of_many_concurrent_uses_one_is_admitted(munged: Munged) -> None:
 
 
 @given(one=requests, other=requests)
-def test_a_credential_is_bound_to_its_request(munged: Munged, one: Request, other: Request) -> None:
+def test_a_credential_is_bound_to_its_request(
+    munged: Munged, one: AdmissionRequest, other: AdmissionRequest
+) -> None:
     assume(one != other)
     with pytest.raises(Unproven, match="made for another request"):
         play(munged, lambda munge: munge.verify(credential(munged, one), other))
@@ -98,13 +107,13 @@ def test_a_credential_is_bound_to_its_request(munged: Munged, one: Request, othe
 @pytest.mark.parametrize(
     "other",
     [
-        Request("PUT", REQUEST.path, REQUEST.body),
-        Request("POST", "/v1/admission/", REQUEST.body),
-        Request("POST", REQUEST.path, b'{"job": 8}'),
-        Request("POST", REQUEST.path + '{"job"', b": 7}"),
+        AdmissionRequest("PUT", REQUEST.path, REQUEST.body),
+        AdmissionRequest("POST", "/v1/admission/", REQUEST.body),
+        AdmissionRequest("POST", REQUEST.path, b'{"job": 8}'),
+        AdmissionRequest("POST", REQUEST.path + '{"job"', b": 7}"),
     ],
 )
-def test_nothing_of_a_request_can_be_changed(munged: Munged, other: Request) -> None:
+def test_nothing_of_a_request_can_be_changed(munged: Munged, other: AdmissionRequest) -> None:
     with pytest.raises(Unproven, match="made for another request"):
         play(munged, lambda munge: munge.verify(credential(munged), other))
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.configuration import Calibration
+from qtide.service.configuration import CalibrationPlan
 from qtide.service.device.device_state import LONGEST_REST, Calendar, DeviceState
 
-PLAN = Calibration(every=100.0, lasts=10.0)
+PLAN = CalibrationPlan(every=100.0, lasts=10.0)
 
 
 @given(st.floats(0.0, 1e6))
@@ -51,9 +51,9 @@ def test_the_state_of_a_device_and_why_its_tasks_wait() -> None:
 
 
 def test_the_first_calibration_may_begin_at_any_time_of_the_period() -> None:
-    calendar = Calendar(Calibration(every=100, lasts=10, first=30), since=1000.0)
+    calendar = Calendar(CalibrationPlan(every=100, lasts=10, first=30), since=1000.0)
     moments = (1000.0, 1029.0, 1030.0, 1035.0, 1040.0, 1130.0)
     assert [calendar.calibration(at) for at in moments] == [0, 0, 10, 5, 0, 10]
     assert calendar.moment(calendar.open_time(1030.0) + 5.0) == 1045.0
     with pytest.raises(ValueError, match="end within the first period"):
-        Calibration(every=100, lasts=10, first=95)
+        CalibrationPlan(every=100, lasts=10, first=95)

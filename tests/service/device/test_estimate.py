@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qtide.service.device.served_device import ENOUGH, FIRST, SAFETY, Estimate
+from qtide.service.device.served_device import ENOUGH, FIRST, SAFETY, DurationEstimate
 from qtide.service.task import Extent
 
 SMALL, LARGE = Extent.of(500, 100, 2, 1), Extent.of(400_000, 100, 2, 1)
@@ -10,12 +10,12 @@ LIMIT = 600.0
 
 
 def test_at_first_each_circuit_is_supposed_to_take_a_second() -> None:
-    assert Estimate(LIMIT).seconds(SMALL, 3) == 3 * FIRST
-    assert Estimate(LIMIT).seconds(SMALL, 10_000) == LIMIT
+    assert DurationEstimate(LIMIT).seconds(SMALL, 3) == 3 * FIRST
+    assert DurationEstimate(LIMIT).seconds(SMALL, 10_000) == LIMIT
 
 
 def test_large_circuits_do_not_change_what_small_ones_should_take() -> None:
-    estimate = Estimate(LIMIT)
+    estimate = DurationEstimate(LIMIT)
     for _ in range(ENOUGH):
         estimate.learn(SMALL, 0.0026)
         estimate.learn(LARGE, 1.85)
@@ -25,7 +25,7 @@ def test_large_circuits_do_not_change_what_small_ones_should_take() -> None:
 
 
 def test_a_size_never_seen_follows_from_the_nearest_and_may_take_up_to_the_limit() -> None:
-    estimate = Estimate(LIMIT)
+    estimate = DurationEstimate(LIMIT)
     estimate.learn(SMALL, 0.01)
     wider = SMALL._replace(qubits=12)
     assert estimate.seconds(wider, 1) == 0.01 * 2**10

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from qtide.service.device.device_queue import DeviceQueue
 from qtide.service.policies.fair import AGEING
-from qtide.service.policies.policy import HEAD_START, POLICIES, Owner, Shares
-from qtide.service.task import Caller, Task
+from qtide.service.policies.policy import HEAD_START, POLICIES, ShareOwner, Shares
+from qtide.service.task import Caller, ServiceTask
 
 PolicyName = st.sampled_from(POLICIES.names())
 
@@ -23,9 +23,9 @@ def new_queue(policy: str, **terms: float) -> DeviceQueue:
 
 def task(
     name: str, at: float = 0.0, seconds: float = 1.0, user: str = "ada", **more: object
-) -> Task:
+) -> ServiceTask:
     account = str(more.pop("account", ""))
-    return Task(
+    return ServiceTask(
         id=name,
         caller=Caller(user, account),
         device="dev",
@@ -70,7 +70,7 @@ class Device:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> list[Task]:
+def arrivals(draw: st.DrawFn) -> list[ServiceTask]:
     """Tasks of several users, some urgent, some with a longest wait, in order of arrival."""
     tasks, at = [], 0.0
     for number in range(draw(st.integers(1, 40))):
@@ -91,7 +91,7 @@ def arrivals(draw: st.DrawFn) -> list[Task]:
 
 @given(PolicyName, arrivals())
 def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
-    policy: str, tasks: list[Task]
+    policy: str, tasks: list[ServiceTask]
 ) -> None:
     queue = new_queue(policy)
     device = Device(queue)
@@ -114,7 +114,7 @@ def test_every_task_runs_once_and_the_device_never_idles_while_one_waits(
 
 @given(PolicyName, arrivals())
 def test_the_outlook_comes_true_if_nothing_else_is_submitted(
-    policy: str, tasks: list[Task]
+    policy: str, tasks: list[ServiceTask]
 ) -> None:
     queue = new_queue(policy)
     for each in tasks:
@@ -138,7 +138,7 @@ def test_a_task_is_not_starved_by_others_that_keep_coming(policy: str) -> None:
     queue = new_queue(policy)
     device = Device(queue)
     queue.add(task("patient", 0.0, 5.0, "bob", priority=-3), device.now)
-    queue._shares.charge(Owner("bob", "bob"), 100.0, 0.0)
+    queue._shares.charge(ShareOwner("bob", "bob"), 100.0, 0.0)
     for number in range(20_000):
         name = f"newcomer {number}"
         queue.add(task(name, device.now, 0.5, f"user {number}", priority=3), device.now)

@@ -15,7 +15,7 @@ from qtide.service.connection import UNKNOWN, Connections, peer_of
 from qtide.service.limits import (
     Allowance,
     Budget,
-    Company,
+    Contention,
     LoopTurns,
     OverLimit,
     Overloaded,
@@ -140,7 +140,7 @@ def test_company_is_somebody_else_who_asks_now() -> None:
     world = VirtualWorld()
 
     async def main() -> list[bool]:
-        company = Company(world)
+        company = Contention(world)
         found = [company.joins("ada"), company.joins("ada"), company.joins("bob")]
         found.append(company.joins("ada"))
         await world.sleep(2.0)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from qtide.service.policies.ordered import OVERTAKEN, Ordered, by_job
 from qtide.service.policies.policy import HEAD_START, POLICIES, Shares
-from qtide.service.task import Caller, Task
+from qtide.service.task import Caller, ServiceTask
 from tests.service.device.test_queue import Device, new_queue, task
 
 
-def of_job(name: str, job: int | None, at: float, user: str = "ada") -> Task:
+def of_job(name: str, job: int | None, at: float, user: str = "ada") -> ServiceTask:
     made = task(name, at, user=user)
     made.caller = Caller(user, "", job)
     return made
@@ -80,7 +80,7 @@ def test_a_long_task_cancelled_at_once_changes_nobodys_share() -> None:
 def test_a_stream_of_promises_starves_nobody(policy: str, length: float) -> None:
     queue = new_queue(policy)
     device = Device(queue)
-    number, promised = 0, list[Task]()
+    number, promised = 0, list[ServiceTask]()
     victim = task("patient", 20.0, length, "bob")
     while "patient" not in device.started:
         assert device.now < 1000.0

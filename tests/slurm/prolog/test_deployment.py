@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qtide.backends.clusters.slurm.deployment import announce, deploy
-from qtide.backends.clusters.slurm.prolog import Settings
+from qtide.backends.clusters.slurm.prolog import PrologSettings
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli.box import box as commands
 from qtide.interfaces.cli.main import application
@@ -18,7 +18,7 @@ def test_what_is_announced_is_read(tmp_path: Path) -> None:
     assert program.stat().st_mode & 0o777 == 0o755
     for url in ("https://qpu.example:8443/site", "http://[::1]:80"):
         announce(program.parent, url, ca="/etc/ca.pem", munge_socket="/run/own")
-        found = Settings.read(program.parent / "service.conf")
+        found = PrologSettings.read(program.parent / "service.conf")
         assert (found.url, found.ca, found.munge_socket) == (url, "/etc/ca.pem", "/run/own")
     assert {each.name for each in program.parent.iterdir()} == {
         "prolog.py",
@@ -47,7 +47,7 @@ def test_what_an_operator_has_added_stays(tmp_path: Path) -> None:
     file = deploy(tmp_path).with_name("service.conf")
     file.write_text('# ours\nslots="qpu gpu"\nurl=http://old\nbundle=/etc/all.pem\n')
     announce(tmp_path, "https://new")
-    found = Settings.read(file)
+    found = PrologSettings.read(file)
     assert (found.url, found.bundle) == ("https://new", "/etc/all.pem")
     assert 'slots="qpu gpu"' in file.read_text() and "# ours" in file.read_text()
 
@@ -57,7 +57,7 @@ def test_an_operator_is_told_what_to_write(tmp_path: Path) -> None:
     words = ["prolog", str(place), "--service", "https://qpu.example", "--ca", "/etc/ca.pem"]
     told = CliRunner().invoke(application(), words)
     assert told.exit_code == 0 and f"TaskProlog={place}/prolog.sh\n" in told.output
-    found = Settings.read(place / "service.conf")
+    found = PrologSettings.read(place / "service.conf")
     assert (found.url, found.ca) == ("https://qpu.example", "/etc/ca.pem")
 
 
@@ -69,6 +69,6 @@ def test_a_box_that_is_up_can_be_told_of_a_service(site: Site) -> None:
     assert not place.exists()
     told = CliRunner().invoke(commands, [*words, "--service", "http://127.0.0.1:8080"])
     assert told.exit_code == 0, told.output
-    found = Settings.read(place)
+    found = PrologSettings.read(place)
     assert (found.url, found.munge_socket) == ("http://127.0.0.1:8080", str(site.munge_socket))
     place.unlink(missing_ok=True)

@@ -233,12 +233,12 @@ def test_by_hand_a_failure_is_a_failure(tmp_path: Path) -> None:
     "answer", [{"token": "a\nexport LD_PRELOAD=x"}, {"token": "a\0b", "devices": ["star"]}]
 )
 def test_an_answer_that_would_write_lines_of_its_own_is_refused(answer: dict[str, object]) -> None:
-    with pytest.raises(prolog.AskedInVain, match="no environment can hold"):
-        prolog.variables(prolog.Settings("http://x"), 7, answer)
+    with pytest.raises(prolog.AdmissionFailed, match="no environment can hold"):
+        prolog.variables(prolog.PrologSettings("http://x"), 7, answer)
 
 
 def test_operators_may_name_certificates_for_everything() -> None:
-    settings = prolog.Settings("http://x/", bundle="/etc/all.pem")
+    settings = prolog.PrologSettings("http://x/", bundle="/etc/all.pem")
     found = prolog.variables(settings, 7, {"token": "t"})
     assert found["REQUESTS_CA_BUNDLE"] == "/etc/all.pem" and found["QTIDE_URL"] == "http://x"
 

@@ -20,7 +20,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class MethodParameters:
     """The parameters of one iteration's methods; extras are names in methods.EXTRAS."""
 
     kmeans: int
@@ -30,16 +30,16 @@ class Configuration:
     extras: tuple[str, ...] = ()
 
 
-def published_configuration(iteration: int, *, extras: tuple[str, ...] = ()) -> Configuration:
+def published_configuration(iteration: int, *, extras: tuple[str, ...] = ()) -> MethodParameters:
     """The published table; after its ten rows it starts again."""
     row = iteration % len(PUBLISHED_EPS)
-    return Configuration(
+    return MethodParameters(
         PUBLISHED_KMEANS[row], PUBLISHED_EPS[row], PUBLISHED_LINKAGE, extras=extras
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class ParameterSearch:
     """A sequence of cluster counts and eps, every prefix of which is spread over the ranges."""
 
     fewest: int
@@ -49,9 +49,9 @@ class Search:
     min_samples: int = MIN_SAMPLES
     extras: tuple[str, ...] = ()
 
-    def configuration(self, iteration: int) -> Configuration:
+    def configuration(self, iteration: int) -> MethodParameters:
         """The parameters of one iteration; the same whenever it is asked for."""
-        return Configuration(
+        return MethodParameters(
             self._count(0.5 + iteration * GOLDEN),
             self._eps(_reversed_bits(iteration)),
             self._count(0.25 + iteration * GOLDEN),
@@ -66,7 +66,7 @@ class Search:
         return float(self.least_eps * (self.greatest_eps / self.least_eps) ** place)
 
 
-def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> Search:
+def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> ParameterSearch:
     """A search whose eps spans the distances at which these points become dense."""
     samples = min(MIN_SAMPLES, max(2, len(points) // 10))
     reach = _distances_to_neighbour(points, samples, seed)
@@ -77,7 +77,9 @@ def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> Se
         else (np.ptp(points, axis=0).max() / 1000,) * 2
     )
     most = min(MOST_CLUSTERS, len(points) - 1)
-    return Search(min(FEWEST_CLUSTERS, most), most, float(least), float(greatest), samples, extras)
+    return ParameterSearch(
+        min(FEWEST_CLUSTERS, most), most, float(least), float(greatest), samples, extras
+    )
 
 
 def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:

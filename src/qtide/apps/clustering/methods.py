@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from qtide.apps.clustering.arrays import Indices, Labels, Points
-from qtide.apps.clustering.configurations import Configuration
+from qtide.apps.clustering.configurations import MethodParameters
 from qtide.apps.clustering.dbscan import dbscan
 from qtide.apps.clustering.linkage import LinkageTree, cut
 from qtide.core.errors import UsageError
@@ -41,11 +41,11 @@ def kmeans(points: Points, clusters: int, *, seed: int = 0) -> Labels:
 MOST_HDBSCAN = 10_000  # its time is quadratic
 MOST_SPECTRAL = 2_000  # its eigenvectors take memory and time beyond linear
 
-Extra = Callable[[Points, Configuration, int], Labels]
+Extra = Callable[[Points, MethodParameters, int], Labels]
 
 
 def clusterings(
-    points: Points, configuration: Configuration, tree: LinkageTree, *, seed: int = 0
+    points: Points, configuration: MethodParameters, tree: LinkageTree, *, seed: int = 0
 ) -> dict[str, Labels]:
     """The labels of every method of one iteration, by method."""
     number = len(points)
@@ -60,7 +60,7 @@ def clusterings(
 
 
 def extra_clustering(
-    name: str, points: Points, configuration: Configuration, *, seed: int = 0
+    name: str, points: Points, configuration: MethodParameters, *, seed: int = 0
 ) -> Labels:
     """The labels of one extra method.
 
@@ -86,7 +86,7 @@ def _spread(points: Points, sample: Indices, labels: Labels) -> Labels:
     return spread
 
 
-def _hdbscan(points: Points, configuration: Configuration, _: int) -> Labels:
+def _hdbscan(points: Points, configuration: MethodParameters, _: int) -> Labels:
     from sklearn.cluster import HDBSCAN
 
     smallest = max(2, min(configuration.min_samples, len(points) // 2))
@@ -95,7 +95,7 @@ def _hdbscan(points: Points, configuration: Configuration, _: int) -> Labels:
         return np.asarray(model.fit_predict(points), dtype=np.int64)
 
 
-def _spectral(points: Points, configuration: Configuration, seed: int) -> Labels:
+def _spectral(points: Points, configuration: MethodParameters, seed: int) -> Labels:
     from sklearn.cluster import SpectralClustering
 
     model = SpectralClustering(

@@ -20,7 +20,7 @@ LEAST_QUALITY = 0.0025  # a bad cluster still beats leaving its points uncovered
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OverlapNode:
     """One cluster, found by one or more methods."""
 
     methods: tuple[str, ...]
@@ -34,7 +34,7 @@ class Node:
 class OverlapGraph:
     """The nodes, which overlap (bit j of overlaps[i]), and the clusterings themselves."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[OverlapNode, ...]
     overlaps: tuple[int, ...]
     penalty: float
     clusterings: tuple[Labels, ...]
@@ -120,10 +120,10 @@ def _quality_weights(qualities: Numbers, sizes: Indices, firsts: Indices) -> Num
 
 def _nodes(
     methods: tuple[str, ...], offsets: Indices, sizes: Indices, weights: Numbers, firsts: Indices
-) -> tuple[Node, ...]:
+) -> tuple[OverlapNode, ...]:
     owners = np.searchsorted(offsets, np.arange(len(sizes)), side="right") - 1
     return tuple(
-        Node(
+        OverlapNode(
             tuple(methods[owners[equal]] for equal in np.flatnonzero(firsts == cluster)),
             int(owners[cluster]),
             int(cluster - offsets[owners[cluster]]),

@@ -15,7 +15,11 @@ from annotated_types import Ge, Interval
 from qtide import classical, program, quantum, task
 from qtide.apps.clustering import tasks
 from qtide.apps.clustering.arrays import Labels, Points
-from qtide.apps.clustering.configurations import Configuration, Search, published_configuration
+from qtide.apps.clustering.configurations import (
+    MethodParameters,
+    ParameterSearch,
+    published_configuration,
+)
 from qtide.apps.clustering.consensus import Repair, consensus_labels, gap, repaired
 from qtide.apps.clustering.linkage import LinkageTree
 from qtide.apps.clustering.overlap import OverlapGraph, overlap_graph, qubo
@@ -30,7 +34,7 @@ CONFIGURATIONS = ("search", "published")
 class Round:
     """What one round gave."""
 
-    setting: Configuration
+    setting: MethodParameters
     silhouette: float
     bound: float
     clusters: list[dict[str, Any]]
@@ -92,14 +96,16 @@ def _check(weighting: str, configuration: str) -> None:
         raise UsageError(f"--configuration is {' or '.join(CONFIGURATIONS)}, not {configuration!r}")
 
 
-def _setting(plan: Search | None, number: int, extras: tuple[str, ...]) -> Configuration:
+def _setting(
+    plan: ParameterSearch | None, number: int, extras: tuple[str, ...]
+) -> MethodParameters:
     if plan is not None:
         return plan.configuration(number)
     return published_configuration(number, extras=extras)
 
 
 async def _clusterings(
-    data: Points, setting: Configuration, seed: int, linkage: str, tree: LinkageTree | None
+    data: Points, setting: MethodParameters, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[dict[str, tasks.Clustering], LinkageTree]:
     """Run the methods side by side, the slowest first."""
     (by_linkage, tree), dbscan, kmeans, *extras = await classical(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qtide.apps.clustering.arrays import Indices, Labels, Numbers, Points, compacted
-from qtide.apps.clustering.configurations import Configuration, Search, search
+from qtide.apps.clustering.configurations import MethodParameters, ParameterSearch, search
 from qtide.apps.clustering.linkage import LinkageTree
 from qtide.apps.clustering.points import PointsError, blobs, read_points
 from qtide.core.files import write_json
@@ -97,19 +97,19 @@ def load_points(file: str, generated: int, columns: list[str]) -> Points:
     return read_points(file, places or None)
 
 
-def explore(points: Points, seed: int, extras: tuple[str, ...]) -> Search:
+def explore(points: Points, seed: int, extras: tuple[str, ...]) -> ParameterSearch:
     """The configurations to try, at the data's own scale."""
     return search(points, seed=seed, extras=extras)
 
 
-def by_kmeans(points: Points, setting: Configuration, seed: int) -> Clustering:
+def by_kmeans(points: Points, setting: MethodParameters, seed: int) -> Clustering:
     """Cluster by k-means."""
     from qtide.apps.clustering.methods import kmeans
 
     return _judged(points, kmeans(points, min(setting.kmeans, len(points)), seed=seed), seed)
 
 
-def by_dbscan(points: Points, setting: Configuration, seed: int) -> Clustering:
+def by_dbscan(points: Points, setting: MethodParameters, seed: int) -> Clustering:
     """Cluster by density."""
     from qtide.apps.clustering.dbscan import dbscan
 
@@ -117,7 +117,7 @@ def by_dbscan(points: Points, setting: Configuration, seed: int) -> Clustering:
 
 
 def by_linkage(
-    points: Points, setting: Configuration, seed: int, linkage: str, tree: LinkageTree | None
+    points: Points, setting: MethodParameters, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[Clustering, LinkageTree]:
     """Cluster by linkage; the tree is built the first time only."""
     from qtide.apps.clustering.linkage import cut, linkage_tree
@@ -127,7 +127,7 @@ def by_linkage(
     return _judged(points, labels, seed), tree
 
 
-def by_extra(name: str, points: Points, setting: Configuration, seed: int) -> Clustering:
+def by_extra(name: str, points: Points, setting: MethodParameters, seed: int) -> Clustering:
     """Cluster by an extra method that the user chose."""
     from qtide.apps.clustering.methods import extra_clustering
 

@@ -18,7 +18,7 @@ from qtide.apps.colouring.bounds import bounds
 from qtide.apps.colouring.graph import Graph, bits, everything
 from qtide.apps.colouring.independent import Partial, grow, selected
 from qtide.apps.colouring.reading import Named
-from qtide.apps.colouring.search import Piece, Verdict, merged, settle
+from qtide.apps.colouring.search import Piece, PieceVerdict, merged, settle
 from qtide.apps.colouring.steps import Step, step_for
 from qtide.core.errors import UsageError
 
@@ -119,23 +119,23 @@ async def closed(read: Named, answer: Answer, effort: int, folder: Path) -> tupl
     return answer, branches
 
 
-async def _searched(graph: Graph, target: int, most: int) -> Verdict:
+async def _searched(graph: Graph, target: int, most: int) -> PieceVerdict:
     """Whether the graph has a colouring with at most `target` colours."""
     pieces, budget = [Piece(everything(graph), target)], FIRST_BUDGET
     branches = effort = 0
     while pieces and effort < most:
         parts = [pieces[n::PARTS] for n in range(min(PARTS, len(pieces)))]
-        verdicts: list[Verdict] = await classical(
+        verdicts: list[PieceVerdict] = await classical(
             *(task(settle, graph, part, budget) for part in parts)
         )
         branches += sum(each.branches for each in verdicts)
         effort += sum(each.effort for each in verdicts)
         for each in verdicts:
             if each.classes is not None:
-                return Verdict(each.classes, (), branches, effort)
+                return PieceVerdict(each.classes, (), branches, effort)
         pieces = merged(graph, (piece for each in verdicts for piece in each.open))
         budget = min(2 * budget, LAST_BUDGET)
-    return Verdict(None, tuple(pieces), branches, effort)
+    return PieceVerdict(None, tuple(pieces), branches, effort)
 
 
 def _mixed(seed: int, number: int) -> int:

@@ -26,7 +26,7 @@ class OutOfBudget(Exception):  # noqa: N818 - what happened
     """The search ended without a verdict."""
 
 
-class Search:
+class ColourSearch:
     """Searches in one graph; what was refuted once stays refuted."""
 
     def __init__(self, neighbours: Masks, budget: int) -> None:
@@ -150,7 +150,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PieceVerdict:
     """Classes of the whole graph, if a piece gave them; otherwise the pieces that are open."""
 
     classes: tuple[int, ...] | None
@@ -159,18 +159,18 @@ class Verdict:
     effort: int
 
 
-def settle(graph: Graph, pieces: list[Piece], budget: int) -> Verdict:
+def settle(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdict:
     """Search in one piece after the other, until a colouring is found or the budget is used up."""
-    search = Search(graph.neighbours, budget)
+    search = ColourSearch(graph.neighbours, budget)
     for number, piece in enumerate(pieces):
         try:
             found = search.colour(piece.left, piece.colours)
         except (OutOfBudget, RecursionError):
             rest = tuple(pieces[number + 1 :])
-            return Verdict(None, (*split(graph, piece), *rest), search.branches, search.effort)
+            return PieceVerdict(None, (*split(graph, piece), *rest), search.branches, search.effort)
         if found is not None:
-            return Verdict(whole(graph, piece, found), (), search.branches, search.effort)
-    return Verdict(None, (), search.branches, search.effort)
+            return PieceVerdict(whole(graph, piece, found), (), search.branches, search.effort)
+    return PieceVerdict(None, (), search.branches, search.effort)
 
 
 def split(graph: Graph, piece: Piece) -> list[Piece]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qtide.apps.colouring.answer import Answer
-from qtide.apps.colouring.cutting.plan import clustered
+from qtide.apps.colouring.cutting.cut_plan import clustered
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, Named, read_graph
 from qtide.core.files import write_whole

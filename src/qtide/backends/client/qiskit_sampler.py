@@ -34,7 +34,7 @@ ORDER = (
 
 
 @dataclass(frozen=True)
-class Part:
+class PubPart:
     """Pubs with the same number of shots, and the tasks that run them."""
 
     pubs: list[SamplerPub]
@@ -49,7 +49,7 @@ class Part:
 class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
     """Its id is that of its first task, which for most jobs is the only one."""
 
-    def __init__(self, pubs: list[SamplerPub], parts: list[Part]) -> None:
+    def __init__(self, pubs: list[SamplerPub], parts: list[PubPart]) -> None:
         self.jobs = [job for part in parts for job in part.jobs]
         super().__init__(self.jobs[0].job_id())
         self._pubs = pubs
@@ -136,7 +136,7 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
         parts = [self._part([pub for pub in coerced if pub.shots == one]) for one in wanted]
         return SamplingJob(coerced, parts)
 
-    def _part(self, pubs: list[SamplerPub]) -> Part:
+    def _part(self, pubs: list[SamplerPub]) -> PubPart:
         circuits = [
             circuit for pub in pubs for circuit in pub.parameter_values.bind_all(pub.circuit).flat
         ]
@@ -147,4 +147,4 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
             )
             for at in range(0, len(circuits), most)
         ]
-        return Part(pubs, jobs)
+        return PubPart(pubs, jobs)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from qtide.backends.clusters.cluster import CoAllocatable, Request
-from qtide.backends.clusters.fifo import FifoAllocation, Pending
+from qtide.backends.clusters.cluster import CoAllocatable, NodeRequest
+from qtide.backends.clusters.fifo import FifoAllocation, PendingRequest
 from qtide.backends.clusters.simulated import SimulatedCluster
 from qtide.backends.models.batch_queue import BatchQueue, Interrupted, Started
 from qtide.backends.models.site_model import SiteModel
@@ -43,11 +43,11 @@ class BatchCluster(SimulatedCluster):
         self._chance = Random(0 if failures is None else failures.seed)
         """Whether a node that fails is free, or one of a background job."""
         self._limit = model.limit
-        self._asking: dict[int, Pending] = {}
+        self._asking: dict[int, PendingRequest] = {}
         self._slots: dict[str, int] = {}
         """By which slot each granted node is held."""
         self._granted: dict[int, float] = {}
-        self._impatient: list[Pending] = []
+        self._impatient: list[PendingRequest] = []
         self._held: dict[CoAllocatable, deque[int]] = {}
         """Who waits for a QPU as well, by the QPU, in the order in which they came."""
         world.beside(self)
@@ -96,11 +96,11 @@ class BatchCluster(SimulatedCluster):
             return self._latency
         return max(self._latency, self._waits.expected())
 
-    async def queue_up(self, request: Request) -> FifoAllocation:
+    async def queue_up(self, request: NodeRequest) -> FifoAllocation:
         """Wait in the batch system's queue."""
         if request.least is not None:
             request = replace(request)  # it may settle for fewer nodes
-        pending = Pending(request, self.world.future())
+        pending = PendingRequest(request, self.world.future())
         held = self._held.get(request.co_allocate) if request.co_allocate else None
         slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))
         self._asking[slot] = pending
@@ -134,7 +134,7 @@ class BatchCluster(SimulatedCluster):
         self._free.append(name)
         self.batch.give_back(slot, 1, self.world.now())
 
-    def _hand_over(self, slot: int, pending: Pending, taken: object) -> None:
+    def _hand_over(self, slot: int, pending: PendingRequest, taken: object) -> None:
         nodes = pending.request.nodes
         if pending.answer.done():  # whoever asked was cancelled at this very moment
             self.batch.give_back(slot, nodes, self.world.now())
@@ -156,7 +156,7 @@ class BatchCluster(SimulatedCluster):
         if held := self._held.get(wanted):
             self.batch.look_again(held.popleft(), self.world.now())
 
-    def _settle_for_less(self, pending: Pending) -> None:
+    def _settle_for_less(self, pending: PendingRequest) -> None:
         """When its patience is over, a request takes what is free, if the scheduler lets it."""
         slot = self._slot_of(pending)
         if slot is None:
@@ -175,7 +175,7 @@ class BatchCluster(SimulatedCluster):
             if self._withdrawn(pending):
                 pending.answer.set_result(FifoAllocation(self, pending.request.job, []))
 
-    def _withdrawn(self, pending: Pending) -> bool:
+    def _withdrawn(self, pending: PendingRequest) -> bool:
         slot = self._slot_of(pending)
         if slot is not None:
             del self._asking[slot]
@@ -191,7 +191,7 @@ class BatchCluster(SimulatedCluster):
         elif wanted is not None:
             self._look_again(wanted)
 
-    def _slot_of(self, pending: Pending) -> int | None:
+    def _slot_of(self, pending: PendingRequest) -> int | None:
         return next((slot for slot, each in self._asking.items() if each is pending), None)
 
 

@@ -14,12 +14,12 @@ from itertools import count
 from typing import Any, Protocol
 
 from qtide.core.errors import NodeUnusable, PhaseError, TimedOut
-from qtide.core.job import NOTHING, Imported, Job
+from qtide.core.job import NOTHING, Imported, JobContext
 from qtide.core.world.world import Alarm, Future, World
 from qtide.mpi.rank import Rank
 
 
-class Task(Protocol):
+class NodeTask(Protocol):
     """What a node is given to do; a program's tasks have this shape."""
 
     @property
@@ -59,8 +59,8 @@ TRIES = 3
 class Work:
     """A task, or one rank of an SPMD task, as it is sent to a node."""
 
-    job: Job
-    task: Task
+    job: JobContext
+    task: NodeTask
     key: str
     rank: int = 0
     gang: str = ""
@@ -95,7 +95,7 @@ class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words
 class CoAllocatable(Protocol):
     """Something that is to be had together with nodes, or not at all: a QPU."""
 
-    def take(self, job: Job) -> Any | None:
+    def take(self, job: JobContext) -> Any | None:
         """Take it now; None if that is not possible."""
 
     def watch(self, freed: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class Host(Protocol):
     def interrupt(self, node: Node) -> None:
         """End what the node is doing at once, whatever that is."""
 
-    async def renew(self, node: Node, job: Job) -> None:
+    async def renew(self, node: Node, job: JobContext) -> None:
         """Return when a node that was interrupted can work again; NodeUnusable if it never will."""
 
 
@@ -174,7 +174,7 @@ class Node:
         self._host.interrupt(self)
         self._pending[1].set_exception(error)
 
-    async def _begin_anew(self, job: Job) -> None:
+    async def _begin_anew(self, job: JobContext) -> None:
         """After a task was ended: only now, since the node may not be needed any more."""
         began = job.ledger.clock()
         renewal: Future[Any] = self._world.start(self._host.renew(self, job))
@@ -252,7 +252,7 @@ class Allocation(ABC):
 
 
 @dataclass(eq=False)
-class Request:
+class NodeRequest:
     """What a job asks of a cluster.
 
     With `least`, a request that has waited for `patience` seconds takes fewer nodes, down to
@@ -260,7 +260,7 @@ class Request:
     co-allocated is granted at the same moment as the nodes.
     """
 
-    job: Job
+    job: JobContext
     nodes: int
     least: int | None = None
     patience: float = 0.0
@@ -279,12 +279,12 @@ class Cluster(ABC):
     keeps_agents = False
     """Whether the process of a node outlives a grant, and with it what it has loaded."""
 
-    async def request(self, job: Job, nodes: int, **terms: Any) -> Allocation:
+    async def request(self, job: JobContext, nodes: int, **terms: Any) -> Allocation:
         """Wait for nodes that are ready to work; the terms are those of `Request`.
 
         If an agent does not start, the nodes go back, and others are asked for.
         """
-        wanted = Request(job, nodes, **terms)
+        wanted = NodeRequest(job, nodes, **terms)
         for left in reversed(range(TRIES)):
             allocation = await self.grant(wanted)
             try:
@@ -297,7 +297,7 @@ class Cluster(ABC):
                 break
         return allocation
 
-    async def _until_ready(self, job: Job, allocation: Allocation) -> None:
+    async def _until_ready(self, job: JobContext, allocation: Allocation) -> None:
         """Wait until the nodes can work at full speed; what that takes is no work."""
         began = job.ledger.clock()
         try:
@@ -310,7 +310,7 @@ class Cluster(ABC):
                 job.ledger.enter("starting", f"node/{node.name}", began, end)
 
     @abstractmethod
-    async def grant(self, request: Request) -> Allocation:
+    async def grant(self, request: NodeRequest) -> Allocation:
         """Wait for nodes."""
 
     @abstractmethod

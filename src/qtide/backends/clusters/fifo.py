@@ -9,19 +9,26 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation, Cluster, CoAllocatable, Node, Request, Work
+from qtide.backends.clusters.cluster import (
+    Allocation,
+    Cluster,
+    CoAllocatable,
+    Node,
+    NodeRequest,
+    Work,
+)
 from qtide.core.errors import NotEnoughNodes
 from qtide.core.forecasts import Waits
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Span
 from qtide.core.world.world import Alarm, Future, World
 
 
 @dataclass(eq=False)
-class Pending:
+class PendingRequest:
     """A request in the queue."""
 
-    request: Request
+    request: NodeRequest
     answer: Future[FifoAllocation]
     impatient: bool = False
 
@@ -30,7 +37,7 @@ class FifoAllocation(Allocation):
     """Nodes of a first-come-first-served cluster."""
 
     def __init__(
-        self, cluster: FifoCluster, job: Job, nodes: Sequence[Node], co_allocated: Any = None
+        self, cluster: FifoCluster, job: JobContext, nodes: Sequence[Node], co_allocated: Any = None
     ) -> None:
         super().__init__(nodes, cluster.world.now(), co_allocated)
         self._cluster = cluster
@@ -67,11 +74,11 @@ class FifoCluster(Cluster):
         """and until one that was withdrawn has left."""
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
-        self._queue: deque[Pending] = deque()
+        self._queue: deque[PendingRequest] = deque()
         self._waits = Waits(world.now)
         self._watched: set[CoAllocatable] = set()
 
-    async def grant(self, request: Request) -> FifoAllocation:
+    async def grant(self, request: NodeRequest) -> FifoAllocation:
         """Stand in the queue."""
         self._refuse_if_hopeless(request)
         self._watch(request.co_allocate)
@@ -94,7 +101,7 @@ class FifoCluster(Cluster):
         self._waits.forget()
 
     @abstractmethod
-    async def ready(self, node: Node, job: Job) -> None:
+    async def ready(self, node: Node, job: JobContext) -> None:
         """Return when the node can take a task of the job."""
 
     @abstractmethod
@@ -105,7 +112,7 @@ class FifoCluster(Cluster):
     def interrupt(self, node: Node) -> None:
         """End what the node is doing at once, whatever that is."""
 
-    def renew(self, node: Node, job: Job) -> Coroutine[Any, Any, None]:
+    def renew(self, node: Node, job: JobContext) -> Coroutine[Any, Any, None]:
         """The same as at the beginning of a grant."""
         return self.ready(node, job)
 
@@ -113,7 +120,7 @@ class FifoCluster(Cluster):
     async def stopped(self, node: Node) -> bool:
         """Return when the node has nothing of ours left; False if it is lost for good."""
 
-    async def all_ready(self, nodes: Sequence[Node], job: Job) -> None:
+    async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
         """Return when all nodes of a grant can take a task of the job."""
         await self.world.all_of([self.ready(node, job) for node in nodes])
 
@@ -157,26 +164,26 @@ class FifoCluster(Cluster):
         self.size += 1
         self.take_back(name)
 
-    def latency_of(self, request: Request) -> float:
+    def latency_of(self, request: NodeRequest) -> float:
         """Seconds until a request is looked at for the first time."""
         return self._latency
 
-    async def _stand(self, request: Request) -> FifoAllocation:
+    async def _stand(self, request: NodeRequest) -> FifoAllocation:
         latency = self.latency_of(request)
         if latency:
             await self.world.sleep(latency)
             self._refuse_if_hopeless(request)
         return await self.queue_up(request)
 
-    async def queue_up(self, request: Request) -> FifoAllocation:
+    async def queue_up(self, request: NodeRequest) -> FifoAllocation:
         """Wait in the queue."""
-        pending = Pending(request, self.world.future())
+        pending = PendingRequest(request, self.world.future())
         self._queue.append(pending)
         alarm = None if request.least is None else self.world.start(self._hurry(pending))
         self._serve()
         return await self._grant_of(pending, alarm)
 
-    async def _grant_of(self, pending: Pending, alarm: Alarm | None) -> FifoAllocation:
+    async def _grant_of(self, pending: PendingRequest, alarm: Alarm | None) -> FifoAllocation:
         """Wait for the answer to a request; who waits no longer withdraws it."""
         try:
             return await pending.answer
@@ -190,7 +197,7 @@ class FifoCluster(Cluster):
             if alarm is not None:
                 alarm.cancel()
 
-    def _withdrawn(self, pending: Pending) -> bool:
+    def _withdrawn(self, pending: PendingRequest) -> bool:
         """Whether the request was still in the queue; then it is no longer."""
         if pending not in self._queue:
             return False
@@ -198,7 +205,7 @@ class FifoCluster(Cluster):
         self._serve()
         return True
 
-    async def _hurry(self, pending: Pending) -> None:
+    async def _hurry(self, pending: PendingRequest) -> None:
         """When its patience is over, a request takes fewer nodes; one that needs none ends."""
         await self.world.sleep(pending.request.patience)
         pending.impatient = True
@@ -222,7 +229,7 @@ class FifoCluster(Cluster):
                 self._queue.remove(pending)
                 self._answer(pending, share, taken)
 
-    def _share(self, pending: Pending) -> int | None:
+    def _share(self, pending: PendingRequest) -> int | None:
         """How many nodes a request gets now; None if it has to wait."""
         request, free = pending.request, len(self._free)
         if free >= request.nodes:
@@ -230,7 +237,7 @@ class FifoCluster(Cluster):
         enough = pending.impatient and request.least is not None and free >= request.least
         return free if enough else None
 
-    def _answer(self, pending: Pending, share: int, co_allocated: Any = None) -> None:
+    def _answer(self, pending: PendingRequest, share: int, co_allocated: Any = None) -> None:
         nodes = [Node(self._free.popleft(), self.world, self) for _ in range(share)]
         self.granted |= {node.name: node for node in nodes}
         job = pending.request.job
@@ -241,7 +248,7 @@ class FifoCluster(Cluster):
             self._watched.add(wanted)  # not its id: that of a QPU that is gone may come again
             wanted.watch(self._serve)
 
-    def _refuse_if_hopeless(self, request: Request) -> None:
+    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
         needed = request.nodes if request.least is None else request.least
         if needed > self.size:
             raise NotEnoughNodes(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from qtide.backends.clusters.cluster import Cluster
 from qtide.core.errors import UsageError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import NoOptions, chosen
 from qtide.core.plugins import Plugins
@@ -78,7 +78,7 @@ class ClusterKind(ABC):
 
     @staticmethod
     def accounts(
-        job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+        job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
     ) -> dict[str, Any]:
         """What the site charges for a job next to what it held; nothing if it keeps no accounts.
 

@@ -32,7 +32,7 @@ BEATS = 12
 """How many heartbeats are missed by then."""
 
 
-class TaskFailed(PhaseError):  # noqa: N818 - what happened
+class NodeTaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task raised something that cannot be brought back; the text is what there is."""
 
 
@@ -189,7 +189,7 @@ def _search_path(places: tuple[str, ...]) -> list[str]:
 
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:
     """What the task raised, with a note of where: the task, the node, the user's own lines."""
-    error = _unpickled(body) or TaskFailed(header["error"])
+    error = _unpickled(body) or NodeTaskFailed(header["error"])
     error.add_note(f"in the task {work.task.name} on node {node}")
     for line in header["lines"]:
         error.add_note(f"  {line}")

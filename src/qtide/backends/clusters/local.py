@@ -25,7 +25,7 @@ from qtide.backends.clusters.link import (
 )
 from qtide.backends.clusters.pretend import SCALE
 from qtide.core.errors import NodeUnusable, UsageError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.options import Option
 from qtide.core.processes import Child
 from qtide.core.world.real import RealWorld
@@ -40,7 +40,7 @@ def megabytes(word: str) -> int:
 
 
 @dataclass(frozen=True)
-class Options:
+class LocalOptions:
     """What one node may use, where None is no limit, and whether its agent outlives a grant."""
 
     memory: Annotated[
@@ -60,7 +60,7 @@ class LocalCluster(FifoCluster):
         self,
         world: RealWorld,
         nodes: int,
-        options: Options = Options(),
+        options: LocalOptions = LocalOptions(),
         silence: float = SILENCE,
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
@@ -72,7 +72,7 @@ class LocalCluster(FifoCluster):
         self._ending: dict[str, Future[None]] = {}
         """Agents that were interrupted, by the names of their nodes."""
 
-    async def ready(self, node: Node, job: Job) -> None:
+    async def ready(self, node: Node, job: JobContext) -> None:
         """Start an agent where none is warm."""
         await self._ended(node)
         agent = self._agents.get(node.name)
@@ -116,7 +116,7 @@ class LocalCluster(FifoCluster):
         """The process of each node that has one."""
         return {name: agent.child.pid for name, agent in self._agents.items()}
 
-    async def _start(self, name: str, job: Job) -> Link:
+    async def _start(self, name: str, job: JobContext) -> Link:
         terms = self._terms_of(name) | {"preparation": preparation_terms(job.preparation)}
         words = [sys.executable, "-m", "qtide.backends.clusters.agent", json.dumps(terms)]
         child = await Child.start(words, asyncio.subprocess.PIPE, self._environment)
@@ -145,12 +145,12 @@ class Local(ClusterKind):
     """This machine."""
 
     summary = "processes of this machine, as local or local:4"
-    Options = Options
+    LocalOptions = LocalOptions
 
     def check(self, setting: Setting) -> None:
         """Refuse sizes and limits that cannot be."""
         setting.check_nodes(numbered("local", setting.argument))
-        cores = setting.options(Options).cores
+        cores = setting.options(LocalOptions).cores
         if cores is not None and cores < 1:
             raise UsageError(f"--cores has to be at least 1, not {cores}")
 
@@ -158,4 +158,4 @@ class Local(ClusterKind):
         """Agents are started as they are needed."""
         assert isinstance(world, RealWorld)
         size = numbered("local", setting.argument)
-        return LocalCluster(world, size, setting.options(Options))
+        return LocalCluster(world, size, setting.options(LocalOptions))

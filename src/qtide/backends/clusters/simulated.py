@@ -13,13 +13,13 @@ from statistics import fmean
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
-from qtide.backends.clusters.cluster import Node, Request, Work
+from qtide.backends.clusters.cluster import Node, NodeRequest, Work
 from qtide.backends.clusters.fifo import FifoCluster
 from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
 from qtide.core.errors import NodeUnusable, PhaseError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger, Span
 from qtide.core.log import MOST, Log
 from qtide.core.options import Option
@@ -32,7 +32,7 @@ class Recorded:
 
     def __init__(self, calls: Mapping[str, Sequence[float]] | None = None) -> None:
         self._calls = calls or {}
-        self._counts: Counter[tuple[Job, str]] = Counter()
+        self._counts: Counter[tuple[JobContext, str]] = Counter()
         self.used: set[str] = set()
         """Tasks that pretended nothing and took as long as they did before,"""
         self.missing: set[str] = set()
@@ -175,11 +175,11 @@ class SimulatedCluster(FifoCluster):
         if failures is not None:
             self._faults.append(world.start(self._fail(failures.losses(names))))
 
-    async def ready(self, node: Node, job: Job) -> None:
+    async def ready(self, node: Node, job: JobContext) -> None:
         """As several are."""
         await self.all_ready([node], job)
 
-    async def all_ready(self, nodes: Sequence[Node], job: Job) -> None:
+    async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
         """After the longest start's delay; the agents of some starts never answer."""
         first = self._starts + 1
         self._starts += len(nodes)
@@ -229,12 +229,12 @@ class SimulatedCluster(FifoCluster):
         self._turning.add(name)
         self.world.alarm(self._delays.turnaround, turned)
 
-    def latency_of(self, request: Request) -> float:
+    def latency_of(self, request: NodeRequest) -> float:
         """To grow may take another time than to begin."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
 
-    def _cold(self, node: Node, job: Job) -> float:
+    def _cold(self, node: Node, job: JobContext) -> float:
         """Seconds that the first start of a job on a node takes longer."""
         if not self._delays.cold:
             return 0.0
@@ -243,9 +243,9 @@ class SimulatedCluster(FifoCluster):
         warm.add(node.name)
         return self._delays.cold if cold else 0.0
 
-    async def occupy(self, stranger: Job, nodes: int, seconds: float) -> None:
+    async def occupy(self, stranger: JobContext, nodes: int, seconds: float) -> None:
         """Let somebody else's job hold nodes: it stands in the same queue, but nobody sees that."""
-        allocation = await self._stand(Request(stranger, nodes))
+        allocation = await self._stand(NodeRequest(stranger, nodes))
         try:
             await self.world.sleep(seconds)
         finally:
@@ -260,7 +260,7 @@ class SimulatedCluster(FifoCluster):
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
 
-    def _refuse_if_hopeless(self, request: Request) -> None:
+    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
         """A request waits for nodes that will be back."""
         back = sum(loss.back is not None for loss in self._dead.values())
         self.size += back

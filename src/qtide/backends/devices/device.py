@@ -147,7 +147,7 @@ TIMED_ONLY = "annealer"
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """A device as `--qpu` names it; the options are those of a device of the service."""
 
     kind: str
@@ -166,13 +166,13 @@ class Choice:
         name = self.profile_name or self.device.usual_profile
         return UNTIMED if name is None else profile(name)
 
-    def check(self) -> Choice:
+    def check(self) -> DeviceChoice:
         """The same; UsageError if there is no such device, option or profile."""
         _ = self.device, self.profile
         return self
 
 
-def choice(words: str) -> Choice:
+def choice(words: str) -> DeviceChoice:
     """The choice in words such as `star`, `star:trapped-ion` or `gate,qubits=7,noisy`."""
     head, *rest = _parts(words)
     name, _, timing = head.partition(":")
@@ -186,7 +186,7 @@ def choice(words: str) -> Choice:
             raise UsageError(f"{name!r} is a timing: name a device first, as in annealer:{name}")
         name, options["profile"] = TIMED_ONLY, name
     timing, limit = options.pop("profile", None), _seconds(options.pop("limit", LIMIT))
-    return Choice(name, options, timing, limit).check()
+    return DeviceChoice(name, options, timing, limit).check()
 
 
 def _parts(words: str) -> list[str]:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.devices.device import Choice, DeviceAway, DeviceFailed
+from qtide.backends.devices.device import DeviceAway, DeviceChoice, DeviceFailed
 from qtide.backends.devices.process import Process, WorkerLost
 from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
 from qtide.backends.payloads.payload import PayloadRefused
@@ -26,7 +26,7 @@ STARTS = 2
 class Runner:
     """Starts a worker when told to, or with the first payload; `close` ends it."""
 
-    def __init__(self, choice: Choice, log: Path | None = None) -> None:
+    def __init__(self, choice: DeviceChoice, log: Path | None = None) -> None:
         self._choice = choice
         self._log = log or Path(os.devnull)
         self._worker: Process | None = None

@@ -20,7 +20,7 @@ from qtide.backends.leases.qpu import Payload, Qpu, QpuFailed, QpuTask, check
 from qtide.backends.models.site_model import QpuModel
 from qtide.backends.payloads.payload import Burst
 from qtide.core.forecasts import Outlook, Slips
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
 OVERTAKEN = 86_400.0
@@ -69,7 +69,7 @@ class EmulatedQpu(Qpu):
         self._served = 0
         self._queue: list[EmulatedTask] = []
         """The queue; its first payload is on the device."""
-        self._ranks: dict[Job, int] = {}
+        self._ranks: dict[JobContext, int] = {}
         self._arrivals = count()
         self._slips = Slips()
 
@@ -133,7 +133,7 @@ class EmulatedQpu(Qpu):
             start = now + self._slips.corrected(task.payload.job, self._ahead(position))
         return Outlook(position, start, max(now, start + task.seconds))
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobContext) -> None:
         """The job is over: where thousands come and go, what is known of it would add up."""
         self._ranks.pop(job, None)
         self._slips.forget(job)
@@ -247,7 +247,7 @@ class ModelledQpu(EmulatedQpu):
                 await self.world.sleep(back - now)
 
 
-async def offloaded(world: World, model: QpuModel, job: Job) -> None:
+async def offloaded(world: World, model: QpuModel, job: JobContext) -> None:
     """Wait until a payload has reached the device's queue, and the others' that are before it."""
     await world.sleep(model.offload)
     if model.wait:

@@ -20,7 +20,7 @@ from qtide.backends.payloads.encoded import encode, format_of
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError
 from qtide.core.forecasts import Outlook, Waits
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
 
@@ -32,7 +32,9 @@ class Slot:
     refusal: str | None = None
     """Why there is no token, if one was asked for."""
 
-    def __init__(self, job: Job, number: int, free: Callable[[int], None], label: str = "") -> None:
+    def __init__(
+        self, job: JobContext, number: int, free: Callable[[int], None], label: str = ""
+    ) -> None:
         self.number = number
         self._free = free
         self._held = job.ledger.span("held", f"vqpu/{number}", label)
@@ -55,14 +57,14 @@ class Slots(ABC):
         return False
 
     @abstractmethod
-    def take(self, job: Job) -> Slot | None:
+    def take(self, job: JobContext) -> Slot | None:
         """A slot at once; None if the job has to wait."""
 
     @abstractmethod
-    async def acquire(self, job: Job) -> Slot:
+    async def acquire(self, job: JobContext) -> Slot:
         """Wait for a slot."""
 
-    async def returned(self, job: Job) -> None:
+    async def returned(self, job: JobContext) -> None:
         """Wait until what the job has given back has arrived: here, it arrives at once."""
         return
 
@@ -100,7 +102,7 @@ class QpuTask(ABC):
 class Payload:
     """What a job submits."""
 
-    job: Job
+    job: JobContext
     content: Any
     shots: int | None
     seed: int
@@ -113,7 +115,7 @@ class Payload:
 class Lease:
     """A slot of a QPU, held by one job."""
 
-    def __init__(self, qpu: Qpu, job: Job, slot: Slot) -> None:
+    def __init__(self, qpu: Qpu, job: JobContext, slot: Slot) -> None:
         self._qpu = qpu
         self._job = job
         self._slot: Slot | None = slot
@@ -213,7 +215,7 @@ class Qpu(ABC):
     def check_admission(self) -> None:  # noqa: B027 - most have nothing to check
         """Raise an error if it is clear already that no payload will be accepted."""
 
-    async def lease(self, job: Job) -> Lease:
+    async def lease(self, job: JobContext) -> Lease:
         """Wait for a slot."""
         slot = self.admission.take(job)
         if slot is None:
@@ -221,7 +223,7 @@ class Qpu(ABC):
                 slot = await self.admission.acquire(job)
         return Lease(self, job, slot)
 
-    def take(self, job: Job) -> Lease | None:
+    def take(self, job: JobContext) -> Lease | None:
         """A slot at once, if one is free and no job waits for it."""
         slot = self.admission.take(job)
         return None if slot is None else Lease(self, job, slot)
@@ -237,7 +239,7 @@ class FifoSlots(Slots):
     def __init__(self, world: World, number: int) -> None:
         self._world = world
         self._numbers = list(range(number))
-        self._waiting: deque[tuple[Job, Future[Slot]]] = deque()
+        self._waiting: deque[tuple[JobContext, Future[Slot]]] = deque()
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -245,13 +247,13 @@ class FifoSlots(Slots):
         """Whether a slot is free and no job waits for it."""
         return bool(self._numbers) and not self._waiting
 
-    def take(self, job: Job) -> Slot | None:
+    def take(self, job: JobContext) -> Slot | None:
         """A slot at once, if one is free."""
         if not self.has_free:
             return None
         return Slot(job, self._numbers.pop(0), self._free)
 
-    async def acquire(self, job: Job) -> Slot:
+    async def acquire(self, job: JobContext) -> Slot:
         """Wait in the queue."""
         answer: Future[Slot] = self._world.future()
         self._waiting.append((job, answer))
@@ -279,12 +281,12 @@ class FifoSlots(Slots):
             freed()
 
 
-class Meter:
+class IdleMeter:
     """Knows who wants a QPU and whether it works."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._wanting: dict[Job, None] = {}
+        self._wanting: dict[JobContext, None] = {}
         self._working = 0
         self._since = 0.0
         self._idle = 0.0
@@ -297,12 +299,12 @@ class Meter:
         self._since = now
         return self._idle
 
-    def wanted(self, job: Job) -> None:
+    def wanted(self, job: JobContext) -> None:
         """A job has to wait for a lease."""
         self.idle()
         self._wanting[job] = None
 
-    def satisfied(self, job: Job) -> None:
+    def satisfied(self, job: JobContext) -> None:
         """It waits no longer."""
         self.idle()
         self._wanting.pop(job, None)
@@ -319,12 +321,12 @@ class Meter:
             self._working -= 1
 
 
-class Metered(Qpu):
+class MeteredQpu(Qpu):
     """A QPU that tells its meter who waits for a lease."""
 
-    meter: Meter
+    meter: IdleMeter
 
-    async def lease(self, job: Job) -> Lease:
+    async def lease(self, job: JobContext) -> Lease:
         """Wait for a slot."""
         self.meter.wanted(job)
         try:
@@ -332,7 +334,7 @@ class Metered(Qpu):
         finally:
             self.meter.satisfied(job)
 
-    def take(self, job: Job) -> Lease | None:
+    def take(self, job: JobContext) -> Lease | None:
         """A slot at once, if one is free; otherwise the job, or its cluster for it, waits."""
         lease = super().take(job)
         if lease is None:
@@ -341,7 +343,7 @@ class Metered(Qpu):
             self.meter.satisfied(job)
         return lease
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: JobContext) -> None:
         """The job is over."""
         self.meter.satisfied(job)
 

@@ -36,7 +36,7 @@ LONG = 600.0
 
 
 @dataclass(eq=False)
-class ServiceTask(QpuTask):
+class RemoteQpuTask(QpuTask):
     """A payload at the service."""
 
     qpu: RemoteQpu
@@ -135,16 +135,16 @@ class RemoteQpu(Qpu):
             )
         return found[0]
 
-    def task(self, payload: Payload) -> ServiceTask:
+    def task(self, payload: Payload) -> RemoteQpuTask:
         """A payload that becomes a task once it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
-        return ServiceTask(self, payload, self.world.now(), seconds)
+        return RemoteQpuTask(self, payload, self.world.now(), seconds)
 
     def moment(self, unix: float | None, otherwise: float) -> float:
         """A time of the service, converted to the run's clock."""
         return otherwise if unix is None else unix / self._scale
 
-    async def serve(self, task: ServiceTask) -> Any:
+    async def serve(self, task: RemoteQpuTask) -> Any:
         """The service's answer."""
         remote = await self.world.offload(self._submit, task)
         try:
@@ -205,7 +205,7 @@ class RemoteQpu(Qpu):
         with suppress(ServiceFailed):
             await self.world.offload(remote.cancel)
 
-    def _submit(self, task: ServiceTask) -> RemoteTask:
+    def _submit(self, task: RemoteQpuTask) -> RemoteTask:
         payload = task.payload
         encoded = encode(self._scaled(payload.content))
         key = self._key(payload, encoded)
@@ -240,7 +240,7 @@ class RemoteQpu(Qpu):
             return Burst(content.seconds * self._scale, content.answer)
         return content
 
-    def _account(self, task: ServiceTask, said: dict[str, Any]) -> None:
+    def _account(self, task: RemoteQpuTask, said: dict[str, Any]) -> None:
         """Record in the ledger what the service has measured."""
         ledger, now = task.payload.job.ledger, self.world.now()
         started = self.moment(said["started"], now)

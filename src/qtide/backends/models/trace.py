@@ -78,7 +78,7 @@ JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER = 0, 1, 2, 3, 4, 7, 8, 11
 
 
 @dataclass(frozen=True)
-class Workload:
+class SwfWorkload:
     """A trace with what its header says, and what was wrong with its rows."""
 
     trace: Trace
@@ -87,7 +87,7 @@ class Workload:
     """A sentence for each row that was skipped."""
 
 
-def read_swf(file: Path, *, strict: bool = False) -> Workload:
+def read_swf(file: Path, *, strict: bool = False) -> SwfWorkload:
     """Read a trace, which may be compressed. Bad rows are skipped; with `strict`, refused."""
     try:
         data = file.read_bytes()
@@ -101,7 +101,7 @@ def read_swf(file: Path, *, strict: bool = False) -> Workload:
     named = tuple(f"{file}, line {number}: {reason}" for number, reason in bad)
     if strict and named:
         raise UsageError(f"{named[0]}; correct it, or let bad rows be skipped")
-    return Workload(trace, _nodes(lines), named)
+    return SwfWorkload(trace, _nodes(lines), named)
 
 
 def write_swf(file: Path, trace: Trace, nodes: int) -> None:

@@ -65,7 +65,7 @@ class RealWorld(World):
         Where an event loop is running already, as in a notebook, it runs in a thread.
         """
         if _in_a_loop():
-            with Aside(main) as aside:
+            with LoopThread(main) as aside:
                 return aside.result()
         if threading.current_thread() is not threading.main_thread():  # which has the signals
             return asyncio.run(main)
@@ -95,7 +95,7 @@ PAUSE = 0.2
 """Seconds after which a waiting caller looks up: only then does Python deliver a Ctrl-C to it."""
 
 
-class Aside(Generic[T]):
+class LoopThread(Generic[T]):
     """Runs a coroutine to its end; leaving the block cancels it, and waits until it has ended."""
 
     def __init__(self, main: Coroutine[Any, Any, T]) -> None:
@@ -107,7 +107,7 @@ class Aside(Generic[T]):
         self._outcome: tuple[T | None, BaseException | None] = (None, None)
         self._thread = threading.Thread(target=self._run, name="qtide", daemon=True)
 
-    def __enter__(self) -> Aside[T]:
+    def __enter__(self) -> LoopThread[T]:
         self._thread.start()
         self._begun.wait()
         return self

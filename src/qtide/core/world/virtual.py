@@ -179,7 +179,7 @@ class VirtualAlarm:
         self._action = _nothing
 
 
-class Beside(Protocol):
+class ExternalEvents(Protocol):
     """Something that lives beside a world's tasks, and keeps its own account of what is to come."""
 
     def until(self, moment: float) -> float | None:
@@ -203,7 +203,7 @@ class VirtualWorld(World):
         self._later: dict[float, list[Resumption | VirtualAlarm]] = {}
         self._ready: list[Resumption] = []
         self._shuffle = None if seed is None else random.Random(seed).shuffle
-        self._beside: Beside | None = None
+        self._beside: ExternalEvents | None = None
 
     def now(self) -> float:
         """Seconds since the beginning of this world."""
@@ -243,7 +243,7 @@ class VirtualWorld(World):
         """Call it at once: computing takes no virtual time."""
         return function(*args)
 
-    def beside(self, other: Beside) -> None:
+    def beside(self, other: ExternalEvents) -> None:
         """Before the clock moves, ask `other` whether it has something for the tasks before."""
         self._beside = other
 
@@ -297,7 +297,7 @@ class VirtualWorld(World):
                         awaited.waiters.append(each)
         self.events += events
 
-    def _delivered(self, beside: Beside, until: float) -> bool:
+    def _delivered(self, beside: ExternalEvents, until: float) -> bool:
         """Go to the moment, before the next event, at which there is something for the tasks."""
         moments = self._moments
         moment = beside.until(moments[0] if moments and moments[0] < until else until)

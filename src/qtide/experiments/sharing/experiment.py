@@ -11,8 +11,8 @@ from typing import Any
 
 from qtide.core.files import write_whole
 from qtide.experiments.sharing.jobs import jobs_of
-from qtide.experiments.sharing.plan import Plan, Point
-from qtide.experiments.sharing.results import Measured, Row, keep, kept, rows
+from qtide.experiments.sharing.results import Measured, ResultRow, keep, kept, rows
+from qtide.experiments.sharing.sharing_plan import Point, SharingPlan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Measuring:
 Tell = Callable[[Measuring], None]
 
 
-def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
+def measure(plan: SharingPlan, folder: Path, tell: Tell = lambda _: None) -> list[ResultRow]:
     """Measure every point that the folder does not have yet; return the figures of all."""
     plan.keep(folder)
     points, place = plan.points(), folder / "points"
@@ -44,7 +44,7 @@ def measure(plan: Plan, folder: Path, tell: Tell = lambda _: None) -> list[Row]:
     return rows(plan, [each for point in points if (each := kept(place, point)) is not None])
 
 
-def write(plan: Plan, folder: Path, found: list[Row]) -> dict[str, Any]:
+def write(plan: SharingPlan, folder: Path, found: list[ResultRow]) -> dict[str, Any]:
     """Write results.json, the figures and the page; return what is in the first."""
     from qtide.experiments.sharing.figures import draw, write_page
 

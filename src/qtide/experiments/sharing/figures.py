@@ -24,8 +24,8 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from qtide.experiments.sharing.plan import Plan
-from qtide.experiments.sharing.results import Row, Spread
+from qtide.experiments.sharing.results import ResultRow, Spread
+from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.interfaces.report.page import inline
 from qtide.interfaces.report.table import brief, percent, times
 from qtide.interfaces.report.timeline import INK, LINE, MUTED, STYLE, TINT, hue
@@ -47,7 +47,7 @@ class Drawn:
     words: str
 
 
-def draw(folder: Path, rows: list[Row]) -> list[Drawn]:
+def draw(folder: Path, rows: list[ResultRow]) -> list[Drawn]:
     """Draw all figures, and write each as a PNG."""
     made = [
         ("lines", lines, "Occupancy of the QPU, quantum time and mean queue time by replicas."),
@@ -64,7 +64,7 @@ def draw(folder: Path, rows: list[Row]) -> list[Drawn]:
     return found
 
 
-def lines(rows: list[Row]) -> Figure:
+def lines(rows: list[ResultRow]) -> Figure:
     """Occupancy, quantum time and mean queue time; one line per alpha."""
     figure, axes = _panels(3)
     for number, (alpha, mine) in enumerate(_by_alpha(rows)):
@@ -86,7 +86,7 @@ def lines(rows: list[Row]) -> Figure:
     return figure
 
 
-def totals(rows: list[Row]) -> Figure:
+def totals(rows: list[ResultRow]) -> Figure:
     """The total time on a log scale against exclusive use; one panel per alpha."""
     groups = _by_alpha(rows)
     figure, axes = _panels(len(groups), sharey=True)
@@ -107,7 +107,7 @@ def totals(rows: list[Row]) -> Figure:
     return figure
 
 
-def violins(rows: list[Row]) -> Figure:
+def violins(rows: list[ResultRow]) -> Figure:
     """The run times of the jobs as violins, with a dot for each job; one panel per alpha."""
     groups = _by_alpha(rows)
     figure, axes = _panels(len(groups), sharey=True)
@@ -135,7 +135,7 @@ def violins(rows: list[Row]) -> Figure:
     return figure
 
 
-def _by_alpha(rows: list[Row]) -> list[tuple[float, list[Row]]]:
+def _by_alpha(rows: list[ResultRow]) -> list[tuple[float, list[ResultRow]]]:
     return [(alpha, list(some)) for alpha, some in groupby(rows, lambda row: row.alpha)]
 
 
@@ -147,7 +147,7 @@ def _panels(number: int, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
 
 
 def _band(
-    axis: Axes, rows: list[Row], what: Callable[[Row], Spread], colour: str, label: str
+    axis: Axes, rows: list[ResultRow], what: Callable[[ResultRow], Spread], colour: str, label: str
 ) -> None:
     """The means as a line, a standard deviation to either side."""
     numbers, spreads = [row.replicas for row in rows], [what(row) for row in rows]
@@ -158,12 +158,14 @@ def _band(
     axis.plot(numbers, means, color=colour, marker="o", ms=3, label=label)
 
 
-def _expected(axis: Axes, rows: list[Row], what: Callable[[Row], float], colour: str) -> None:
+def _expected(
+    axis: Axes, rows: list[ResultRow], what: Callable[[ResultRow], float], colour: str
+) -> None:
     numbers, values = [row.replicas for row in rows], [what(row) for row in rows]
     axis.plot(numbers, values, color=colour, linestyle=EXPECTED, linewidth=1.2)
 
 
-def _finish(axis: Axes, title: str, rows: list[Row]) -> None:
+def _finish(axis: Axes, title: str, rows: list[ResultRow]) -> None:
     axis.set_title(title, fontsize=10, color=INK, loc="left")
     axis.set_xlabel("replicas", color=MUTED, fontsize=9)
     numbers = sorted({row.replicas for row in rows})
@@ -206,7 +208,9 @@ HEADINGS = (
 )
 
 
-def write_page(folder: Path, plan: Plan, rows: list[Row], figures: list[Drawn]) -> Path:
+def write_page(
+    folder: Path, plan: SharingPlan, rows: list[ResultRow], figures: list[Drawn]
+) -> Path:
     """Write `report.html`, which needs no other file."""
     css = files("qtide.interfaces.report").joinpath("report.css").read_text(encoding="utf-8")
     page = folder / "report.html"
@@ -214,7 +218,7 @@ def write_page(folder: Path, plan: Plan, rows: list[Row], figures: list[Drawn]) 
     return page
 
 
-def sentence(rows: list[Row]) -> str:
+def sentence(rows: list[ResultRow]) -> str:
     """What sharing has gained at most."""
     if not rows:
         return "Nothing is measured yet."
@@ -228,7 +232,7 @@ def sentence(rows: list[Row]) -> str:
     )
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: ResultRow) -> list[str]:
     """A row of the table."""
     n = row.replicas
     return [
@@ -246,7 +250,7 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def _document(css: str, plan: Plan, rows: list[Row], figures: list[Drawn]) -> str:
+def _document(css: str, plan: SharingPlan, rows: list[ResultRow], figures: list[Drawn]) -> str:
     pictures = "\n".join(_figure(each, number) for number, each in enumerate(figures))
     return f"""<!doctype html>
 <html lang="en">
@@ -281,7 +285,7 @@ def _document(css: str, plan: Plan, rows: list[Row], figures: list[Drawn]) -> st
 """
 
 
-def notes(plan: Plan, rows: list[Row]) -> list[str]:
+def notes(plan: SharingPlan, rows: list[ResultRow]) -> list[str]:
     """How it was measured."""
     graph = ",".join(map(str, plan.clustered))
     place = "jobs of Slurm with a licence each" if plan.cluster == "slurm" else "threads"
@@ -316,7 +320,7 @@ def _figure(drawn: Drawn, number: int) -> str:
 </figure></section>"""
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[ResultRow]) -> str:
     heads = "".join(f'<th scope="col">{escape(each)}</th>' for each in HEADINGS)
     lines = []
     for row in rows:

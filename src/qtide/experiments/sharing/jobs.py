@@ -24,8 +24,8 @@ from qtide.backends.client.client import Client
 from qtide.backends.clusters.slurm.commands import environment, reason
 from qtide.core.errors import QtideError
 from qtide.core.files import write_whole
-from qtide.experiments.sharing.plan import Plan, Point, read_plan
-from qtide.experiments.sharing.replica import DEVICE, LIMIT, Record, Replica
+from qtide.experiments.sharing.replica import DEVICE, LIMIT, Replica, ReplicaRecord
+from qtide.experiments.sharing.sharing_plan import Point, SharingPlan, read_plan
 from qtide.service.local_service import LocalService
 
 T = TypeVar("T")
@@ -34,31 +34,31 @@ READY_LIMIT = 300.0
 """Seconds within which all replicas have to be ready."""
 
 
-class Jobs(ABC):
+class ReplicaJobs(ABC):
     """Runs the replicas of one point after the other."""
 
     @abstractmethod
-    def run(self, point: Point) -> list[Record]:
+    def run(self, point: Point) -> list[ReplicaRecord]:
         """What each replica has measured."""
 
 
-class LocalJobs(Jobs):
+class LocalJobs(ReplicaJobs):
     """Threads: a replica mostly waits, for the service or in a sleep, and needs no process."""
 
-    def __init__(self, plan: Plan, client: Callable[[int], Client], folder: Path) -> None:
+    def __init__(self, plan: SharingPlan, client: Callable[[int], Client], folder: Path) -> None:
         self._plan = plan
         self._clients = [client(number) for number in range(max(1, *plan.replicas))]
         self._folder = folder
         self._one(0, 0.0, Barrier(1))  # loads all libraries, here and at the service
 
-    def run(self, point: Point) -> list[Record]:
+    def run(self, point: Point) -> list[ReplicaRecord]:
         """All replicas at once; the first failure is raised."""
         together = Barrier(point.replicas)
         return at_once(
             [partial(self._one, number, point.alpha, together) for number in range(point.replicas)]
         )
 
-    def _one(self, number: int, alpha: float, together: Barrier) -> Record:
+    def _one(self, number: int, alpha: float, together: Barrier) -> ReplicaRecord:
         folder = self._folder / f"replica-{number}"
         folder.mkdir(exist_ok=True)
         replica = Replica(self._clients[number], self._plan, alpha, folder)
@@ -87,7 +87,7 @@ def at_once(calls: list[Callable[[], T]]) -> list[T]:
     return [found[number] for number in range(len(calls))]
 
 
-def devices(plan: Plan) -> str:
+def devices(plan: SharingPlan) -> str:
     """The service's device: as many slots as replicas, first come first served."""
     return (
         f'[devices.{DEVICE}]\nkind = "{plan.device}"\nprofile = "{plan.profile}"\n'
@@ -96,7 +96,7 @@ def devices(plan: Plan) -> str:
 
 
 @contextmanager
-def jobs_of(plan: Plan) -> Iterator[Jobs]:
+def jobs_of(plan: SharingPlan) -> Iterator[ReplicaJobs]:
     """The service with its device, and a place for the replicas; both end with the block."""
     with TemporaryDirectory(prefix="qtide-sharing-") as name:
         folder = Path(name)
@@ -113,15 +113,15 @@ PAUSE = 0.01
 COMMAND_LIMIT = 60.0
 
 
-class SlurmJobs(Jobs):
+class SlurmJobs(ReplicaJobs):
     """One job per replica, on the partition `quantum`."""
 
-    def __init__(self, plan: Plan, conf: Path, folder: Path) -> None:
+    def __init__(self, plan: SharingPlan, conf: Path, folder: Path) -> None:
         self._conf = conf
         self._folder = folder
         plan.keep(folder)
 
-    def run(self, point: Point) -> list[Record]:
+    def run(self, point: Point) -> list[ReplicaRecord]:
         """Submit the jobs, let them begin together, and read what they have written."""
         folder = self._folder / point.name
         folder.mkdir()
@@ -136,7 +136,7 @@ class SlurmJobs(Jobs):
             raise
         _await(lambda: not self._say("squeue", "--noheader", "--format=%A"), LIMIT, folder)
         texts = [(folder / f"record-{number}").read_text() for number in numbers]
-        return [Record(**json.loads(text)) for text in texts]
+        return [ReplicaRecord(**json.loads(text)) for text in texts]
 
     def _submit(self, folder: Path, number: int, alpha: float) -> str:
         words = [sys.executable, "-m", "qtide.experiments.sharing.jobs"]
@@ -160,7 +160,7 @@ class SlurmJobs(Jobs):
 
 
 @contextmanager
-def slurm_jobs(plan: Plan, folder: Path) -> Iterator[SlurmJobs]:
+def slurm_jobs(plan: SharingPlan, folder: Path) -> Iterator[SlurmJobs]:
     """A box with as many licences as replicas, and a service that its jobs may use."""
     place = folder / "box"
     conf = place / "etc" / "slurm.conf"

@@ -18,7 +18,7 @@ from qtide.apps.colouring.independent import some_maximal_sets
 from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError
-from qtide.experiments.sharing.plan import Plan
+from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.programs.phase import Classical, Quantum, Task, Together
 from qtide.programs.program import load
 
@@ -50,7 +50,7 @@ LIMIT = 3600.0
 
 
 @dataclass
-class Record:
+class ReplicaRecord:
     """What one job has measured; times in seconds since 1970."""
 
     start: float = 0.0
@@ -77,13 +77,13 @@ class Replica:
     """A job that drives the program's coroutine by itself."""
 
     client: Client
-    plan: Plan
+    plan: SharingPlan
     alpha: float
     folder: Path
     """Where the colouring is written."""
-    record: Record = field(default_factory=Record)
+    record: ReplicaRecord = field(default_factory=ReplicaRecord)
 
-    def run(self) -> Record:
+    def run(self) -> ReplicaRecord:
         """Colour the graph."""
         words = {"clustered": list(self.plan.clustered), "sets": self.plan.sets}
         options = {"greedy": False, "width": 1, "picture": False}

@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from qtide.core.files import write_whole
-from qtide.experiments.sharing.plan import ClosedLoop, Plan, Point
-from qtide.experiments.sharing.replica import Record
+from qtide.experiments.sharing.replica import ReplicaRecord
+from qtide.experiments.sharing.sharing_plan import ClosedLoop, Point, SharingPlan
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Measured:
     """The jobs of one point."""
 
     point: Point
-    jobs: tuple[Record, ...]
+    jobs: tuple[ReplicaRecord, ...]
 
     @property
     def total(self) -> float:
@@ -57,7 +57,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """All repetitions with one alpha and one number of replicas, and what was to be expected."""
 
     alpha: float
@@ -113,10 +113,10 @@ def kept(folder: Path, point: Point) -> Measured | None:
     file = folder / f"{point.name}.json"
     if not file.exists():
         return None
-    return Measured(point, tuple(Record(**job) for job in json.loads(file.read_text())))
+    return Measured(point, tuple(ReplicaRecord(**job) for job in json.loads(file.read_text())))
 
 
-def rows(plan: Plan, measured: list[Measured]) -> list[Row]:
+def rows(plan: SharingPlan, measured: list[Measured]) -> list[ResultRow]:
     """The figures, as far as each alpha has its reference: one replica alone."""
     found = []
     for alpha in plan.alphas:
@@ -139,10 +139,14 @@ def _loop(alone: list[Measured]) -> ClosedLoop:
     return ClosedLoop(cycles, quantum, fmean(job.runtime for job in jobs) / cycles - quantum)
 
 
-def _row(alpha: float, number: int, those: list[Measured], single: float, loop: ClosedLoop) -> Row:
+def _row(
+    alpha: float, number: int, those: list[Measured], single: float, loop: ClosedLoop
+) -> ResultRow:
     spreads = {
         name: Spread.of(getattr(each, name) for each in those)
         for name in ("occupancy", "total", "quantum", "queue")
     }
     runtimes = tuple(job.runtime for each in those for job in each.jobs)
-    return Row(alpha, number, len(those), runtimes=runtimes, single=single, loop=loop, **spreads)
+    return ResultRow(
+        alpha, number, len(those), runtimes=runtimes, single=single, loop=loop, **spreads
+    )

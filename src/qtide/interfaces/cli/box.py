@@ -13,7 +13,7 @@ from qtide import box as boxes
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError, UsageError
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 
@@ -51,7 +51,7 @@ def up(
             help="The vQPU service for its jobs; it can also be set later, while the box is up.",
         ),
     ] = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Start a box, and wait until its nodes accept jobs.
 
@@ -63,7 +63,7 @@ def up(
 
 
 @box.command("down", cls=PlainCommand)
-def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+def down(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json = False) -> None:
     """Stop a box and everything that runs on it, and remove its folder.
 
     Example: qtide box down
@@ -77,7 +77,7 @@ def down(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False
 
 
 @box.command("status", cls=PlainCommand)
-def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+def status(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json = False) -> None:
     """Show which daemons of a box run, and the states of its nodes; exit code 1 unless it is up.
 
     Example: qtide box status --json
@@ -89,7 +89,7 @@ def status(name: Name = DEFAULT, folder: Folder = None, json: options.Json = Fal
 
 
 @box.command("env", cls=PlainCommand)
-def env(name: Name = DEFAULT, folder: Folder = None, json: options.Json = False) -> None:
+def env(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json = False) -> None:
     """Print the exports that make Slurm's commands, and qtide, use the box.
 
     Example: eval "$(qtide box env)"
@@ -146,7 +146,7 @@ def prolog(
     socket: Annotated[
         Path | None, typer.Option(help="The service's Unix socket, if it is on the jobs' own host.")
     ] = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Write the prolog that gives jobs their tokens, and print how to configure Slurm for it.
 
@@ -162,7 +162,7 @@ def prolog(
         typer.echo(f"add to slurm.conf, then run `scontrol reconfigure`:\n{line}")
 
 
-def reap(json: options.Json = False) -> None:
+def reap(json: shared_options.Json = False) -> None:
     """Cancel your jobs whose qtide driver on this host is dead.
 
     Example: qtide reap

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qtide.core.errors import UsageError
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out
 from qtide.interfaces.cli.service import Url, client
 from qtide.interfaces.python.run import Run
@@ -27,7 +27,7 @@ Name = Annotated[
     typer.Argument(
         metavar="RUN|TASK",
         help="A run's name, its folder or `last`; or the id of a task. A prefix will do.",
-        autocompletion=options.runs,
+        autocompletion=shared_options.runs,
     ),
 ]
 
@@ -35,8 +35,8 @@ Name = Annotated[
 def cancel(
     name: Name,
     url: Url = None,
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Cancel a run from any host that sees its folder, or a task at the service.
 

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.output import scale_of, show_table
 from qtide.interfaces.cli.run import takes_spec
 from qtide.interfaces.progress import Progress
-from qtide.runs.comparison import Case, Wanted, line, notes, report
+from qtide.runs.comparison import Case, ComparisonPlan, line, notes, report
 from qtide.runs.earlier import durations
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
@@ -27,7 +27,7 @@ def compare(
         typer.Option(
             metavar="NAME",
             help="A strategy to compare; may be repeated.  [default: all]",
-            autocompletion=options.strategies,
+            autocompletion=shared_options.strategies,
         ),
     ] = None,
     jobs: Annotated[
@@ -40,20 +40,22 @@ def compare(
             help="Run once beforehand, on every node: no strategy pays for loading libraries.",
         ),
     ] = True,
-    name: options.Name = "",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    name: shared_options.Name = "",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Run a program under several strategies; concurrent jobs share the QPU.
 
     Example: qtide compare synthetic --cluster simulated --jobs 1 --jobs 2
     """
-    wanted = Wanted(spec, tuple(strategy or strategy_names()), tuple(jobs or [1]), warm_up=warm_up)
+    wanted = ComparisonPlan(
+        spec, tuple(strategy or strategy_names()), tuple(jobs or [1]), warm_up=warm_up
+    )
     folder = wanted.folder(runs, name)
     _show(folder, _run(folder, wanted), json_wanted=json)
 
 
-def _run(folder: Path, wanted: Wanted) -> list[Case]:
+def _run(folder: Path, wanted: ComparisonPlan) -> list[Case]:
     progress = Progress(err, lines=False, scale=scale_of(wanted.spec))
     total, done = len(wanted), count(1)
 

@@ -10,12 +10,12 @@ import typer
 
 from qtide.core.errors import UsageError
 from qtide.core.files import config_folder
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out
 from qtide.interfaces.cli.main import COMMANDS, check, leaves, load
 from qtide.interfaces.cli.run import ProgramCommand
 from qtide.interfaces.cli.service import show_rows
-from qtide.runs.options import others
+from qtide.runs.run_options import others
 from qtide.runs.settings import NAME, File, Settings, option_name, options_of
 
 UNCONFIGURED = ("json", "install_completion", "show_completion")
@@ -32,7 +32,7 @@ def config(
             autocompletion=lambda: list(COMMANDS),
         ),
     ] = "",
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Show which options apply here: by default, by a file, or by the environment.
 

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.experiments.sharing.experiment import Measuring, measure, write
-from qtide.experiments.sharing.plan import Plan
-from qtide.experiments.sharing.results import Row
-from qtide.interfaces.cli import options
+from qtide.experiments.sharing.results import ResultRow
+from qtide.experiments.sharing.sharing_plan import SharingPlan
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.output import show_table
@@ -21,7 +21,7 @@ from qtide.interfaces.progress import Progress
 from qtide.runs.comparison import Case, line
 from qtide.runs.folder import stamp
 
-USUAL = Plan()
+USUAL = SharingPlan()
 COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s", "exp.", "QPU s")
 
 
@@ -65,14 +65,14 @@ def sharing(
     ] = USUAL.cluster,
     seed: Annotated[int, typer.Option(help="Of the graph and of the QPU.")] = USUAL.seed,
     name: Annotated[str, typer.Option(help="Its folder in the folder of runs.")] = "sharing",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Measure what jobs gain that share one QPU. The same command again continues.
 
     Example: qtide experiment sharing --replicas 1,2,4,8 --repetitions 3
     """
-    plan = Plan(
+    plan = SharingPlan(
         replicas=tuple(_numbers(replicas)),
         alphas=tuple(_decimals(alphas)),
         repetitions=repetitions,
@@ -98,7 +98,7 @@ def sharing(
     out.print(f"report: {found['page']}", markup=False, highlight=False)
 
 
-def _measured(plan: Plan, folder: Path) -> list[Row]:
+def _measured(plan: SharingPlan, folder: Path) -> list[ResultRow]:
     """The figures; a live line on a terminal, otherwise a line per point."""
     if not err.is_terminal:
         return measure(plan, folder, lambda each: err.print(_line(each), highlight=False))
@@ -119,7 +119,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[ResultRow]) -> None:
     from qtide.experiments.sharing.figures import cells
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -150,7 +150,9 @@ def _decimals(text: str) -> list[float]:
         raise UsageError(f"--alphas cannot be {text!r}; give numbers, as in 0,2,8") from None
 
 
-def demo(runs: options.Runs = options.RUNS, json: options.Json = False) -> None:
+def demo(
+    runs: shared_options.Runs = shared_options.RUNS, json: shared_options.Json = False
+) -> None:
     """Show in two minutes what qtide does: real clustering jobs, every strategy, a shared QPU.
 
     Example: qtide demo

@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from qtide.core.errors import UsageError
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
-from qtide.interfaces.cli.options import Json
 from qtide.interfaces.cli.run import takes_spec
+from qtide.interfaces.cli.shared_options import Json
 from qtide.runs.driver import ENGINES
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 
 
 def ro_crate(
-    run: options.Run,
+    run: shared_options.Run,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR|FILE.zip", help="The new folder or archive."),
@@ -27,8 +27,8 @@ def ro_crate(
     licence: Annotated[
         str, typer.Option(metavar="URL", help="The licence of program and results.")
     ] = "not stated",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Write the record of a finished run: program, inputs, phases, resources, device and results.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out, print_rows
 from qtide.interfaces.python.runnable import newest_last
 from qtide.runs.folder import RunFolder
@@ -23,11 +23,11 @@ MONTHS = 180 * 86400.0
 
 
 def list_runs(
-    runs: options.Runs = options.RUNS,
+    runs: shared_options.Runs = shared_options.RUNS,
     every: Annotated[
         bool, typer.Option("--all", help="Include the jobs of comparisons, one by one.")
     ] = False,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """List the runs, newest last; a comparison is one line.
 

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from qtide.core.errors import UsageError
-from qtide.core.log import Line, follow, lines
-from qtide.interfaces.cli import options
+from qtide.core.log import LogLine, follow, lines
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json
 from qtide.runs.folder import RunFolder
 
@@ -21,7 +21,7 @@ UNSTARTED = 86400.0
 
 
 def logs(
-    run: options.Run,
+    run: shared_options.Run,
     follow_it: Annotated[
         bool, typer.Option("--follow", "-f", help="Also show what is to come, until the run ends.")
     ] = False,
@@ -32,8 +32,8 @@ def logs(
             metavar="TASK", help="Only of this function, phase (`3`) or task of a phase (`3/0`)."
         ),
     ] = "",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Show what the tasks of a run print, each line with its time, node and task.
 
@@ -48,7 +48,9 @@ def logs(
         _show(chosen, folder, json_wanted=json, at_once=follow_it)
 
 
-def _show(chosen: Iterator[Line], folder: RunFolder, *, json_wanted: bool, at_once: bool) -> None:
+def _show(
+    chosen: Iterator[LogLine], folder: RunFolder, *, json_wanted: bool, at_once: bool
+) -> None:
     if json_wanted and not at_once:
         as_json([line._asdict() for line in chosen])
     elif json_wanted:
@@ -58,7 +60,7 @@ def _show(chosen: Iterator[Line], folder: RunFolder, *, json_wanted: bool, at_on
         sys.stderr.write(f"nothing was printed; the log of {folder.name} is {folder.log}\n")
 
 
-def _print(chosen: Iterable[Line]) -> bool:
+def _print(chosen: Iterable[LogLine]) -> bool:
     """Print lines; whether there was any."""
     some = False
     for line in chosen:
@@ -68,7 +70,7 @@ def _print(chosen: Iterable[Line]) -> bool:
     return some
 
 
-def _fits(line: Line, node: str, task: str) -> bool:
+def _fits(line: LogLine, node: str, task: str) -> bool:
     phase = line.task.partition("/")[0]
     of_task = task in ("", line.task, line.function, phase) or phase.startswith(f"{task}.")
     return of_task and node in ("", line.node)

@@ -25,7 +25,7 @@ RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """A command: a module of this package and a name in it; it is imported when it is called."""
 
     heading: str
@@ -34,34 +34,44 @@ class Entry:
 
 
 COMMANDS = {
-    "run": Entry(RUNS, "run:run", "Run a hybrid program."),
-    "submit": Entry(RUNS, "run:submit", "Start a run in the background, with its own driver."),
-    "resume": Entry(RUNS, "run:resume", "Continue a run that failed or was interrupted."),
-    "cancel": Entry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
-    "list": Entry(RUNS, "list:list_runs", "List the runs, newest last."),
-    "show": Entry(RUNS, "show:show", "Show where a run stands, and what it has held."),
-    "logs": Entry(RUNS, "logs:logs", "Show what a run's tasks print."),
-    "report": Entry(RUNS, "show:report", "Write a run's timelines as one HTML page."),
-    "compare": Entry(RUNS, "compare:compare", "Run a program under several strategies."),
-    "export": Entry(
+    "run": CommandEntry(RUNS, "run:run", "Run a hybrid program."),
+    "submit": CommandEntry(
+        RUNS, "run:submit", "Start a run in the background, with its own driver."
+    ),
+    "resume": CommandEntry(RUNS, "run:resume", "Continue a run that failed or was interrupted."),
+    "cancel": CommandEntry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
+    "list": CommandEntry(RUNS, "list:list_runs", "List the runs, newest last."),
+    "show": CommandEntry(RUNS, "show:show", "Show where a run stands, and what it has held."),
+    "logs": CommandEntry(RUNS, "logs:logs", "Show what a run's tasks print."),
+    "report": CommandEntry(RUNS, "show:report", "Write a run's timelines as one HTML page."),
+    "compare": CommandEntry(RUNS, "compare:compare", "Run a program under several strategies."),
+    "export": CommandEntry(
         RUNS, "export:export", "Write a workflow for other engines, or a run's record."
     ),
-    "engine": Entry(RUNS, "export:engine", "Install a workflow engine that qtide can use."),
-    "demo": Entry(RUNS, "experiment:demo", "Show in two minutes what qtide does."),
-    "experiment": Entry(RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."),
-    "simulate": Entry(TWIN, "twin:simulate", "Simulate a site's whole workload."),
-    "plan": Entry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
-    "twin": Entry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
-    "serve": Entry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
-    "queue": Entry(SERVICE, "service:queue", "Show your tasks at the service."),
-    "devices": Entry(SERVICE, "service:devices", "Show the devices of the service."),
-    "usage": Entry(SERVICE, "service:usage", "Show who used how many QPU seconds."),
-    "drain": Entry(SERVICE, "service:drain", "Let a device start no new task."),
-    "token": Entry(SERVICE, "serve:token", "Create, list and revoke tokens for the service."),
-    "box": Entry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
-    "prolog": Entry(SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."),
-    "reap": Entry(SITE, "box:reap", "Cancel what dead drivers left in the cluster's queue."),
-    "config": Entry(SITE, "config:config", "Show which options apply, and where they come from."),
+    "engine": CommandEntry(RUNS, "export:engine", "Install a workflow engine that qtide can use."),
+    "demo": CommandEntry(RUNS, "experiment:demo", "Show in two minutes what qtide does."),
+    "experiment": CommandEntry(
+        RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."
+    ),
+    "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate a site's whole workload."),
+    "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
+    "twin": CommandEntry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
+    "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
+    "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
+    "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
+    "usage": CommandEntry(SERVICE, "service:usage", "Show who used how many QPU seconds."),
+    "drain": CommandEntry(SERVICE, "service:drain", "Let a device start no new task."),
+    "token": CommandEntry(
+        SERVICE, "serve:token", "Create, list and revoke tokens for the service."
+    ),
+    "box": CommandEntry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
+    "prolog": CommandEntry(
+        SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."
+    ),
+    "reap": CommandEntry(SITE, "box:reap", "Cancel what dead drivers left in the cluster's queue."),
+    "config": CommandEntry(
+        SITE, "config:config", "Show which options apply, and where they come from."
+    ),
 }
 
 
@@ -209,7 +219,7 @@ def _every_name() -> set[str]:
 
 @cache
 def _every_plugin_name() -> set[str]:
-    from qtide.runs.options import others
+    from qtide.runs.run_options import others
 
     return {each.name for owned in others([]) for each in owned.options}
 

@@ -9,22 +9,22 @@ from qtide.core.errors import QtideError
 from qtide.core.metrics import measure
 from qtide.interfaces.cli.console import as_json, err, out, stdout_for_json
 from qtide.interfaces.progress import Progress
-from qtide.interfaces.report.table import Row, rich_table
+from qtide.interfaces.report.table import TableRow, rich_table
 from qtide.runs.comparison import Case, open_ended
 from qtide.runs.driver import Outcome, plain, play, sentence
 from qtide.runs.earlier import durations, precedent_notes
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import is_virtual
+from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
 
-class RunFailed(QtideError):  # noqa: N818 - what happened
+class ProgramFailed(QtideError):  # noqa: N818 - what happened
     """The program's own failure, with what to do next."""
 
 
 def show_table(cases: Sequence[Case]) -> None:
     """The figures of cases; if there is room, relative to static's."""
-    rows = [Row(case.strategy, case.jobs, case.panel().metrics) for case in cases]
+    rows = [TableRow(case.strategy, case.jobs, case.panel().metrics) for case in cases]
     out.print(rich_table(rows, relative=len(rows) > 1 and out.width >= 100))
 
 
@@ -67,4 +67,4 @@ def _failure(outcome: Outcome) -> QtideError:
     if isinstance(outcome.error, QtideError):
         return outcome.error
     name = outcome.run.name
-    return RunFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")
+    return ProgramFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")

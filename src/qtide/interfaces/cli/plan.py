@@ -11,7 +11,7 @@ import typer
 
 from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out, print_rows
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.strategies.strategy import STRATEGIES
@@ -61,23 +61,23 @@ def which_strategy(
         typer.Option(
             metavar="NAME",
             help="Look only at this one; may be repeated.  [default: all]",
-            autocompletion=options.strategies,
+            autocompletion=shared_options.strategies,
         ),
     ] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the map there, finer, as a PNG.")
     ] = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Which strategy for my job?
 
     Example: qtide plan strategy --quantum 5 --wait 60
     """
     from qtide.twin.advice import Prices, advise, flips
-    from qtide.twin.page import draw_map
-    from qtide.twin.play import HybridJob, Step
+    from qtide.twin.play import HybridJob, HybridStep
+    from qtide.twin.simulation_page import draw_map
 
-    steps = (Step(_numbers(tasks)), Step(quantum=quantum), Step((alone,)))
+    steps = (HybridStep(_numbers(tasks)), HybridStep(quantum=quantum), HybridStep((alone,)))
     job = HybridJob(steps * rounds, nodes=nodes)
     model = read_site(site) if site else SiteModel(nodes=nodes)
     prices = Prices(node=node_price, qpu=qpu_price)
@@ -114,7 +114,7 @@ def vqpus(
         Path | None,
         typer.Option(metavar="FILE", help="A site file: its mix, QPU and service count instead."),
     ] = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """How many virtual QPUs should we offer?
 
@@ -146,7 +146,7 @@ def growth(
     quantum: Quantum = 30.0,
     yearly: Annotated[float, typer.Option(help="Growth per year, as a share.")] = 0.5,
     qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """What would it take: when is the QPU full, and what does another one bring?
 
@@ -214,10 +214,10 @@ def _show_sharing(best: int, rows: list[Shared]) -> None:
 
 def _loop_of(model: SiteModel) -> Loop:
     """What a site's hybrid jobs do between two payloads."""
-    from qtide.twin.simulate import Workload
+    from qtide.twin.simulate import HybridWorkload
     from qtide.twin.vqpus import Loop
 
-    job = next(Workload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
+    job = next(HybridWorkload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
     return Loop(model.hybrid.quantum, (job.shortest - job.quantum) / model.hybrid.rounds)
 
 

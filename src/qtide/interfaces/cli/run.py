@@ -15,7 +15,7 @@ from qtide.backends.devices.device import DEVICES
 from qtide.backends.devices.profile import profiles
 from qtide.core.errors import UsageError
 from qtide.core.options import Declared
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out, stdout_for_json
 from qtide.interfaces.cli.help import Context, PlainCommand
 from qtide.interfaces.cli.output import play_one
@@ -23,12 +23,12 @@ from qtide.interfaces.cli.service import Url, resume_device
 from qtide.programs.arguments import rows
 from qtide.programs.program import APPS, Program, load, located
 from qtide.runs.folder import RunFolder
-from qtide.runs.options import (
+from qtide.runs.run_options import (
     CORE,
     REGISTRIES,
     SHARED,
+    OptionOwner,
     Owned,
-    Owner,
     distinct,
     foreign,
     others,
@@ -55,13 +55,13 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 def program_parameter() -> inspect.Parameter:
     """The program; it gets all arguments that qtide does not know."""
     text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
-    argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=options.programs)
+    argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=shared_options.programs)
     return inspect.Parameter(
         "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
     )
 
 
-def plugin_parameter(owner: Owner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
+def plugin_parameter(owner: OptionOwner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
     """An option of a plug-in, as typer declares it."""
     kind: Any = str | None
     if declared.type is bool:
@@ -88,12 +88,12 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "strategy": {
             "help": f"When to hold what: {strategies}, or {advisers}.",
             "metavar": "NAME",
-            "autocompletion": options.strategies_and_advisers,
+            "autocompletion": shared_options.strategies_and_advisers,
         },
         "cluster": {
             "help": f"Where: {kinds}.",
             "metavar": "KIND",
-            "autocompletion": options.clusters,
+            "autocompletion": shared_options.clusters,
         },
         "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
         "qpu": {
@@ -101,7 +101,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
             " as http://HOST:PORT/DEVICE.",
             "metavar": "DEVICE",
-            "autocompletion": options.qpus,
+            "autocompletion": shared_options.qpus,
         },
         "vqpus": {"help": "Virtual QPUs that share the device."},
         "time_scale": {"help": "Real seconds per second of the run."},
@@ -209,7 +209,7 @@ def _said(words: list[str], option: str) -> list[str]:
 
 def _chosen(
     name: str, command: Callable[..., None], words: list[str], settings: Settings
-) -> Iterator[Owner]:
+) -> Iterator[OptionOwner]:
     """The chosen cluster and strategies."""
     cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
     yield owner("cluster", cluster[0].partition(":")[0])
@@ -231,7 +231,7 @@ def _choice(option: str, name: str, words: list[str], settings: Settings) -> lis
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
-def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]) -> bool:
+def _unknown(words: list[str], command: Callable[..., None], chosen: list[OptionOwner]) -> bool:
     """Whether there are options that may be another plug-in's: only then are all loaded."""
     known = {*CORE, *inspect.signature(command).parameters, "help"}
     known |= {each.name for owned in chosen for each in owned.options}
@@ -239,7 +239,7 @@ def _unknown(words: list[str], command: Callable[..., None], chosen: list[Owner]
     return not given <= known
 
 
-def _example(chosen: list[Owner]) -> str:
+def _example(chosen: list[OptionOwner]) -> str:
     """Another choice, as an example in the help."""
     taken = {(each.choice, each.name) for each in chosen}
     free = [
@@ -252,7 +252,11 @@ def _example(chosen: list[Owner]) -> str:
 
 
 def _with_options(
-    command: Callable[..., None], chosen: list[Owner], unchosen: list[Owner], *, parted: bool
+    command: Callable[..., None],
+    chosen: list[OptionOwner],
+    unchosen: list[OptionOwner],
+    *,
+    parted: bool,
 ) -> Callable[..., None]:
     """The command with a program and all options in place of its parameter `spec`."""
     own = inspect.signature(command, eval_str=True).parameters
@@ -267,11 +271,11 @@ def _with_options(
                 _refuse_ambiguous(context, load(located(program)))
             _refuse_foreign(context, theirs, chosen)
             given = {name: value for name, value in given.items() if name not in theirs}
-            options = {
+            shared_options = {
                 name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
             }
             terms = {name: given.pop(name) for name in core}
-            command(Spec(located(program), context.args, options=options, **terms), **given)
+            command(Spec(located(program), context.args, options=shared_options, **terms), **given)
 
     parameters = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
@@ -307,7 +311,7 @@ def _refuse_ambiguous(context: typer.Context, program: Program) -> None:
             )
 
 
-def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) -> None:
+def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[OptionOwner]) -> None:
     """Refuse an option of a plug-in that was not chosen: it would have no effect."""
     for name, (whose, _) in theirs.items():
         if _typed(context, name):
@@ -317,9 +321,9 @@ def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[Owner]) 
 @takes_spec
 def run(
     spec: Spec,
-    name: options.Name = "",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    name: shared_options.Name = "",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Run a hybrid program; options that qtide does not know are passed to it.
 
@@ -336,7 +340,7 @@ def submit(
         typer.Option(
             metavar="WHERE",
             help="background, a process on this host; or a kind of cluster, for a job there.",
-            autocompletion=options.driver_places,
+            autocompletion=shared_options.driver_places,
         ),
     ] = BACKGROUND,
     driver_option: Annotated[
@@ -345,9 +349,9 @@ def submit(
             metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
         ),
     ] = None,
-    name: options.Name = "",
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    name: shared_options.Name = "",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Start a run and return; follow it with `qtide show`, cancel it with `qtide cancel`.
 
@@ -363,13 +367,13 @@ def submit(
 
 
 def resume(
-    run: options.Run = "",
+    run: shared_options.Run = "",
     device: Annotated[
         str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
     ] = "",
     url: Url = None,
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Resume a run that failed, was interrupted or was killed; finished phases are not repeated.
 

@@ -15,7 +15,7 @@ import typer
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import state_folder
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.service import clock, show_rows
@@ -119,7 +119,7 @@ def new(
     operator: Annotated[bool, typer.Option("--operator", help="For an operator.")] = False,
     name: Annotated[str, typer.Option(help="A note to recognise it by.")] = "",
     state: State = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Create a token and print it: it cannot be shown again.
 
@@ -141,7 +141,7 @@ def new(
 
 
 @token.command("list", cls=PlainCommand)
-def list_tokens(state: State = None, json: options.Json = False) -> None:
+def list_tokens(state: State = None, json: shared_options.Json = False) -> None:
     """List the valid tokens, each by a prefix of its digest.
 
     Example: qtide token list
@@ -168,7 +168,7 @@ def list_tokens(state: State = None, json: options.Json = False) -> None:
 def revoke(
     digest: Annotated[str, typer.Argument(help="A prefix of its digest, as listed.")],
     state: State = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Revoke a token at once.
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from qtide.core.errors import UsageError
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, out, print_rows
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def clock(moment: float | None) -> str | None:
     return time.strftime(form, time.localtime(moment))
 
 
-def devices(url: Url = None, json: options.Json = False) -> None:
+def devices(url: Url = None, json: shared_options.Json = False) -> None:
     """Show the devices: state, policy, number of waiting tasks.
 
     Example: qtide devices --json
@@ -93,7 +93,7 @@ def queue(
     all_states: Annotated[bool, typer.Option("--all", help="Include finished tasks.")] = False,
     everybody: Everybody = False,
     url: Url = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Show your tasks: where they stand, why they wait, when they should start.
 
@@ -134,7 +134,7 @@ def drain(
         bool, typer.Option("--licences", help="Let Slurm grant fewer licences meanwhile.")
     ] = False,
     url: Url = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Start no new task on a device: running tasks end, new ones are queued. For operators.
 
@@ -183,7 +183,7 @@ def usage(
         bool, typer.Option("--left", help="What is left of your quota, and of your account's.")
     ] = False,
     url: Url = None,
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Show QPU seconds, including running tasks. `job` is Slurm's job number.
 

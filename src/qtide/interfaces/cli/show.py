@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.output import show_table
 from qtide.interfaces.python.description import describe, reported, write_report
@@ -22,9 +22,9 @@ SHOWN = 10
 
 
 def show(
-    run: options.Run,
-    runs: options.Runs = options.RUNS,
-    as_document: options.Json = False,
+    run: shared_options.Run,
+    runs: shared_options.Runs = shared_options.RUNS,
+    as_document: shared_options.Json = False,
 ) -> None:
     """Show a run: its state, its driver, what it is doing, and what it has held.
 
@@ -103,11 +103,11 @@ def report(
         typer.Argument(
             metavar="RUN",
             help="A run or a comparison: its name or a prefix of it, its folder, or `last`.",
-            autocompletion=options.reportable,
+            autocompletion=shared_options.reportable,
         ),
     ],
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Write report.html, and the timelines as PNG and SVG, into the folder of a run.
 

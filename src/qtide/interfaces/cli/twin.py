@@ -12,15 +12,15 @@ import typer
 from qtide.backends.models.site_model import ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
-from qtide.interfaces.cli import options
+from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, err, out, print_rows
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
-    from qtide.twin.play import Policy
-    from qtide.twin.simulate import Case
+    from qtide.twin.play import StrategyOptions
+    from qtide.twin.simulate import Scenario
 
 
 twin = typer.Typer(
@@ -44,15 +44,15 @@ def calibrate(
         typer.Argument(
             metavar="RUNS",
             help="Runs of single jobs, with commas between.",
-            autocompletion=options.runs,
+            autocompletion=shared_options.runs,
         ),
     ],
     nodes: Annotated[int, typer.Option(min=1, help="The nodes of the site.")] = 3,
     site: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the site file there.")
     ] = None,
-    runs: options.Runs = options.RUNS,
-    json: options.Json = False,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
 ) -> None:
     """Fit the parameters of a site to the ledgers of real runs.
 
@@ -100,7 +100,7 @@ def simulate(
         typer.Option(
             metavar="NAME",
             help="A strategy; may be repeated.  [default: all]",
-            autocompletion=options.strategies,
+            autocompletion=shared_options.strategies,
         ),
     ] = None,
     vqpus: Annotated[
@@ -117,20 +117,20 @@ def simulate(
     replications: Annotated[int, typer.Option(min=1, help="Of each case.")] = 3,
     cores: Cores = 0,
     page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("simulation.html"),
-    json: options.Json = False,
+    json: shared_options.Json = False,
 ) -> None:
     """Simulate a site's whole workload, others' jobs included.
 
     Example: qtide simulate site.toml --strategy static --strategy elastic
     """
-    from qtide.twin.page import write_page
-    from qtide.twin.play import Policy
+    from qtide.twin.play import StrategyOptions
+    from qtide.twin.simulation_page import write_page
 
     model = served(read_site(site), policy)
     names = strategy or strategy_names()
     for name in names:
         STRATEGIES.load(name)  # refuses unknown ones before anything is computed
-    policies = [Policy(name, number) for name in names for number in vqpus or [4]]
+    policies = [StrategyOptions(name, number) for name in names for number in vqpus or [4]]
     cases = _simulated(model, policies, replications, cores)
     write_page(page, f"{site.name}: {', '.join(dict.fromkeys(names))}", cases)
     if json:
@@ -148,7 +148,7 @@ def served(model: SiteModel, policy: str | None) -> SiteModel:
     return replace(model, service=replace(service, policy=checked_policy(policy or service.policy)))
 
 
-def described(case: Case) -> dict[str, object]:
+def described(case: Scenario) -> dict[str, object]:
     """A case for JSON."""
     estimates = {
         name: {"mean": each.mean, "half": each.half} for name, each in case.estimates().items()
@@ -156,7 +156,7 @@ def described(case: Case) -> dict[str, object]:
     return {"strategy": case.policy.strategy, "vqpus": case.policy.vqpus} | estimates
 
 
-def row(case: Case, model: SiteModel) -> dict[str, object]:
+def row(case: Scenario, model: SiteModel) -> dict[str, object]:
     """A case as a row of the table; what cannot happen on the site has no column."""
     found = case.estimates()
 
@@ -187,8 +187,8 @@ def row(case: Case, model: SiteModel) -> dict[str, object]:
 
 
 def _simulated(
-    model: SiteModel, policies: list[Policy], replications: int, cores: int
-) -> list[Case]:
+    model: SiteModel, policies: list[StrategyOptions], replications: int, cores: int
+) -> list[Scenario]:
     from qtide.twin.simulate import simulate as run
 
     if model.hybrid.jobs == 0 and not model.hybrid.share:

@@ -15,21 +15,21 @@ from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.core.files import write_json
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, notes
 from qtide.core.values import Inline
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
-from qtide.interfaces.export.note import Chosen, Note, Told, outcome_of
-from qtide.interfaces.export.parcel import Answer, Parcel
+from qtide.interfaces.export.note import Chosen, Told, TurnNote, outcome_of
+from qtide.interfaces.export.parcel import StepInput, StepOutput
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.program import Playing
-from qtide.programs.replay import Choice, Replay, Step, choice_of
+from qtide.programs.replay import CandidateChoice, Replay, ReplayStep, choice_of
 from qtide.programs.target import KEY, Target
 from qtide.runs.folder import Call, RunFolder
-from qtide.runs.site import is_service, qpu_for
+from qtide.runs.open_site import is_service, qpu_for
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import Prospects
 
@@ -38,11 +38,11 @@ class Answered:
     """In place of a strategy: gives the answers there are, and notes the phases without one."""
 
     def __init__(
-        self, world: World, answers: Iterable[Answer], wait_for_qpu: Callable[[], float]
+        self, world: World, answers: Iterable[StepOutput], wait_for_qpu: Callable[[], float]
     ) -> None:
         self._world = world
         self._wait_for_qpu = wait_for_qpu
-        self._answers: dict[tuple[str, str], dict[int, Answer]] = {}
+        self._answers: dict[tuple[str, str], dict[int, StepOutput]] = {}
         for answer in answers:
             self._answers.setdefault((answer.key, answer.kind), {})[answer.place] = answer
         self.asked: dict[str, Phase] = {}
@@ -57,11 +57,11 @@ class Answered:
         results = [_result(known[place]) for place in sorted(known)]
         return results if isinstance(phase, Classical) else results[0]
 
-    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> Choice:
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """By the queue of the QPU: how long the task takes is not known to a workflow."""
         return Prospects(self._wait_for_qpu(), 0.0, 0.0, None).choice(phase.patience)
 
-    def unsettled(self, settled: Callable[[str], object]) -> list[Answer]:
+    def unsettled(self, settled: Callable[[str], object]) -> list[StepOutput]:
         """The answers to phases that are not settled."""
         known = self._answers.items()
         return [each for (key, _), all_of in known if not settled(key) for each in all_of.values()]
@@ -76,14 +76,14 @@ def _alone(task: Task[Any]) -> Classical:
     return Classical((task,))
 
 
-def _result(answer: Answer) -> Any:
+def _result(answer: StepOutput) -> Any:
     value = answer.value()
     if answer.failed:
         raise value
     return value
 
 
-Tell = Callable[[Step], None]
+Tell = Callable[[ReplayStep], None]
 
 MOMENT = 1.0
 """Virtual seconds after which whatever can happen at once has happened."""
@@ -94,7 +94,7 @@ class Stand:
     """Where a program stands: what it asks for, or how it ended."""
 
     phases: dict[str, Phase] = field(default_factory=dict)
-    kept: list[Answer] = field(default_factory=list)
+    kept: list[StepOutput] = field(default_factory=list)
     """Failures that the program has not caught yet: the journal has only those it did."""
     outcome: dict[str, Any] | None = None
     choices: list[Chosen] = field(default_factory=list)
@@ -107,10 +107,10 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
     Returns the outputs of the step, as the workflow declares them.
     """
     clock = RealWorld(run.spec.time_scale)
-    began, given = clock.now(), [Answer.read(file) for file in answers]
+    began, given = clock.now(), [StepOutput.read(file) for file in answers]
     shutil.copyfile(journal, folder / "journal")
     call = Call.read(run.path, run.values, run.spec)
-    steps: list[Step] = []
+    steps: list[ReplayStep] = []
     with closing(Journal(folder / "journal", call.program.name)) as opened:
         before = len(opened)
         stand = play(run, call, opened, given, steps.append)
@@ -119,7 +119,9 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
         keys = {step.key: None for step in told}
         places = [place for key in keys for place in (choice_of(key), key)]
         records = [each for place in places if (each := opened.find(place))]
-    note = Note(before, (began, clock.now()), told, records, given, stand.outcome, stand.choices)
+    note = TurnNote(
+        before, (began, clock.now()), told, records, given, stand.outcome, stand.choices
+    )
     note.publish(run, call.program.name)
     kept = [answer.again().write(folder) for answer in stand.kept]
     write_json(folder / "outcome.json", stand.outcome or {})
@@ -136,13 +138,17 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
 
 
 def play(
-    run: RunFolder, call: Call, journal: Journal, given: list[Answer], tell: Tell = lambda _: None
+    run: RunFolder,
+    call: Call,
+    journal: Journal,
+    given: list[StepOutput],
+    tell: Tell = lambda _: None,
 ) -> Stand:
     """Where the program stands with these answers; what is new is in the journal then."""
     world = VirtualWorld()
     answered = Answered(world, given, lambda: _wait_for_qpu(run.spec))
     ledger = Ledger(run.name, world.now)
-    job = Job(run.name, ledger, Inline(), run.spec.seed)
+    job = JobContext(run.name, ledger, Inline(), run.spec.seed)
     replay = Replay(world, answered, journal, job, tell)
     playing = call.prepare(seed=run.spec.seed, folder=run.path.absolute(), target=_target(journal))
     with closing(playing):
@@ -160,7 +166,7 @@ def sent(
     try:
         for key, phase in stand.phases.items():
             for place, part in enumerate(parts(phase)):
-                file = Parcel(run.name, key, place, part, at, run.spec).write(folder)
+                file = StepInput(run.name, key, place, part, at, run.spec).write(folder)
                 (payloads if isinstance(phase, Quantum) else tasks).append(file)
     except QtideError as error:
         return Stand(outcome=outcome_of(error=error)), [], []

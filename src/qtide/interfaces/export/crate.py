@@ -20,7 +20,7 @@ from qtide.backends.client.client import Client
 from qtide.backends.devices.device import choice
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.version import __version__
-from qtide.interfaces.export.crate_steps import Graph, History, Ref, Steps, ref, usage_of_run
+from qtide.interfaces.export.crate_steps import CrateGraph, History, Ref, Steps, ref, usage_of_run
 from qtide.programs.journal import records
 from qtide.programs.target import KEY
 from qtide.runs.driver import plain
@@ -138,7 +138,7 @@ class Crate:
 
     run: RunFolder
     licence: str = UNSTATED
-    graph: Graph = field(default_factory=Graph)
+    graph: CrateGraph = field(default_factory=CrateGraph)
     texts: dict[str, str] = field(default_factory=dict)
     """Files to be written, by their names in the crate,"""
     copies: dict[str, Path] = field(default_factory=dict)

@@ -16,11 +16,11 @@ from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.core.values import Packed
 from qtide.interfaces.export.crate import described
-from qtide.programs.journal import Record, records
+from qtide.programs.journal import JournalRecord, records
 from qtide.programs.replay import choice_of
 from qtide.runs.driver import plain
 from qtide.runs.folder import RunFolder
-from qtide.runs.site import is_virtual
+from qtide.runs.open_site import is_virtual
 
 Entity = dict[str, Any]
 Ref = dict[str, str]
@@ -37,7 +37,7 @@ def ref(identity: str) -> Ref:
     return {"@id": quote(identity, safe=":/#")}
 
 
-class Graph:
+class CrateGraph:
     """Collects entities, each once."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ ABOUT = "https://pypi.org/project/qtide/#"
 """What the identities of our figures begin with."""
 
 
-def usage_of_run(graph: Graph, spans: Iterable[Interval]) -> list[Ref]:
+def usage_of_run(graph: CrateGraph, spans: Iterable[Interval]) -> list[Ref]:
     """What all of it took."""
     found = measure(spans)
     seconds = {
@@ -98,7 +98,7 @@ def usage_of_run(graph: Graph, spans: Iterable[Interval]) -> list[Ref]:
     return [_figure(graph, "run", name, each, SECOND) for name, each in seconds.items()]
 
 
-def usage_of(graph: Graph, execution: Execution) -> list[Ref]:
+def usage_of(graph: CrateGraph, execution: Execution) -> list[Ref]:
     """What one phase took."""
     place = f"phase-{execution.number}"
     noun, lanes = ("QPU", "qpu/") if execution.quantum else ("node", "node/")
@@ -109,7 +109,7 @@ def usage_of(graph: Graph, execution: Execution) -> list[Ref]:
     ]
 
 
-def _figure(graph: Graph, place: str, name: str, value: float, unit: str) -> Ref:
+def _figure(graph: CrateGraph, place: str, name: str, value: float, unit: str) -> Ref:
     word = name.lower().replace(" ", "-")
     terms = {"propertyID": f"{ABOUT}{word}", "unitCode": unit}
     return graph.value(f"#{place}-{word}", name, round(value, 6), **terms)
@@ -126,7 +126,7 @@ class Execution:
     key: str
     span: Interval
     busy: Sequence[Interval] = ()
-    record: Record | None = None
+    record: JournalRecord | None = None
     why: str = ""
     """Why this and not its equivalent was run, if there was a choice."""
 
@@ -232,7 +232,7 @@ class Steps:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: CrateGraph,
         history: History,
         workflow: Ref,
         agent: Ref,

@@ -13,14 +13,14 @@ from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from qtide.backends.clusters.slurm.kind import companion_options
+from qtide.backends.clusters.slurm.slurm_kind import companion_options
 from qtide.core.errors import UsageError
 from qtide.core.files import write_whole
 from qtide.interfaces.export.advance import play, sent
 from qtide.programs.journal import Journal
 from qtide.programs.target import journaled
 from qtide.runs.folder import Call, RunFolder
-from qtide.runs.site import is_service, is_virtual, qpu_for, world_for
+from qtide.runs.open_site import is_service, is_virtual, qpu_for, world_for
 from qtide.runs.spec import Spec
 from qtide.runs.start import check
 

@@ -18,9 +18,9 @@ from qtide.core.files import read_json, write_json
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.values import Inline, Packed, Unstorable
 from qtide.core.world.real import RealWorld
-from qtide.interfaces.export.parcel import Answer
-from qtide.programs.journal import Journal, Record
-from qtide.programs.replay import Step
+from qtide.interfaces.export.parcel import StepOutput
+from qtide.programs.journal import Journal, JournalRecord
+from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import plain, sentence
 from qtide.runs.folder import RunFolder
 
@@ -38,7 +38,7 @@ class Told:
     label: str
 
     @staticmethod
-    def of(step: Step) -> Told:
+    def of(step: ReplayStep) -> Told:
         """A step of a replay, without its phase."""
         return Told(step.state, step.key, step.phase.kind, step.phase.label)
 
@@ -53,15 +53,15 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Note:
+class TurnNote:
     """One turn: how the program went on, and what the steps before had held."""
 
     before: int
     """How many phases the journal had: which turn it is."""
     during: tuple[float, float]
     steps: Sequence[Told]
-    records: Sequence[Record]
-    answers: Sequence[Answer]
+    records: Sequence[JournalRecord]
+    answers: Sequence[StepOutput]
     outcome: dict[str, Any] | None = None
     choices: Sequence[Chosen] = ()
 
@@ -76,15 +76,15 @@ class Note:
             take_in_alone(run, program)
 
     @staticmethod
-    def read(file: Path) -> Note:
+    def read(file: Path) -> TurnNote:
         """Read what `publish` wrote."""
         entry = read_json(file)
-        return Note(
+        return TurnNote(
             entry["before"],
             entry["during"],
             [Told(**each) for each in entry["steps"]],
-            [Record(**each) for each in entry["records"]],
-            [Answer(**each) for each in entry["answers"]],
+            [JournalRecord(**each) for each in entry["records"]],
+            [StepOutput(**each) for each in entry["answers"]],
             entry["outcome"],
             [Chosen(**each) for each in entry["choices"]],
         )
@@ -117,12 +117,12 @@ def notes_of(run: RunFolder) -> Path:
 
 
 def take_in(
-    run: RunFolder, journal: Journal, ledger: Ledger, tell: Callable[[Note], None]
+    run: RunFolder, journal: Journal, ledger: Ledger, tell: Callable[[TurnNote], None]
 ) -> dict[str, Any] | None:
     """Take in all notes there are, the oldest first; how the run ended, if it did."""
     outcome = None
     for file in sorted(notes_of(run).glob("*.json")):
-        note = Note.read(file)
+        note = TurnNote.read(file)
         note.take_in(journal, ledger, run)
         file.unlink()
         tell(note)
@@ -135,7 +135,7 @@ def take_in_alone(run: RunFolder, program: str) -> None:
     spec = run.spec
     clock = RealWorld(spec.time_scale)
 
-    def lasted(note: Note) -> None:
+    def lasted(note: TurnNote) -> None:
         began = min((each.asked for each in note.answers), default=note.during[0])
         ledger.enter("run", "driver", began, note.during[1], spec.strategy)
 

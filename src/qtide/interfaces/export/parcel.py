@@ -19,7 +19,7 @@ from qtide.runs.spec import Spec
 
 
 @dataclass(frozen=True)
-class Parcel:
+class StepInput:
     """A task, as a phase of its own, or a payload, with all that its step has to know."""
 
     run: str
@@ -47,16 +47,16 @@ class Parcel:
         return file
 
     @staticmethod
-    def read(file: Path) -> Parcel:
+    def read(file: Path) -> StepInput:
         """Read what `write` wrote; from now on, modules are looked for where the program did."""
         entry = read_json(file)
         sys.path += [place for place in entry.pop("path") if place not in sys.path]
         phase, spec = entry.pop("phase"), entry.pop("spec")
-        return Parcel(**entry, phase=Inline().unpack(Packed.from_json(phase)), spec=Spec(**spec))
+        return StepInput(**entry, phase=Inline().unpack(Packed.from_json(phase)), spec=Spec(**spec))
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepOutput:
     """What became of a parcel: a result or an exception, what was held for it, what it printed."""
 
     key: str
@@ -73,13 +73,13 @@ class Answer:
 
     @staticmethod
     def to(
-        parcel: Parcel, outcome: Any, spans: list[Interval], log: str, *, failed: bool = False
-    ) -> Answer:
+        parcel: StepInput, outcome: Any, spans: list[Interval], log: str, *, failed: bool = False
+    ) -> StepOutput:
         """The answer to a parcel."""
         packed = _packed(outcome, parcel)
         told = [span._asdict() for span in spans]
         kind = parcel.phase.kind
-        return Answer(parcel.key, parcel.place, parcel.asked, packed, failed, told, log, kind)
+        return StepOutput(parcel.key, parcel.place, parcel.asked, packed, failed, told, log, kind)
 
     def write(self, folder: Path) -> Path:
         """Write it to a file that is named like its parcel's."""
@@ -88,11 +88,11 @@ class Answer:
         return file
 
     @staticmethod
-    def read(file: Path) -> Answer:
+    def read(file: Path) -> StepOutput:
         """Read what `write` wrote."""
-        return Answer(**read_json(file))
+        return StepOutput(**read_json(file))
 
-    def again(self) -> Answer:
+    def again(self) -> StepOutput:
         """The same for the next turn, which does not count it twice."""
         return replace(self, spans=[], log="", kept=True)
 
@@ -113,7 +113,7 @@ def _sendable(phase: Phase) -> dict[str, Any]:
         return Inline().pack(phase).as_json()
 
 
-def _packed(outcome: Any, parcel: Parcel) -> dict[str, Any]:
+def _packed(outcome: Any, parcel: StepInput) -> dict[str, Any]:
     try:
         return Inline().pack(outcome).as_json()
     except Unstorable as error:

@@ -15,18 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.local import LocalCluster, Options
+from qtide.backends.clusters.local import LocalCluster, LocalOptions
 from qtide.core.errors import QtideError
 from qtide.core.files import read_json
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.log import Log
 from qtide.core.options import chosen
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
-from qtide.interfaces.export.parcel import Answer, Parcel
+from qtide.interfaces.export.parcel import StepInput, StepOutput
 from qtide.programs.phase import Classical, Quantum
-from qtide.runs.site import qpu_for
+from qtide.runs.open_site import qpu_for
 from qtide.runs.spec import Spec
 from qtide.strategies.node_pool import NodePool
 from qtide.strategies.site import Site
@@ -37,14 +37,14 @@ QPU = "QTIDE_QPU"
 """The device for a quantum step, if where it runs says so: it counts more than the run's."""
 SCRATCH = "scratch"
 
-Perform = Callable[[Parcel, Job], Awaitable[Any]]
+Perform = Callable[[StepInput, JobContext], Awaitable[Any]]
 
 
-def perform_classical(parcel: Parcel, folder: Path) -> Answer:
+def perform_classical(parcel: StepInput, folder: Path) -> StepOutput:
     """Run a task on this node; ranks of a task for several nodes are processes of it."""
     world = RealWorld(parcel.spec.time_scale)
 
-    async def perform(parcel: Parcel, job: Job) -> Any:
+    async def perform(parcel: StepInput, job: JobContext) -> Any:
         phase = parcel.phase
         assert isinstance(phase, Classical)
         cluster = LocalCluster(world, phase.nodes, _limits(parcel.spec))
@@ -59,15 +59,15 @@ def perform_classical(parcel: Parcel, folder: Path) -> Answer:
     return world.run(_answer(world, perform, parcel, folder))
 
 
-def perform_quantum(parcels: list[Parcel], folder: Path) -> list[Answer]:
+def perform_quantum(parcels: list[StepInput], folder: Path) -> list[StepOutput]:
     """Run payloads that are asked for at the same time on the one device there is."""
     spec = _with_device(parcels[0].spec)
     world = RealWorld(spec.time_scale)
 
-    async def all_of_them() -> list[Answer]:
+    async def all_of_them() -> list[StepOutput]:
         async with _strategy(world, spec, folder) as strategy:
 
-            async def perform(parcel: Parcel, job: Job) -> Any:
+            async def perform(parcel: StepInput, job: JobContext) -> Any:
                 return await strategy(job).perform(parcel.phase, parcel.key)
 
             works = (_answer(world, perform, each, folder) for each in parcels)
@@ -79,7 +79,7 @@ def perform_quantum(parcels: list[Parcel], folder: Path) -> list[Answer]:
 @asynccontextmanager
 async def _strategy(
     world: RealWorld, spec: Spec, folder: Path
-) -> AsyncIterator[Callable[[Job], Workflow]]:
+) -> AsyncIterator[Callable[[JobContext], Workflow]]:
     """A lease for each payload, on a device that is there for as long as the step."""
     cluster, qpu = LocalCluster(world, 1), qpu_for(spec, world, folder / "device.log")
     site = Site(world, cluster, qpu)
@@ -92,10 +92,12 @@ async def _strategy(
         await cluster.close()
 
 
-async def _answer(world: RealWorld, perform: Perform, parcel: Parcel, folder: Path) -> Answer:
+async def _answer(
+    world: RealWorld, perform: Perform, parcel: StepInput, folder: Path
+) -> StepOutput:
     log = Log(folder / f"{parcel.key}-{parcel.place}.log")
     ledger = Ledger(parcel.run, world.now)
-    job = Job(parcel.run, ledger, Values(folder / SCRATCH), parcel.spec.seed, log=log)
+    job = JobContext(parcel.run, ledger, Values(folder / SCRATCH), parcel.spec.seed, log=log)
     lane = "nodes" if isinstance(parcel.phase, Classical) else "qpu"
     ledger.enter("wait", lane, parcel.asked, world.now(), "a step of the workflow")
     try:
@@ -108,10 +110,10 @@ async def _answer(world: RealWorld, perform: Perform, parcel: Parcel, folder: Pa
         outcome, failed = error, True
     spans = [_placed(span, parcel.place) for span in ledger.intervals()]
     printed = log.path.read_text() if log.path.exists() else ""
-    return Answer.to(parcel, outcome, spans, printed, failed=failed)
+    return StepOutput.to(parcel, outcome, spans, printed, failed=failed)
 
 
-def _has_equivalent(parcel: Parcel) -> bool:
+def _has_equivalent(parcel: StepInput) -> bool:
     """Whether the program goes on with a task if the QPU is away."""
     return isinstance(parcel.phase, Quantum) and parcel.phase.otherwise is not None
 
@@ -126,10 +128,10 @@ def _placed(span: Interval, place: int) -> Interval:
     return span._replace(lane=f"node/{name}" if rank == "1" else f"node/{name}.{rank}")
 
 
-def _limits(spec: Spec) -> Options:
+def _limits(spec: Spec) -> LocalOptions:
     """What a node of this machine may use; a batch system sees to that itself."""
     local = spec.cluster.partition(":")[0] == "local"
-    return chosen(Options, spec.options) if local else Options()
+    return chosen(LocalOptions, spec.options) if local else LocalOptions()
 
 
 def _with_device(spec: Spec) -> Spec:
@@ -161,16 +163,16 @@ def advance(folder: str, journal: str, *answers: str) -> dict[str, Any]:
 
 def classical(parcel: str) -> dict[str, Any]:
     """Run one task."""
-    from qtide.interfaces.export.parcel import Parcel
+    from qtide.interfaces.export.parcel import StepInput
 
-    return {"answer": perform_classical(Parcel.read(Path(parcel)), _here()).write(_here())}
+    return {"answer": perform_classical(StepInput.read(Path(parcel)), _here()).write(_here())}
 
 
 def quantum(*parcels: str) -> dict[str, Any]:
     """Run payloads."""
-    from qtide.interfaces.export.parcel import Parcel
+    from qtide.interfaces.export.parcel import StepInput
 
-    answers = perform_quantum([Parcel.read(Path(each)) for each in parcels], _here())
+    answers = perform_quantum([StepInput.read(Path(each)) for each in parcels], _here())
     return {"answers": [each.write(_here()) for each in answers]}
 
 

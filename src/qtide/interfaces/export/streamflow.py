@@ -27,10 +27,10 @@ from qtide.core.ledger import Ledger
 from qtide.core.processes import die_with_parent
 from qtide.core.world.real import RealWorld
 from qtide.interfaces.export.cwl import begin, check_spec, mark, write
-from qtide.interfaces.export.note import FOLDER, Note, finish, result_of, take_in
+from qtide.interfaces.export.note import FOLDER, TurnNote, finish, result_of, take_in
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Phase
-from qtide.programs.replay import Step
+from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import Outcome, Tell, sentence
 from qtide.runs.folder import Call, RunFolder
 from qtide.runs.spec import Spec
@@ -222,7 +222,7 @@ class _Drive:
             if jobs:
                 await slurm.output("scancel", *jobs)
 
-    def _tell(self, note: Note) -> None:
+    def _tell(self, note: TurnNote) -> None:
         """Progress: what ended before this turn, and what begins with it."""
         ended = {each.key for each in note.steps if each.state != "begun"}
         told = {each.key for each in note.answers if each.kept}
@@ -231,7 +231,7 @@ class _Drive:
             if each.key in told or (each.state == "begun" and each.key in ended):
                 continue
             at = over if each.state == "begun" else began
-            self.tell(self.run.name, Step(each.state, each.key, cast(Phase, each)), at)
+            self.tell(self.run.name, ReplayStep(each.state, each.key, cast(Phase, each)), at)
 
     def _said(self) -> str:
         """Its first error, where its log is, and what to do."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.run import Run
-from qtide.runs.comparison import Case, Wanted, notes, report
+from qtide.runs.comparison import Case, ComparisonPlan, notes, report
 from qtide.runs.folder import Call, reference
-from qtide.runs.options import Options, parted
+from qtide.runs.run_options import RunOptions, parted
 from qtide.strategies.strategy import strategy_names
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ class Comparison:
     def __str__(self) -> str:
         from rich.console import Console
 
-        from qtide.interfaces.report.table import Row, rich_table
+        from qtide.interfaces.report.table import TableRow, rich_table
 
         console = Console(width=100)
-        rows = [Row(case.strategy, case.jobs, case.panel().metrics) for case in self._cases]
+        rows = [TableRow(case.strategy, case.jobs, case.panel().metrics) for case in self._cases]
         with console.capture() as text:
             console.print(rich_table(rows, relative=len(rows) > 1))
         return text.get()
@@ -91,13 +91,13 @@ def compare(
     """
     kwargs, more = parted(program, given, OWN)
     own = {"strategy": strategy, "jobs": jobs, "warm_up": warm_up}
-    options = Options("compare", more | own, OWN)
+    options = RunOptions("compare", more | own, OWN)
     spec = options.spec(reference(program), several=True)
     strategies = tuple(options.strategies() or strategy_names())
     found = options.find("jobs", 1)
     numbers = (found,) if isinstance(found, int) else tuple(found)
     call, warm = Call(program, args, kwargs), bool(options.find("warm_up", True))
-    wanted = Wanted(spec, strategies, numbers, call, warm_up=warm)
+    wanted = ComparisonPlan(spec, strategies, numbers, call, warm_up=warm)
     folder = wanted.folder(options.runs, str(options.find("name", "")))
     with progress(spec) as tell:
         return Comparison(folder, wanted.run(folder, tell))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.metrics import Metrics, measure
 from qtide.interfaces.report.decisions import decisions
 from qtide.runs.comparison import read_cases, report
-from qtide.runs.driver import settle
+from qtide.runs.driver import close_open_spans
 from qtide.runs.folder import RunFolder, unique
 from qtide.runs.presence import where
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def describe(run: RunFolder) -> dict[str, Any]:
     """Everything that its folder says."""
-    settle(run)
+    close_open_spans(run)
     spans, state = run.intervals(), run.state
     metrics = measure(spans)
     going_on = [span for span in spans if span.open_ended and state == "running"]
@@ -84,7 +84,7 @@ def _slurm_state(job: str | None) -> str:
 def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
     """What a cluster charges for a run, and what the run held; or why it is unknown."""
     kind = run.spec.cluster.partition(":")[0]
-    job = Job(run.name, Ledger(run.name, time.time), run.values)
+    job = JobContext(run.name, Ledger(run.name, time.time), run.values)
     try:
         scale, since = run.spec.time_scale, run.created
         found = CLUSTERS.load(kind).accounts(job, metrics, scale, since, ended)
@@ -96,7 +96,7 @@ def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, An
 def write_report(folder: Path) -> Report:
     """Write report.html, and the timelines as PNG and SVG, into the folder."""
     for each in RunFolder.all(folder):
-        settle(each)
+        close_open_spans(each)
     cases = read_cases(folder)
     if not any(case.panel().intervals for case in cases):
         raise UsageError(f"{folder} has no ledger yet; run it first")

@@ -16,7 +16,7 @@ from qtide.interfaces.python.run import Run
 from qtide.programs.program import Program, loading
 from qtide.runs.driver import play
 from qtide.runs.folder import Call, RunFolder, reference
-from qtide.runs.options import Options, parted
+from qtide.runs.run_options import RunOptions, parted
 from qtide.runs.start import BACKGROUND, check_driver, create, launch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Action(Generic[P, R]):
         self,
         program: Program,
         options: dict[str, Any],
-        perform: Callable[[Call, Options], R],
+        perform: Callable[[Call, RunOptions], R],
         own: tuple[str, ...] = NAME,
     ) -> None:
         self._program = program
@@ -80,16 +80,16 @@ class Action(Generic[P, R]):
             )
         kwargs, options = (given, {}) if self._options else parted(self._program, given, self._own)
         command = self._perform.__name__
-        chosen = Options(command, self._options | options, self._own)
+        chosen = RunOptions(command, self._options | options, self._own)
         return self._perform(Call(self._program, args, kwargs), chosen)
 
 
-def run(call: Call, options: Options) -> Run[Any]:
+def run(call: Call, options: RunOptions) -> Run[Any]:
     """Run it to its end, and raise what the program does."""
     return driven(_create(call, options))
 
 
-def submit(call: Call, options: Options) -> Run[Any]:
+def submit(call: Call, options: RunOptions) -> Run[Any]:
     """Start it with a driver of its own."""
     driver = str(options.find("driver", BACKGROUND))
     check_driver(driver)
@@ -113,7 +113,7 @@ def driven(folder: RunFolder) -> Run[Any]:
     return Run(folder)
 
 
-def _create(call: Call, options: Options) -> RunFolder:
+def _create(call: Call, options: RunOptions) -> RunFolder:
     spec = options.spec(reference(call.program))
     return create(spec, options.runs, str(options.find("name", "")), call)
 
@@ -127,7 +127,7 @@ def _ended(folder: RunFolder) -> BaseException:
 
 def runs(folder: str | Path | None = None) -> list[Run[Any]]:
     """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
-    return [Run(each) for each in newest_last(Options("list", {"runs": folder}).runs)]
+    return [Run(each) for each in newest_last(RunOptions("list", {"runs": folder}).runs)]
 
 
 def newest_last(folder: Path) -> list[RunFolder]:
@@ -142,7 +142,7 @@ def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = Non
     """
     if isinstance(run, Run):
         run = run.folder
-    return driven(RunFolder.find(Options("resume", {"runs": runs}).runs, str(run)))
+    return driven(RunFolder.find(RunOptions("resume", {"runs": runs}).runs, str(run)))
 
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from qtide.core.files import write_whole
 from qtide.core.metrics import Metrics
 from qtide.interfaces.report import timeline
 from qtide.interfaces.report.decisions import decisions, headline, remarks
-from qtide.interfaces.report.table import BASE, Cell, Row, brief, cells, headings
+from qtide.interfaces.report.table import BASE, Cell, TableRow, brief, cells, headings
 from qtide.interfaces.report.timeline import HUES, INK, LINE, MUTED, STYLE, TINT, TRACK, Panel
 
 SVG = "http://www.w3.org/2000/svg"
@@ -171,7 +171,7 @@ def _page(
         title=escape(title),
         css=resource("report.css"),
         summary="\n".join(f'<p class="lead">{escape(each)}</p>' for each in lead),
-        table=table_of([Row(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
+        table=table_of([TableRow(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
         sections="\n".join(sections),
         notes=_notes(notes),
     )
@@ -232,7 +232,7 @@ def description(group: Group) -> str:
     return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
 
 
-def table_of(rows: Sequence[Row]) -> str:
+def table_of(rows: Sequence[TableRow]) -> str:
     """The figures as an element of a page."""
     if not rows:
         return ""
@@ -293,7 +293,9 @@ NOTEBOOK_STYLE = """
 def embedded(title: str, groups: Sequence[Group], lines: Sequence[str], name: str) -> str:
     """An element with its own style; `name` makes its ids unique on the page."""
     rows = [
-        Row(each.strategy, group.jobs, each.metrics) for group in groups for each in group.panels
+        TableRow(each.strategy, group.jobs, each.metrics)
+        for group in groups
+        for each in group.panels
     ]
     pictures = (
         inline(timeline.draw(group.panels), f"{name}-{number}", description(group))

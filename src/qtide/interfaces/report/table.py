@@ -44,7 +44,7 @@ NOTHING = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One strategy with a number of jobs at once, and its metrics."""
 
     strategy: str
@@ -92,14 +92,14 @@ def headings(relative: bool = False) -> list[str]:
     return ["strategy", "jobs", *(column.title for column in _columns(relative))]
 
 
-def cells(rows: Sequence[Row], relative: bool = False) -> list[list[Cell]]:
+def cells(rows: Sequence[TableRow], relative: bool = False) -> list[list[Cell]]:
     """The cells of each row; `relative` adds total time and node-seconds relative to static."""
     columns = [_column(column, rows) for column in _columns(relative)]
     heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
 
 
-def rich_table(rows: Sequence[Row], relative: bool = False) -> Table:
+def rich_table(rows: Sequence[TableRow], relative: bool = False) -> Table:
     """The table for a terminal; the best values are bold and green."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", padding=0, pad_edge=False)
     for index, title in enumerate(headings(relative)):
@@ -115,7 +115,7 @@ def _columns(relative: bool) -> tuple[_Column, ...]:
     return _COLUMNS + (_RELATIVE if relative else ())
 
 
-def _column(column: _Column, rows: Sequence[Row]) -> list[Cell]:
+def _column(column: _Column, rows: Sequence[TableRow]) -> list[Cell]:
     values = [_value(column, row, rows) for row in rows]
     known = [value for value in values if value is not None]
     show = column.show or partial(grouped, digits=decimals(known))
@@ -127,7 +127,7 @@ def _column(column: _Column, rows: Sequence[Row]) -> list[Cell]:
     ]
 
 
-def _value(column: _Column, row: Row, rows: Sequence[Row]) -> float | None:
+def _value(column: _Column, row: TableRow, rows: Sequence[TableRow]) -> float | None:
     value = column.value(row.metrics)
     if not column.relative:
         return value

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from qtide.backends.clusters.cluster import NodeLost
 from qtide.core.values import Unstorable
-from qtide.interfaces.sessions.on_node import Called, Said, one, several
+from qtide.interfaces.sessions.on_node import Called, CallResult, one, several
 from qtide.programs.phase import Classical, Task
 
 SETS = (b"\x8f", b"\x91")
@@ -65,12 +65,12 @@ def _gate(circuit: Any, instruction: Any) -> tuple[Any, ...]:
 
 
 @dataclass(eq=False)
-class Call:
+class SessionCall:
     """What the script asked for; `key` is its place in the script."""
 
     key: str
     asked: str
-    future: Pending[Any]
+    future: SessionFuture[Any]
     function: Callable[..., Any] = print
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class CallFailed(Exception):  # noqa: N818 - what happened
     """A call raised something that cannot be brought back; the text is what there is."""
 
 
-Outcome = tuple[Call, Any, Exception | None]
+Outcome = tuple[SessionCall, Any, Exception | None]
 """A call with its result, or with what it raised."""
 
 
@@ -98,7 +98,7 @@ Outcome = tuple[Call, Any, Exception | None]
 class Batch(Task[Any]):
     """Calls that a node makes in a row, as one task; each of them has its own outcome."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SessionCall, ...] = ()
     ended: Callable[[list[Outcome], float], None] = lambda *_: None
     """Called with all outcomes, and with how long they took."""
 
@@ -136,14 +136,14 @@ class Batches(Classical):
         return [call.name for each in self.tasks for call in each.calls]
 
 
-def batch(calls: Sequence[Call], ended: Callable[[list[Outcome], float], None]) -> Batch:
+def batch(calls: Sequence[SessionCall], ended: Callable[[list[Outcome], float], None]) -> Batch:
     """Calls as one task; a single one needs no care for the others."""
     if len(calls) == 1:
         return Batch(one, calls[0].called, calls=tuple(calls), ended=ended)
     return Batch(several, ([call.called for call in calls],), calls=tuple(calls), ended=ended)
 
 
-def _unsendable(call: Call) -> Unstorable | None:
+def _unsendable(call: SessionCall) -> Unstorable | None:
     """What to say about a call whose function or arguments cannot be pickled."""
     import cloudpickle
 
@@ -156,7 +156,7 @@ def _unsendable(call: Call) -> Unstorable | None:
     return None
 
 
-def _outcome(call: Call, said: Said) -> Outcome:
+def _outcome(call: SessionCall, said: CallResult) -> Outcome:
     if not said.error:
         return call, said.value, None
     try:
@@ -193,17 +193,17 @@ class Chunks:
         known = self._seconds.get(name, seconds)
         self._seconds[name] = (known + seconds) / 2
 
-    def probes(self, calls: Sequence[Call]) -> int:
+    def probes(self, calls: Sequence[SessionCall]) -> int:
         """How many calls are to be made first, one by one; 0 if there is nothing to find out."""
         few = len(calls) <= PROBES * ROUNDS * self._nodes
         return 0 if few or calls[-1].name in self._seconds else PROBES * self._nodes
 
-    def divided(self, calls: Sequence[Call], least: int = 1) -> list[Sequence[Call]]:
+    def divided(self, calls: Sequence[SessionCall], least: int = 1) -> list[Sequence[SessionCall]]:
         """The calls in chunks that are neither too small nor too few."""
         size = max(least, self._size(calls))
         return [calls[start : start + size] for start in range(0, len(calls), size)]
 
-    def _size(self, calls: Sequence[Call]) -> int:
+    def _size(self, calls: Sequence[SessionCall]) -> int:
         longest = max(self._seconds.get(name, TRIP) for name in {each.name for each in calls})
         fair = ceil(len(calls) / (ROUNDS * self._nodes))
         worth, most = (int(each / max(longest, 1e-6)) for each in (WORTH, TRIP))
@@ -213,13 +213,13 @@ class Chunks:
 T = TypeVar("T")
 
 
-class Attentive(Protocol):
+class WaitListener(Protocol):
     """A session, as its futures see it."""
 
     def attend(self, future: Future[Any], timeout: float | None = None) -> None:
         """The script is about to wait for a future."""
 
-    def seen(self, future: Pending[Any]) -> None:
+    def seen(self, future: SessionFuture[Any]) -> None:
         """The script has seen how a call failed."""
 
 
@@ -229,7 +229,7 @@ class Waiters(list[Any]):
     In virtual time, entering is what lets time pass; what ends meanwhile is told at once.
     """
 
-    def __init__(self, future: Pending[Any], session: Attentive) -> None:
+    def __init__(self, future: SessionFuture[Any], session: WaitListener) -> None:
         super().__init__()
         self._future = future
         self._session = session
@@ -251,10 +251,10 @@ class Waiters(list[Any]):
     """Who is entering at the moment, in each thread, while virtual time passes."""
 
 
-class Pending(Future[T]):
+class SessionFuture(Future[T]):
     """The result of a call of a session."""
 
-    def __init__(self, session: Attentive) -> None:
+    def __init__(self, session: WaitListener) -> None:
         super().__init__()
         self._session = session
         self._waiters = Waiters(self, session)

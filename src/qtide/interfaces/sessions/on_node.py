@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class CallResult(NamedTuple):
     """What became of one of several calls: pickled, since one that cannot be must not harm others.
 
     An error is the exception itself if it can be pickled, and its text otherwise.
@@ -44,21 +44,23 @@ def one(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     return Timed(result, perf_counter() - began)
 
 
-def several(calls: Sequence[Called]) -> tuple[list[Said], float]:
+def several(calls: Sequence[Called]) -> tuple[list[CallResult], float]:
     """What became of each call, and the seconds of all."""
     began = perf_counter()
     return [_said(*call) for call in calls], perf_counter() - began
 
 
-def _said(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Said:
+def _said(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> CallResult:
     try:
-        return Said(_dumps(function(*args, **kwargs)))
+        return CallResult(_dumps(function(*args, **kwargs)))
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         try:
-            return Said(_dumps(error), text)
+            return CallResult(_dumps(error), text)
         except Exception:
-            return Said(b"", text)
+            return CallResult(b"", text)
 
 
 def _dumps(value: Any) -> bytes:

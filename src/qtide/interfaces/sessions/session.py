@@ -16,17 +16,17 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.run import Run
-from qtide.interfaces.sessions.calls import Call, Pending, digest, function_name
-from qtide.interfaces.sessions.records import Records
+from qtide.interfaces.sessions.calls import SessionCall, SessionFuture, digest, function_name
 from qtide.interfaces.sessions.session_qpu import SessionQpu
-from qtide.interfaces.sessions.session_worker import Hold, Opening, engine_for
+from qtide.interfaces.sessions.session_records import Records
+from qtide.interfaces.sessions.session_worker import Opening, SessionWorker, engine_for
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.runs.driver import sentence
 from qtide.runs.earlier import recorded, with_precedent
 from qtide.runs.folder import RunFolder, check_name, stamp
-from qtide.runs.options import Options
-from qtide.runs.site import check_site, opened, world_for
+from qtide.runs.open_site import check_site, opened, world_for
+from qtide.runs.run_options import RunOptions
 from qtide.runs.spec import Spec
 from qtide.runs.start import decided
 
@@ -50,10 +50,10 @@ class Session(Executor):
         self._engine = engine_for(world)
         self._numbers = count(1)
         self._lock = threading.RLock()
-        self._joining: list[Call] = []
+        self._joining: list[SessionCall] = []
         self._unfinished: set[Future[Any]] = set()
-        self._seen: list[Call] = []
-        self._calls: dict[Future[Any], Call] = {}
+        self._seen: list[SessionCall] = []
+        self._calls: dict[Future[Any], SessionCall] = {}
         self._state = "new"
 
     @property
@@ -86,7 +86,7 @@ class Session(Executor):
         self._run.presence.arrive()
         self._progress = progress(self._run.spec)
         tell = self._progress.__enter__()
-        self._hold = Hold(self._run, self._world, self._opening, self._records, tell)
+        self._hold = SessionWorker(self._run, self._world, self._opening, self._records, tell)
         self._engine.start(self._hold.main())
         self._state = "open"
         try:
@@ -165,7 +165,7 @@ class Session(Executor):
             self.flush()
             self._engine.attend(future)
 
-    def seen(self, future: Pending[Any]) -> None:
+    def seen(self, future: SessionFuture[Any]) -> None:
         """The script has seen how a call failed; if it goes on all the same, that is kept."""
         call = self._calls.pop(future, None)
         if call is not None:
@@ -175,7 +175,7 @@ class Session(Executor):
         """Run a payload on the QPU."""
         with self._lock:
             self.flush()
-            future: Pending[Any] = Pending(self)
+            future: SessionFuture[Any] = SessionFuture(self)
             what = (phase.payload, phase.shots, phase.seed)
             call = self._register(future, f"quantum {phase.label}", what)
             if not future.done():
@@ -191,13 +191,13 @@ class Session(Executor):
         self._engine.attend(answer)
         return answer.result()
 
-    def _call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
-        future: Pending[Any] = Pending(self)
+    def _call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> SessionCall:
+        future: SessionFuture[Any] = SessionFuture(self)
         call = self._register(future, f"classical {function_name(function)}", (args, kwargs))
         call.function, call.args, call.kwargs = function, args, kwargs
         return call
 
-    def _register(self, future: Pending[Any], asked: str, what: Any) -> Call:
+    def _register(self, future: SessionFuture[Any], asked: str, what: Any) -> SessionCall:
         """Give a call its place in the script; the journal may have its result."""
         self._check()
         if self._named:
@@ -205,7 +205,7 @@ class Session(Executor):
             for each in self._seen:
                 self._records.keep([(each, None, _error(each.future))], failed=True)
             self._seen.clear()
-        call = Call(str(next(self._numbers)), asked, future)
+        call = SessionCall(str(next(self._numbers)), asked, future)
         if not self._records.answered(call):
             self._unfinished.add(future)
             if self._named:
@@ -242,7 +242,7 @@ class Session(Executor):
                 "can use it: leave out the other threads, or choose a real cluster"
             )
 
-    def _hand_over(self, calls: Sequence[Call], least: int) -> None:
+    def _hand_over(self, calls: Sequence[SessionCall], least: int) -> None:
         if calls:
             self._engine.call(self._hold.begin, calls, least)
 
@@ -303,7 +303,7 @@ def session(
         )
     core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
     rest = {"time_scale": time_scale, "seed": seed, "runs": runs}
-    given = Options("run", core | rest | options)
+    given = RunOptions("run", core | rest | options)
     script = getattr(main, "__file__", None)
     place = str(Path(script).absolute()) if script else "<notebook>"
     spec = decided(given.spec(place, session=True), given.runs)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qtide.backends.client.dimod_sampler import DimodSampler
 
 
-class Asked(Protocol):
+class SessionRequest(Protocol):
     """A session, as its QPU sees it."""
 
     @property
@@ -31,7 +31,7 @@ class Asked(Protocol):
 class SessionQpu:
     """One device; every payload is a quantum phase that the strategy sees."""
 
-    def __init__(self, session: Asked) -> None:
+    def __init__(self, session: SessionRequest) -> None:
         self._session = session
 
     def run(self, payload: Any, **terms: Any) -> Any:

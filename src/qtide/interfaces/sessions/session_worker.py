@@ -10,17 +10,17 @@ from contextlib import AbstractAsyncContextManager, closing, suppress
 from typing import Any, Protocol
 
 from qtide.core.errors import QtideError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.world import world as worlds
-from qtide.core.world.real import Aside, RealWorld
+from qtide.core.world.real import LoopThread, RealWorld
 from qtide.core.world.virtual import Stuck, VirtualWorld
 from qtide.core.world.world import World
-from qtide.interfaces.sessions.calls import Batches, Call, Chunks, Outcome, batch
-from qtide.interfaces.sessions.records import Records
+from qtide.interfaces.sessions.calls import Batches, Chunks, Outcome, SessionCall, batch
+from qtide.interfaces.sessions.session_records import Records
 from qtide.programs.phase import Phase, Quantum
-from qtide.programs.replay import Candidates, Choices, Step
+from qtide.programs.replay import Candidates, Choices, ReplayStep
 from qtide.runs.driver import Tell
 from qtide.runs.earlier import recall, remember
 from qtide.runs.folder import RunFolder
@@ -28,7 +28,7 @@ from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, Strategy, strategy
 
 
-class Engine(Protocol):
+class SessionLoop(Protocol):
     """Runs the main coroutine of a session."""
 
     one_thread: bool
@@ -50,14 +50,14 @@ class Engine(Protocol):
         """Return when the main coroutine has ended."""
 
 
-class Threaded:
+class ThreadedLoop:
     """Real time passes in a thread."""
 
     one_thread = False
 
     def start(self, main: Coroutine[Any, Any, None]) -> None:
         """Start the thread."""
-        self._aside = Aside(main).__enter__()
+        self._aside = LoopThread(main).__enter__()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call it there, soon."""
@@ -77,7 +77,7 @@ class Threaded:
         self._aside.wait()
 
 
-class Stepped:
+class SteppedLoop:
     """Virtual time passes while the script waits, in its own thread."""
 
     one_thread = True
@@ -110,19 +110,19 @@ class Stepped:
             self._world.run(self._world.settled([self._main]))
 
 
-def engine_for(world: World) -> Engine:
+def engine_for(world: World) -> SessionLoop:
     """What drives that kind of world."""
     if isinstance(world, RealWorld):
-        return Threaded()
+        return ThreadedLoop()
     assert isinstance(world, VirtualWorld)
-    return Stepped(world)
+    return SteppedLoop(world)
 
 
 Opening = Callable[[], AbstractAsyncContextManager[Site]]
 """Puts up the site of a session."""
 
 
-class Hold:
+class SessionWorker:
     """From the opening of a session to its end; all but `ready` belongs to the world."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Hold:
         self._opening = opening
         self._records = records
         self._tell = tell
-        self._works: dict[worlds.Future[None], tuple[Call, ...]] = {}
+        self._works: dict[worlds.Future[None], tuple[SessionCall, ...]] = {}
         self._closed: worlds.Future[None] | None = None
 
     async def main(self) -> None:
@@ -158,13 +158,13 @@ class Hold:
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
-    def begin(self, calls: Sequence[Call], least: int) -> None:
+    def begin(self, calls: Sequence[SessionCall], least: int) -> None:
         """Perform calls of functions."""
         running = [call for call in calls if call.future.set_running_or_notify_cancel()]
         if running:
             self._start(self._classical(running, least), *running)
 
-    def begin_quantum(self, call: Call, phase: Quantum) -> None:
+    def begin_quantum(self, call: SessionCall, phase: Quantum) -> None:
         """Perform the call of a payload."""
         if call.future.set_running_or_notify_cancel():
             self._start(self._quantum(call, phase), call)
@@ -185,7 +185,7 @@ class Hold:
         lessons = recall(run)
         real = isinstance(self._world, RealWorld)
         log = Log(run.log, None if real else lambda: f"{self._world.now():.3f}")
-        self._job = Job(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
+        self._job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
         nodes = spec.nodes or site.cluster.size
         assignment = Assignment(site, self._job, nodes)
         performer = strategy(spec.strategy, assignment, spec.options)
@@ -216,7 +216,7 @@ class Hold:
         await self._world.cancel(waited)
         await self._world.settled(list(self._works))
 
-    def _start(self, work: Coroutine[Any, Any, None], *calls: Call) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], *calls: SessionCall) -> None:
         if self._closed is None or self._closed.done():
             work.close()
             self._refuse(calls)
@@ -230,7 +230,7 @@ class Hold:
         if not work.cancelled():
             work.exception()  # its calls know it
 
-    async def _classical(self, calls: list[Call], least: int) -> None:
+    async def _classical(self, calls: list[SessionCall], least: int) -> None:
         if self._chunks is None or least > 1:
             size = least
             await self._phase([calls[n : n + size] for n in range(0, len(calls), size)])
@@ -246,7 +246,7 @@ class Hold:
         finally:
             await self._world.settled([first])
 
-    async def _first_of(self, calls: Sequence[Call]) -> None:
+    async def _first_of(self, calls: Sequence[SessionCall]) -> None:
         """Wait until one of them has ended."""
         known = self._world.future()
 
@@ -258,7 +258,7 @@ class Hold:
             each.future.add_done_callback(tell)
         await known
 
-    async def _phase(self, chunks: Sequence[Sequence[Call]]) -> None:
+    async def _phase(self, chunks: Sequence[Sequence[SessionCall]]) -> None:
         calls = [call for chunk in chunks for call in chunk]
         phase = Batches(tuple(batch(chunk, self._ended) for chunk in chunks))
         try:
@@ -270,7 +270,7 @@ class Hold:
             else:
                 self._ended([(call, None, error) for call in left], 0.0)
 
-    async def _quantum(self, call: Call, phase: Quantum) -> None:
+    async def _quantum(self, call: SessionCall, phase: Quantum) -> None:
         try:
             outcome: Outcome = (call, await self._perform(phase, call.key), None)
             self._ended([outcome], 0.0)
@@ -288,7 +288,7 @@ class Hold:
         return result
 
     def _say(self, state: Any, key: str, phase: Phase) -> None:
-        self._tell(self._run.name, Step(state, key, phase), self._world.now())
+        self._tell(self._run.name, ReplayStep(state, key, phase), self._world.now())
 
     def _ended(self, outcomes: Sequence[Outcome], seconds: float) -> None:
         """Keep what became of calls, then tell the script."""
@@ -302,7 +302,7 @@ class Hold:
         for calls in list(self._works.values()):
             self._refuse(calls)
 
-    def _refuse(self, calls: Sequence[Call]) -> None:
+    def _refuse(self, calls: Sequence[SessionCall]) -> None:
         for call in calls:
             call.future.resolve(
                 None, QtideError(f"the session {self._run.name} ended before call {call.key} did")

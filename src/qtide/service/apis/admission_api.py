@@ -15,12 +15,12 @@ from qtide.backends.clusters.slurm.commands import Slurm as Commands
 from qtide.backends.clusters.slurm.licences import Licences
 from qtide.core.world.real import RealWorld
 from qtide.service import tokens
-from qtide.service.admission import Grant, Request, SlurmAdmission, Unproven
+from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
-from qtide.service.apis.gate import Access, read_body
 from qtide.service.apis.native import refusals
+from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.background import BackgroundTasks
-from qtide.service.configuration import Slurm
+from qtide.service.configuration import SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -48,7 +48,7 @@ class Admitted(BaseModel):
 class JobAdmission:
     """Admits jobs, and ends their tokens with them."""
 
-    def __init__(self, service: Service, settings: Slurm) -> None:
+    def __init__(self, service: Service, settings: SlurmSection) -> None:
         self._service = service
         self._register = service.register
         names = {settings.licence, settings.gres}
@@ -63,7 +63,7 @@ class JobAdmission:
         )
         self._given: dict[Grant, asyncio.Task[str]] = {}
 
-    async def admit(self, credential: str, request: Request, peer: str) -> Admitted:
+    async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
         """Give a token to a job that has a slot; if it asks again, the same one."""
         grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
@@ -136,7 +136,7 @@ class JobAdmission:
         return len(self._register.holders() - {grant.holder})
 
 
-def admission_api(service: Service, _: Access) -> Api | None:
+def admission_api(service: Service, _: Authenticator) -> Api | None:
     """The one route; there is none unless Slurm admits jobs."""
     if service.configuration.slurm is None:
         return None
@@ -153,7 +153,7 @@ def admission_api(service: Service, _: Access) -> Api | None:
             raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
         connection = request.scope.get(KEY)
         peer = "a peer" if connection is None else connection.peer_name
-        proved = Request("POST", request.url.path, await read_body(request))
+        proved = AdmissionRequest("POST", request.url.path, await read_body(request))
         return await admission.admit(credential, proved, peer)
 
     return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

@@ -22,7 +22,7 @@ from qtide.backends.devices.process import WorkerLost
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.admission import Refused, Unproven, Unreachable
-from qtide.service.apis.gate import Access
+from qtide.service.apis.request_gate import Authenticator
 from qtide.service.limits import OverLimit, Overloaded, StorageFull, TooLarge, WrongSite
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -30,7 +30,7 @@ from qtide.service.store import StoreFailed
 from qtide.service.task import CannotPromise, Conflict, Forbidden, NotFound
 from qtide.service.tokens import NotAllowed
 
-Said = dict[str, Any]
+RefusalBody = dict[str, Any]
 """A refusal: `error` is its short name, `message` the sentence; there may be more fields."""
 
 
@@ -41,7 +41,7 @@ class Api:
     prefix: str
     """The prefix of its paths; of several that match, the longest counts."""
     router: APIRouter
-    refusal: Callable[[Said], Said] = lambda said: said
+    refusal: Callable[[RefusalBody], RefusalBody] = lambda said: said
     """A refusal in its own format."""
     public: Collection[str] = ()
     """Paths, as `/prefix/hello`, or prefixes that end in a slash, where no token is needed."""
@@ -49,7 +49,7 @@ class Api:
     """A context that is open from the start of the service to its end."""
 
 
-MakeApi = Callable[[Service, Access], Api | None]
+MakeApi = Callable[[Service, Authenticator], Api | None]
 """None if the configuration does not ask for it."""
 
 
@@ -116,10 +116,10 @@ def _mistake(error: RequestValidationError) -> str:
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"
 
 
-def _status_and_body(error: Exception) -> tuple[int, Said]:
+def _status_and_body(error: Exception) -> tuple[int, RefusalBody]:
     if isinstance(error, QtideError | PhaseError):
         status, name = _status_of(error)
-        said: Said = {"error": name, "message": str(error)}
+        said: RefusalBody = {"error": name, "message": str(error)}
         if isinstance(error, CannotPromise):
             said |= {"reason": error.reason, "expected_start": error.start}
         return status, said

@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qtide.backends.payloads.encoded import Encoded
 from qtide.service.apis.api import Api
-from qtide.service.apis.gate import Access, read_body, release_bytes, while_connected
+from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
+from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.service import Service, usable
-from qtide.service.task import Caller, State, Task
-from qtide.service.tasks import Submission
+from qtide.service.task import Caller, ServiceTask, TaskState
 
 Text = Annotated[str, Field(max_length=200)]
-TaskState = Literal["queued", "running", "done", "failed", "cancelled"]
+StateName = Literal["queued", "running", "done", "failed", "cancelled"]
 DeviceState = Literal["starting", "idle", "busy", "error", "maintenance", "calibration"]
 Reason = Literal["queue", "starting", "down", "maintenance", "calibration", "quota"]
 
@@ -50,7 +50,7 @@ class TaskForm(BaseModel):
 
     id: str
     name: str
-    state: TaskState
+    state: StateName
     device: str
     user: str
     account: str
@@ -201,7 +201,7 @@ By = Literal["user", "account", "job", "device"]
 Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since 1970.")]
 
 
-def native_api(service: Service, access: Access) -> Api:
+def native_api(service: Service, access: Authenticator) -> Api:
     """The API; a refusal is sent unchanged."""
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
@@ -227,7 +227,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
     async def list_tasks(
         caller: Caller = caller_of,
-        state: Annotated[list[State], Query()] = [],  # noqa: B006 - FastAPI copies it
+        state: Annotated[list[TaskState], Query()] = [],  # noqa: B006 - FastAPI copies it
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Before = None,
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
@@ -308,7 +308,7 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         return _json(service.quotas_left(caller))
 
 
-def described(service: Service, task: Task) -> dict[str, Any]:
+def described(service: Service, task: ServiceTask) -> dict[str, Any]:
     """A task in the format of this API."""
     return {
         "id": task.id,
@@ -355,7 +355,7 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
     }
 
 
-def _standing(service: Service, task: Task) -> dict[str, Any]:
+def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
     """Why a task waits, and what is expected; empty if it is over."""
     standing = service.standing(task)
     if standing is None:
@@ -368,7 +368,7 @@ def _standing(service: Service, task: Task) -> dict[str, Any]:
     }
 
 
-async def _wait(service: Service, request: Request, task: Task, seconds: float) -> None:
+async def _wait(service: Service, request: Request, task: ServiceTask, seconds: float) -> None:
     """Wait for a task's end, unless its sender hangs up."""
     if seconds > 0 and not task.over:
         await while_connected(request, service.wait(task, seconds))
@@ -404,7 +404,9 @@ async def _digest(form: SubmissionForm, payload: bytes) -> str:
     return found.hexdigest()
 
 
-async def _with_answer(service: Service, caller: Caller, task: Task, status: int) -> Response:
+async def _with_answer(
+    service: Service, caller: Caller, task: ServiceTask, status: int
+) -> Response:
     """A task with its answer, which is JSON already and inserted unchanged."""
     words = json.dumps(described(service, task))
     found = await service.answer_for(caller, task)
@@ -415,7 +417,7 @@ async def _with_answer(service: Service, caller: Caller, task: Task, status: int
     return Response(words, status, media_type="application/json")
 
 
-def _row(service: Service, numbered: tuple[int, Task]) -> str:
+def _row(service: Service, numbered: tuple[int, ServiceTask]) -> str:
     number, task = numbered
     return json.dumps(described(service, task) | {"number": number})
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from qtide.core.forecasts import Outlook
 from qtide.service.device.device_state import Calendar
-from qtide.service.policies.policy import Owner, Policy, Shares
+from qtide.service.policies.policy import Policy, ShareOwner, Shares
 from qtide.service.policies.ranked import Key, Ranked
-from qtide.service.task import Task
+from qtide.service.task import ServiceTask
 
 SAFETY = 2.0
 FADING = 0.995
@@ -72,13 +72,13 @@ class Promises:
         self._calendar = calendar
         self._order = Ranked()
         self._keys: dict[str, tuple[Key, float]] = {}
-        self._ready: dict[str, Task] = {}
+        self._ready: dict[str, ServiceTask] = {}
         self._of_user: defaultdict[str, float] = defaultdict(float)
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def possible(self, task: Task, need: float, free: float, soonest: float) -> bool:
+    def possible(self, task: ServiceTask, need: float, free: float, soonest: float) -> bool:
         """Whether a task can be promised its start, and all that were promised theirs keep it.
 
         The device is free from `free` on, and the task cannot start before `soonest`.
@@ -97,21 +97,21 @@ class Promises:
             and self._order.slack(self._share, key) - need >= self._share * free - AT_ONCE
         )
 
-    def make(self, task: Task, need: float) -> None:
+    def make(self, task: ServiceTask, need: float) -> None:
         """Promise a task its start: it counts from now on, but is chosen only once it is ready."""
         self._enter(task, self._key(task), need)
         self._of_user[task.caller.user] += need
 
-    def has(self, task: Task) -> bool:
+    def has(self, task: ServiceTask) -> bool:
         """Whether a task counts as promised."""
         return task.id in self._keys
 
-    def ready(self, task: Task) -> None:
+    def ready(self, task: ServiceTask) -> None:
         """A promised task waits now."""
         if task.id in self._keys:
             self._ready[task.id] = task
 
-    def end(self, task: Task) -> None:
+    def end(self, task: ServiceTask) -> None:
         """A task waits no longer."""
         key, need = self._keys.pop(task.id, (None, 0.0))
         if key is None:
@@ -123,7 +123,7 @@ class Promises:
             if self._of_user[task.caller.user] < 1e-9:
                 del self._of_user[task.caller.user]
 
-    def allow(self, task: Task, until: float) -> bool:
+    def allow(self, task: ServiceTask, until: float) -> bool:
         """Whether a task may run if it occupies the device until then."""
         if task.id not in self._keys:
             return self._order.slack(1.0) >= until
@@ -134,7 +134,7 @@ class Promises:
         finally:
             self._order.add(key, need)
 
-    def step_back(self, task: Task, need: float, until: float) -> None:
+    def step_back(self, task: ServiceTask, need: float, until: float) -> None:
         """Let a task give way to those that it would make late, and to no later promise."""
         if task.id in self._keys:
             return
@@ -143,7 +143,7 @@ class Promises:
         self._enter(task, (math.nextafter(last[0], math.inf), task.id), need)
         self._ready[task.id] = task
 
-    def most_urgent(self) -> tuple[Task | None, bool]:
+    def most_urgent(self) -> tuple[ServiceTask | None, bool]:
         """The first of those that are ready, and whether none is before it that is not."""
         for before, (_, each) in enumerate(self._order):
             if each in self._ready:
@@ -154,11 +154,11 @@ class Promises:
         """The seconds of what has to start by an open time."""
         return self._order.before((by,)).seconds if self._keys else 0.0
 
-    def _enter(self, task: Task, key: Key, need: float) -> None:
+    def _enter(self, task: ServiceTask, key: Key, need: float) -> None:
         self._order.add(key, need)
         self._keys[task.id] = key, need
 
-    def _key(self, task: Task) -> Key:
+    def _key(self, task: ServiceTask) -> Key:
         assert task.latest is not None
         return self._calendar.last_start(task.latest), task.id
 
@@ -176,7 +176,7 @@ class DeviceQueue:
         shares: Shares,
         calendar: Calendar | None = None,
         share: float = SHARE,
-        longest: Callable[[Task], float] = lambda task: task.seconds,
+        longest: Callable[[ServiceTask], float] = lambda task: task.seconds,
     ) -> None:
         self.margin = Margin()
         self._policy = policy
@@ -184,12 +184,12 @@ class DeviceQueue:
         self._calendar = calendar or Calendar(None, 0.0)
         self._longest = longest
         self._promises = Promises(share, self._calendar)
-        self.waiting: dict[str, Task] = {}
-        self.handed: dict[str, Task] = {}
+        self.waiting: dict[str, ServiceTask] = {}
+        self.handed: dict[str, ServiceTask] = {}
         self.began: float | None = None
         """When the first of the tasks handed over started."""
 
-    def reserve(self, task: Task, now: float) -> Outlook | None:
+    def reserve(self, task: ServiceTask, now: float) -> Outlook | None:
         """Promise a task that is about to be added its start; or say what to expect without.
 
         From now on nothing is started, and nothing else promised, that would make it late.
@@ -205,15 +205,15 @@ class DeviceQueue:
         self._promises.make(task, self._need(task))
         return None
 
-    def release(self, task: Task) -> None:
+    def release(self, task: ServiceTask) -> None:
         """A promised task is not added after all."""
         self._promises.end(task)
 
-    def in_time(self, task: Task, now: float) -> bool:
+    def in_time(self, task: ServiceTask, now: float) -> bool:
         """Whether a promised task can still be started in time, as far as the clock says."""
         return task.latest is None or now + self.margin.until_begun <= task.latest
 
-    def add(self, task: Task, now: float) -> None:
+    def add(self, task: ServiceTask, now: float) -> None:
         """Let a task wait; what it was promised before a restart is tried to be kept."""
         self._policy.add(task, now)
         self.waiting[task.id] = task
@@ -222,7 +222,7 @@ class DeviceQueue:
                 self._promises.make(task, self._need(task))
             self._promises.ready(task)
 
-    def withdraw(self, task: Task) -> None:
+    def withdraw(self, task: ServiceTask) -> None:
         """Let it wait no longer."""
         del self.waiting[task.id]
         self._policy.remove(task)
@@ -234,7 +234,7 @@ class DeviceQueue:
             policy.add(task, now)
         self._policy = policy
 
-    def next(self, now: float) -> Task | None:
+    def next(self, now: float) -> ServiceTask | None:
         """The next task for the device; None if it should wait for one that is being accepted."""
         first = self._policy.first()
         if not self._promises:
@@ -250,7 +250,7 @@ class DeviceQueue:
         until = self._free(now, self._need(urgent))
         return urgent if self._promises.allow(urgent, until) else None
 
-    def hand_over(self, task: Task, now: float) -> None:
+    def hand_over(self, task: ServiceTask, now: float) -> None:
         """A waiting task goes to the device."""
         self._policy.serve(task, now)
         self.withdraw(task)
@@ -258,17 +258,19 @@ class DeviceQueue:
             self.began = now
         self.handed[task.id] = task
 
-    def begin(self, task: Task, now: float) -> None:
+    def begin(self, task: ServiceTask, now: float) -> None:
         """The device has started a task."""
         if next(iter(self.handed), None) == task.id:
             self.began = now
 
-    def take_back(self, task: Task, used: float, now: float, ended: float | None = None) -> None:
+    def take_back(
+        self, task: ServiceTask, used: float, now: float, ended: float | None = None
+    ) -> None:
         """A task has left the device, when it says so: its owner is charged for what it used."""
         del self.handed[task.id]
         self.began = (now if ended is None else ended) if self.handed else None
         self._policy.settle(task, used, now)
-        self._shares.charge(Owner.of(task.caller), used, now)
+        self._shares.charge(ShareOwner.of(task.caller), used, now)
 
     def load(self, now: float) -> float:
         """How long the device should still be busy with what was handed over."""
@@ -284,7 +286,7 @@ class DeviceQueue:
         open_now = self._calendar.open_time(now + self.load(now))
         return max(0.0, self._calendar.moment(open_now + seconds) - now)
 
-    def outlook(self, task: Task, now: float) -> Outlook:
+    def outlook(self, task: ServiceTask, now: float) -> Outlook:
         """Where a task stands, if nothing else is submitted."""
         if task.id in self.handed:
             return self._on_device(task, now)
@@ -296,7 +298,7 @@ class DeviceQueue:
             start = max(now, min(start, task.latest))
         return Outlook(len(self.handed) + tasks, start, start + task.seconds)
 
-    def _if_added(self, task: Task, now: float) -> Outlook:
+    def _if_added(self, task: ServiceTask, now: float) -> Outlook:
         self._policy.add(task, now)
         try:
             tasks, seconds, _ = self._policy.ahead(task)
@@ -306,7 +308,7 @@ class DeviceQueue:
         start = self._calendar.moment(at)
         return Outlook(len(self.handed) + tasks, start, start + task.seconds)
 
-    def _need(self, task: Task) -> float:
+    def _need(self, task: ServiceTask) -> float:
         return self._longest(task) + self.margin.per_task
 
     def _free(self, now: float, then: float = 0.0) -> float:
@@ -321,7 +323,7 @@ class DeviceQueue:
             at -= elapsed if elapsed <= longest else longest - elapsed
         return self._calendar.open_time(at + then)
 
-    def _on_device(self, task: Task, now: float) -> Outlook:
+    def _on_device(self, task: ServiceTask, now: float) -> Outlook:
         start = self.began if self.began is not None else now
         for position, each in enumerate(self.handed.values()):
             if each is task:

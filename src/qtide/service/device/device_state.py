@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qtide.service.configuration import Calibration
+from qtide.service.configuration import CalibrationPlan
 
 INSTANT = 1e-6
 LONGEST_REST = 30.0
@@ -12,7 +12,7 @@ LONGEST_REST = 30.0
 class Calendar:
     """Known for any moment; only faults change it."""
 
-    def __init__(self, plan: Calibration | None, since: float) -> None:
+    def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
         self._plan = plan
         self._since = since
         """When a period began: each ends with a calibration."""

@@ -23,8 +23,8 @@ from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import DeviceQueue
 from qtide.service.device.device_state import DeviceState
-from qtide.service.store import Action, Result, Store, StoreFailed, Unstorable
-from qtide.service.task import Ending, State, Task
+from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
+from qtide.service.task import Ending, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
@@ -70,7 +70,7 @@ class Endings:
         self._world = world
         self._store = store
         self._stuck = 0
-        self.on_ended: Callable[[Task], None] = lambda _: None
+        self.on_ended: Callable[[ServiceTask], None] = lambda _: None
         self.on_written: Callable[[], None] = lambda: None
 
     @property
@@ -80,8 +80,8 @@ class Endings:
 
     async def finish(
         self,
-        task: Task,
-        state: State,
+        task: ServiceTask,
+        state: TaskState,
         used: float = 0.0,
         error: str | None = None,
         answer: Encoded | None = None,
@@ -90,9 +90,11 @@ class Endings:
         ending = Ending(state, self._world.now(), used, error)
         try:
             recorded = await self.surely(records.finish(task, ending, answer))
-        except Unstorable as why:
+        except ValueTooLarge as why:
             answer = None
-            ending = Ending(State.FAILED, ending.at, used, f"its answer cannot be stored: {why}")
+            ending = Ending(
+                TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
+            )
             recorded = await self.surely(records.finish(task, ending, None))
         if recorded:
             task.end(ending, answer)
@@ -150,7 +152,7 @@ class Dispatcher:
         queue: DeviceQueue,
         state: DeviceState,
     ) -> None:
-        self.on_begun: Callable[[Task], None] = lambda _: None
+        self.on_begun: Callable[[ServiceTask], None] = lambda _: None
         self._name = name
         self._setup = setup
         self._world = world
@@ -166,7 +168,7 @@ class Dispatcher:
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
-    def add(self, task: Task) -> None:
+    def add(self, task: ServiceTask) -> None:
         """Let an accepted task wait for the device."""
         self._queue.add(task, self._world.now())
         self._changed.set()
@@ -175,7 +177,7 @@ class Dispatcher:
         """Something changed: tasks may be started that could not be, or the other way round."""
         self._changed.set()
 
-    def cancel(self, task: Task) -> bool:
+    def cancel(self, task: ServiceTask) -> bool:
         """End a task that waits; False if it is on the device, which is asked to stop."""
         if task.id in self._queue.waiting:
             self._queue.withdraw(task)
@@ -185,7 +187,7 @@ class Dispatcher:
             self._ask_to_stop(task)
         return False
 
-    def forget(self, task: Task) -> None:
+    def forget(self, task: ServiceTask) -> None:
         """A task is over."""
         self._cancelling.discard(task.id)
 
@@ -225,7 +227,7 @@ class Dispatcher:
         """Whether tasks are on the device, or between it and the queue."""
         return bool(self._queue.handed or self._recovering or self._background)
 
-    async def recover(self, tasks: list[Task]) -> None:
+    async def recover(self, tasks: list[ServiceTask]) -> None:
         """Tasks were on the device when it, or the service, died."""
         self._recovering += 1
         try:
@@ -233,7 +235,7 @@ class Dispatcher:
         finally:
             self._recovering -= 1
 
-    async def _recover(self, tasks: list[Task]) -> None:
+    async def _recover(self, tasks: list[ServiceTask]) -> None:
         again = [task for task in tasks if not self._out_of_retries(task)]
         for task in tasks:
             if task not in again:
@@ -241,7 +243,7 @@ class Dispatcher:
         if again:
             await self._endings.surely(records.hand_back(again))
         for task in again:
-            task.state, task.started = State.QUEUED, None
+            task.state, task.started = TaskState.QUEUED, None
             if task.id in self._cancelling:  # it was cancelled while that was written
                 await self._give_up(task)
             else:
@@ -253,7 +255,7 @@ class Dispatcher:
         while self._at_work and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
-    def _charge_so_far(self, task: Task) -> None:
+    def _charge_so_far(self, task: ServiceTask) -> None:
         """A task is no longer on the device, which has not said how long it was."""
         now = self._world.now()
         used = 0.0 if task.started is None else now - task.started
@@ -268,10 +270,10 @@ class Dispatcher:
                 await self._hand_over(tasks)
             await self._changed.wait(self._idle_time())
 
-    def _batch(self) -> list[Task]:
+    def _batch(self) -> list[ServiceTask]:
         """The next tasks, as long as the worker should run out of them soon."""
         now = self._world.now()
-        batch: list[Task] = []
+        batch: list[ServiceTask] = []
         while self._queue.waiting and self._state.open(now) and self._room(now):
             task = self._queue.next(now)
             if task is None or (task.suspect and self._queue.handed):
@@ -294,10 +296,10 @@ class Dispatcher:
         now = self._world.now()
         return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
 
-    async def _hand_over(self, tasks: list[Task]) -> None:
+    async def _hand_over(self, tasks: list[ServiceTask]) -> None:
         for task in tasks:
             task.handed += 1
-            task.state, task.opened = State.RUNNING, False
+            task.state, task.opened = TaskState.RUNNING, False
         self._expect_begin()
         payloads = await self._endings.look(records.payloads(tasks))
         for task, payload in zip(tasks, payloads, strict=True):
@@ -322,17 +324,17 @@ class Dispatcher:
         if self._worker is not None:
             self._background.start(self._worker.end())
 
-    def _order(self, task: Task) -> Header:
+    def _order(self, task: ServiceTask) -> Header:
         """The message to the worker; only an emulated device waits for the time of its profile."""
         words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
         return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
 
-    def _timed(self, task: Task) -> bool:
+    def _timed(self, task: ServiceTask) -> bool:
         return self._setup.profile is not None or task.format == "burst"
 
-    def _ask_to_stop(self, task: Task) -> None:
+    def _ask_to_stop(self, task: ServiceTask) -> None:
         if self._worker is not None:
             self._worker.send({"cancel": _ticket(task)})
 
@@ -341,7 +343,7 @@ class Dispatcher:
         kind = next(each for each in ("ticket", "began", "opened") if each in header)
         ticket: str = header[kind]
         task = self._queue.handed.get(ticket.partition(":")[0])
-        if task is None or _ticket(task) != ticket or task.state is not State.RUNNING:
+        if task is None or _ticket(task) != ticket or task.state is not TaskState.RUNNING:
             return
         if kind == "opened":
             self._opened(task)
@@ -350,13 +352,13 @@ class Dispatcher:
         else:
             self._end(task, header, body)
 
-    def _opened(self, task: Task) -> None:
+    def _opened(self, task: ServiceTask) -> None:
         """A suspect is alone with its worker: if that dies now, nobody else ended it."""
         task.opened = True
         task.attempts += 1
         self._endings.note(records.begin(task))
 
-    def _started(self, task: Task, at: float) -> None:
+    def _started(self, task: ServiceTask, at: float) -> None:
         # whatever the worker's clock says, it is between the end of the last task and now
         now = self._world.now()
         at = min(max(at, self._queue.began or 0.0), now)
@@ -370,7 +372,7 @@ class Dispatcher:
         self._overdue[task.id] = self._world.alarm(self._setup.limit, lambda: self._stop(task))
         self.on_begun(task)
 
-    def _end(self, task: Task, header: Header, body: bytes) -> None:
+    def _end(self, task: ServiceTask, header: Header, body: bytes) -> None:
         fault = header.get("fault")
         used = 0.0 if fault else header["seconds"]
         now = self._world.now()
@@ -391,11 +393,17 @@ class Dispatcher:
         self._state.trouble = None
         self._cancelling.discard(task.id)
         answer = Encoded(header["format"], body) if "format" in header else None
-        state = State.DONE if answer else State.CANCELLED if "cancelled" in header else State.FAILED
+        state = (
+            TaskState.DONE
+            if answer
+            else TaskState.CANCELLED
+            if "cancelled" in header
+            else TaskState.FAILED
+        )
         error = header.get("refused") or header.get("error")
         self._background.start(self._endings.finish(task, state, task.used, error, answer))
 
-    async def _pause_after_fault(self, task: Task, why: str) -> None:
+    async def _pause_after_fault(self, task: ServiceTask, why: str) -> None:
         """The device itself failed on a task: pause the device, then run the task again."""
         rest = self._state.calendar.fault(self._world.now())
         self._state.trouble = why
@@ -404,25 +412,25 @@ class Dispatcher:
             task.error = why
         await self.recover([task])
 
-    def _stop(self, task: Task) -> None:
+    def _stop(self, task: ServiceTask) -> None:
         """A task takes too long: its worker is killed; the task is charged, and not run again."""
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             self._background.start(self._worker.end())
 
-    def _out_of_retries(self, task: Task) -> bool:
+    def _out_of_retries(self, task: ServiceTask) -> bool:
         tired = task.attempts > self._setup.retries
         return bool(tired or task.error or task.id in self._cancelling)
 
-    async def _give_up(self, task: Task) -> None:
+    async def _give_up(self, task: ServiceTask) -> None:
         if task.id in self._cancelling:
             self._cancelling.discard(task.id)
-            await self._endings.finish(task, State.CANCELLED, task.used)
+            await self._endings.finish(task, TaskState.CANCELLED, task.used)
         else:
             why = task.error or f"it was on the device {task.attempts} times when that stopped"
-            await self._endings.finish(task, State.FAILED, task.used, why)
+            await self._endings.finish(task, TaskState.FAILED, task.used, why)
 
 
-def _ticket(task: Task) -> str:
+def _ticket(task: ServiceTask) -> str:
     """What identifies an answer: the task and the hand-over."""
     return f"{task.id}:{task.handed}"

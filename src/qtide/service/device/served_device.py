@@ -21,8 +21,8 @@ from qtide.service.device.device_state import Calendar, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
 from qtide.service.device.validator import Validator
 from qtide.service.limits import Limits
-from qtide.service.policies.policy import POLICIES, Owner, Shares
-from qtide.service.task import Extent, State, Task
+from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
+from qtide.service.task import Extent, ServiceTask, TaskState
 
 FIRST = 1.0
 """Seconds of a circuit while nothing is known: so long that the worker gets one task at a time."""
@@ -34,7 +34,7 @@ SAFETY = 2.0
 
 
 @dataclass
-class Known:
+class SizeClass:
     """What tasks of one extent took."""
 
     mean: float
@@ -48,12 +48,12 @@ class Known:
         self.tasks += 1
 
 
-class Estimate:
+class DurationEstimate:
     """What is known by extent; what is not follows from the most similar that is."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
-        self._known: dict[Extent, Known] = {}
+        self._known: dict[Extent, SizeClass] = {}
 
     def seconds(self, extent: Extent, circuits: int) -> float:
         """How long a task should take."""
@@ -70,7 +70,7 @@ class Estimate:
             return self._limit
         return min(SAFETY * known.longest, self._limit)
 
-    def adopt(self, other: Estimate) -> None:
+    def adopt(self, other: DurationEstimate) -> None:
         """Know what another one has learnt."""
         self._known |= other._known
 
@@ -79,7 +79,7 @@ class Estimate:
         if extent in self._known:
             self._known[extent].learn(seconds)
         else:
-            self._known[extent] = Known(seconds, seconds)
+            self._known[extent] = SizeClass(seconds, seconds)
 
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class ServedDevice:
         self._world = world
         self._shares = shares
         self._start_worker = start_worker
-        self._estimate = Estimate(setup.limit)
+        self._estimate = DurationEstimate(setup.limit)
         self._tried = Signal(world)
         self._running: Future[None] | None = None
         calendar = Calendar(setup.calibration, world.now())
@@ -187,13 +187,13 @@ class ServedDevice:
             )
         return seconds
 
-    def ended(self, task: Task) -> None:
+    def ended(self, task: ServiceTask) -> None:
         """A task is over; learn from how long it took."""
         self.dispatcher.forget(task)
-        if task.state is State.DONE and task.extent is not None and task.attempts == 1:
+        if task.state is TaskState.DONE and task.extent is not None and task.attempts == 1:
             self._estimate.learn(task.extent, task.used)
 
-    def outlook(self, task: Task) -> Outlook | None:
+    def outlook(self, task: ServiceTask) -> Outlook | None:
         """Where a task stands, if it is here, taking planned pauses into account."""
         if task.id not in self._queue.waiting and task.id not in self._queue.handed:
             return None
@@ -203,25 +203,25 @@ class ServedDevice:
             late = self._state.calendar.pause(found.start)
         return Outlook(found.position, found.start + late, found.end + late)
 
-    def reserve(self, task: Task) -> Outlook | None:
+    def reserve(self, task: ServiceTask) -> Outlook | None:
         """Promise a task that is about to be accepted its start; or say what to expect without."""
         return self._queue.reserve(task, self._world.now())
 
-    def release(self, task: Task) -> None:
+    def release(self, task: ServiceTask) -> None:
         """A promised task is not accepted after all."""
         self._queue.release(task)
         self.dispatcher.look_again()
 
-    def committed(self, task: Task) -> bool:
+    def committed(self, task: ServiceTask) -> bool:
         """A task is on disk: whether it can still start in time."""
         now = self._world.now()
         self._queue.margin.commit.note(now - task.submitted)
         return self._queue.in_time(task, now)
 
-    def take_up(self, task: Task, now: float) -> None:
+    def take_up(self, task: ServiceTask, now: float) -> None:
         """Note what is known of a task of before a restart, under another limit perhaps."""
         task.seconds = min(task.seconds, self.setup.limit)
-        self._shares.charge(Owner.of(task.caller), task.used, now)
+        self._shares.charge(ShareOwner.of(task.caller), task.used, now)
 
     def drain(self, reason: str | None) -> None:
         """Start no new task, or start them again."""
@@ -276,7 +276,7 @@ class ServedDevice:
         await self.dispatcher.run_dry(grace)
         await self.validator.close()
 
-    def _longest(self, task: Task) -> float:
+    def _longest(self, task: ServiceTask) -> float:
         """How long a task may occupy the device, as far as is known."""
         if task.format == "burst":
             return task.seconds

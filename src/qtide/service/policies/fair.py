@@ -11,9 +11,9 @@ from bisect import bisect_left, insort
 from typing import TypeVar
 
 from qtide.service.policies.ordered import Ordered, by_job
-from qtide.service.policies.policy import Ahead, Owner, Shares
+from qtide.service.policies.policy import Ahead, ShareOwner, Shares
 from qtide.service.policies.ranked import Key, Ranked
-from qtide.service.task import Task
+from qtide.service.task import ServiceTask
 
 AGEING = 0.1
 """QPU seconds that a second of waiting since last being served makes up for."""
@@ -101,7 +101,7 @@ def forget(contenders: dict[str, One], below: float) -> dict[str, One]:
     return {name: one for name, one in contenders.items() if one.waits or one.claim > below}
 
 
-class User(Contender):
+class FairUser(Contender):
     """A user of one account, with the waiting tasks."""
 
     def __init__(self, name: str, shares: Shares) -> None:
@@ -109,12 +109,12 @@ class User(Contender):
         self.tasks = Ordered(by_job(shares))
 
 
-class Account(Contender):
+class FairAccount(Contender):
     """An account, with the race of its users."""
 
     def __init__(self, name: str, weight: float) -> None:
         super().__init__(name, weight)
-        self.users: dict[str, User] = {}
+        self.users: dict[str, FairUser] = {}
         self.race = Race()
         self.order = Ranked()
         """All its tasks, by the claims of their users at which they should run."""
@@ -125,17 +125,17 @@ class FairShare:
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, FairAccount] = {}
         self._race = Race()
         self._order = Ranked()
         """All tasks, by the claims of their accounts at which they should run."""
         self._promised = Ranked()
         self._keys: dict[str, tuple[Key, Key]] = {}
 
-    def add(self, task: Task, now: float) -> None:
+    def add(self, task: ServiceTask, now: float) -> None:
         """Add a task to those of its user; whoever had none enters the race."""
         account, user = self._find(task)
-        owner = Owner(account.name, user.name)
+        owner = ShareOwner(account.name, user.name)
         user.tasks.add(task, now)
         if not user.waits:
             account.race.enter(user, self._shares.credit(owner, now), now)
@@ -144,7 +144,7 @@ class FairShare:
             self._race.enter(account, credit, now)
         self._estimate(task, account, user)
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: ServiceTask) -> None:
         """Let it wait no longer."""
         account, user = self._find(task)
         user.tasks.remove(task)
@@ -160,41 +160,41 @@ class FairShare:
             self._race.leave(account)
             self._accounts = forget(self._accounts, self._race.floor - self._shares.head_start)
 
-    def first(self) -> Task:
+    def first(self) -> ServiceTask:
         """The next task of the user that is next in the account that is next."""
         account = self._accounts[self._race.first]
         return account.users[account.race.first].tasks.first()
 
-    def ahead(self, task: Task) -> Ahead:
+    def ahead(self, task: ServiceTask) -> Ahead:
         """What should have its turn before it."""
         key = self._keys[task.id][1]
         tasks, seconds = self._order.before(key)
         return Ahead(tasks, seconds, self._promised.before(key).seconds)
 
-    def serve(self, task: Task, now: float) -> None:
+    def serve(self, task: ServiceTask, now: float) -> None:
         """User and account get what the task should take."""
         account, user = self._find(task)
         account.race.serve(user, task.seconds, now)
         self._race.serve(account, task.seconds, now)
 
-    def settle(self, task: Task, used: float, now: float) -> None:
+    def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """User and account had what the task took."""
         account, user = self._find(task)
         account.race.charge(user, used - task.seconds)
         self._race.charge(account, used - task.seconds)
 
-    def _find(self, task: Task) -> tuple[Account, User]:
-        owner = Owner.of(task.caller)
+    def _find(self, task: ServiceTask) -> tuple[FairAccount, FairUser]:
+        owner = ShareOwner.of(task.caller)
         account = self._accounts.get(owner.account)
         if account is None:
             weight = self._shares.weight(owner.account)
-            account = self._accounts[owner.account] = Account(owner.account, weight)
+            account = self._accounts[owner.account] = FairAccount(owner.account, weight)
         user = account.users.get(owner.user)
         if user is None:
-            user = account.users[owner.user] = User(owner.user, self._shares)
+            user = account.users[owner.user] = FairUser(owner.user, self._shares)
         return account, user
 
-    def _estimate(self, task: Task, account: Account, user: User) -> None:
+    def _estimate(self, task: ServiceTask, account: FairAccount, user: FairUser) -> None:
         """Note at which claims of its user and of its account it should be a task's turn."""
         due = user.claim + user.tasks.seconds_before(task)
         of_account = (due, task.submitted, task.id)

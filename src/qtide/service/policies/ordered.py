@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from qtide.service.policies.policy import Ahead, Shares
 from qtide.service.policies.ranked import Ranked
-from qtide.service.task import Task
+from qtide.service.task import ServiceTask
 
 Place = tuple[float, float, float, str]
 
@@ -22,25 +22,25 @@ OVERTAKEN = 86_400.0
 """Seconds after which a task is no longer overtaken by later ones of older jobs."""
 
 
-def arrival(task: Task) -> Place:
+def arrival(task: ServiceTask) -> Place:
     """First come, first served."""
     return task.submitted, 0.0, task.submitted, task.id
 
 
-def urgency(task: Task) -> Place:
+def urgency(task: ServiceTask) -> Place:
     """The higher its priority, the earlier it counts as submitted."""
     return task.submitted - AGEING * task.priority, 0.0, task.submitted, task.id
 
 
-def expected(task: Task) -> Place:
+def expected(task: ServiceTask) -> Place:
     """The longer it should take, the later it counts as submitted."""
     return task.submitted + PATIENCE * task.seconds, 0.0, task.submitted, task.id
 
 
-def by_job(shares: Shares) -> Callable[[Task], Place]:
+def by_job(shares: Shares) -> Callable[[ServiceTask], Place]:
     """The oldest job is first, so that jobs end one after the other, not all of them late."""
 
-    def place(task: Task) -> Place:
+    def place(task: ServiceTask) -> Place:
         rank = max(shares.began(task), task.submitted - OVERTAKEN)
         return rank, task.caller.job or 0.0, task.submitted, task.id
 
@@ -50,16 +50,16 @@ def by_job(shares: Shares) -> Callable[[Task], Place]:
 class Ordered:
     """Tasks in a fixed order."""
 
-    def __init__(self, place: Callable[[Task], Place]) -> None:
+    def __init__(self, place: Callable[[ServiceTask], Place]) -> None:
         self._place = place
         self._order = Ranked()
         self._promised = Ranked()
-        self._waiting: dict[str, tuple[Task, Place]] = {}
+        self._waiting: dict[str, tuple[ServiceTask, Place]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, task: Task, now: float) -> None:
+    def add(self, task: ServiceTask, now: float) -> None:
         """Let a task wait."""
         place = self._place(task)
         self._waiting[task.id] = task, place
@@ -67,31 +67,31 @@ class Ordered:
         if task.latest is not None:
             self._promised.add(place, task.seconds)
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: ServiceTask) -> None:
         """Let it wait no longer."""
         _, place = self._waiting.pop(task.id)
         self._order.remove(place)
         if task.latest is not None:
             self._promised.remove(place)
 
-    def first(self) -> Task:
+    def first(self) -> ServiceTask:
         """The first in order."""
         return self._waiting[self._order.first[-1]][0]
 
-    def seconds_before(self, task: Task) -> float:
+    def seconds_before(self, task: ServiceTask) -> float:
         """The seconds of what is before it in order."""
         return self._order.before(self._waiting[task.id][1]).seconds
 
-    def ahead(self, task: Task) -> Ahead:
+    def ahead(self, task: ServiceTask) -> Ahead:
         """What is before it in order."""
         _, place = self._waiting[task.id]
         tasks, seconds = self._order.before(place)
         return Ahead(tasks, seconds, self._promised.before(place).seconds)
 
-    def serve(self, task: Task, now: float) -> None:
+    def serve(self, task: ServiceTask, now: float) -> None:
         """Nobody else's place depends on it."""
 
-    def settle(self, task: Task, used: float, now: float) -> None:
+    def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """Nobody's place depends on it."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from qtide.core.plugins import Plugins
-from qtide.service.task import Caller, Task
+from qtide.service.task import Caller, ServiceTask
 
 HALF_LIFE = 86_400.0
 """Seconds after which usage counts half."""
@@ -16,16 +16,16 @@ MOST_JOBS = 100_000
 """Jobs remembered; then the older half is forgotten."""
 
 
-class Owner(NamedTuple):
+class ShareOwner(NamedTuple):
     """A user on behalf of an account."""
 
     account: str
     user: str
 
     @staticmethod
-    def of(caller: Caller) -> Owner:
+    def of(caller: Caller) -> ShareOwner:
         """The owner of what a caller submits; a user without an account is an account of one."""
-        return Owner(caller.account or caller.user, caller.user)
+        return ShareOwner(caller.account or caller.user, caller.user)
 
 
 class Shares:
@@ -40,7 +40,7 @@ class Shares:
         self.head_start = head_start
         self._weights = dict(weights or {})
         self._half_life = half_life
-        self._used: dict[str | Owner, tuple[float, float]] = {}
+        self._used: dict[str | ShareOwner, tuple[float, float]] = {}
         self._jobs: dict[tuple[str, int], float] = {}
 
     def adopt(self, weights: Mapping[str, float], half_life: float, head_start: float) -> None:
@@ -49,14 +49,14 @@ class Shares:
         self._weights = dict(weights)
         self._half_life = half_life
 
-    def charge(self, owner: Owner, seconds: float, now: float) -> None:
+    def charge(self, owner: ShareOwner, seconds: float, now: float) -> None:
         """Add seconds of usage."""
         if not seconds:
             return
         for each in (owner.account, owner):
             self._used[each] = (self.used(each, now) + seconds, now)
 
-    def used(self, subject: str | Owner, now: float) -> float:
+    def used(self, subject: str | ShareOwner, now: float) -> float:
         """The decayed seconds of an account, or of one of its users."""
         seconds, at = self._used.get(subject, (0.0, now))
         return float(seconds * 0.5 ** ((now - at) / self._half_life))
@@ -65,14 +65,14 @@ class Shares:
         """The share of an account; the default is 1."""
         return self._weights.get(account, 1.0)
 
-    def credit(self, subject: str | Owner, now: float, weight: float = 1.0) -> float:
+    def credit(self, subject: str | ShareOwner, now: float, weight: float = 1.0) -> float:
         """By how much a subject goes before others: what its recent usage is below the head start.
 
         Beyond that, usage of long ago puts nobody last: all share alike.
         """
         return max(0.0, self.head_start - self.used(subject, now) / weight)
 
-    def began(self, task: Task) -> float:
+    def began(self, task: ServiceTask) -> float:
         """When the job of a task submitted its first one; a task of no job stands for itself."""
         if task.caller.job is None:
             return task.submitted
@@ -97,22 +97,22 @@ class Ahead(NamedTuple):
 class Policy(Protocol):
     """The waiting tasks of one device, and which of them is next. No call looks at all of them."""
 
-    def add(self, task: Task, now: float) -> None:
+    def add(self, task: ServiceTask, now: float) -> None:
         """Let a task wait."""
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: ServiceTask) -> None:
         """Let it wait no longer."""
 
-    def first(self) -> Task:
+    def first(self) -> ServiceTask:
         """The task that is next."""
 
-    def ahead(self, task: Task) -> Ahead:
+    def ahead(self, task: ServiceTask) -> Ahead:
         """What is ahead of a waiting task."""
 
-    def serve(self, task: Task, now: float) -> None:
+    def serve(self, task: ServiceTask, now: float) -> None:
         """A waiting task, mostly the first, goes to the device; it is removed afterwards."""
 
-    def settle(self, task: Task, used: float, now: float) -> None:
+    def settle(self, task: ServiceTask, used: float, now: float) -> None:
         """A task has left the device, which it occupied for so many seconds."""
 
 

@@ -25,7 +25,7 @@ class Before(NamedTuple):
     seconds: float
 
 
-class Block:
+class RankedBlock:
     """Some keys that follow each other, and the seconds of each."""
 
     __slots__ = ("_slacks", "keys", "seconds", "total")
@@ -68,7 +68,7 @@ class Ranked:
     """Keys in order, each with its seconds."""
 
     def __init__(self) -> None:
-        self._blocks: list[Block] = []
+        self._blocks: list[RankedBlock] = []
         self._lasts: list[Key] = []
         """The last key of each block."""
         self._counts: list[int] = []
@@ -97,7 +97,7 @@ class Ranked:
     def add(self, key: Key, seconds: float) -> None:
         """Insert a key."""
         if not self._blocks:
-            self._blocks.append(Block([key], [seconds]))
+            self._blocks.append(RankedBlock([key], [seconds]))
             self._insert_sums(0)
             return
         number = len(self._blocks) - 1
@@ -145,7 +145,7 @@ class Ranked:
             if since and block.keys[0] < since:
                 place = bisect_left(block.keys, since)
                 before += sum(block.seconds[:place])
-                part = Block(block.keys[place:], block.seconds[place:])
+                part = RankedBlock(block.keys[place:], block.seconds[place:])
             least = min(least, part.slack(rate) - before)
             before += part.total
         return least
@@ -164,7 +164,7 @@ class Ranked:
 
     def _split(self, number: int) -> None:
         block, half = self._blocks[number], FULL // 2
-        self._blocks.insert(number, Block(block.keys[:half], block.seconds[:half]))
+        self._blocks.insert(number, RankedBlock(block.keys[:half], block.seconds[:half]))
         del block.keys[:half], block.seconds[:half]
         block.changed()
         self._insert_sums(number)

@@ -21,14 +21,14 @@ from qiskit_addon_cutting import (
 from qiskit_addon_cutting.instructions import CutWire
 from qiskit_aer.primitives import SamplerV2
 
-from qtide.apps.colouring.cutting.plan import Partition
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles
 
 
 class Addon:
     """One separator and depth one, as the addon's guide does it."""
 
-    def __init__(self, partition: Partition, shots: int, seed: int = 0) -> None:
+    def __init__(self, partition: GraphPartition, shots: int, seed: int = 0) -> None:
         graph = partition.graph
         terms = _ising(graph.size, graph.edges)
         names = PauliList([_label(graph.size, places) for places, _ in terms])
@@ -81,7 +81,7 @@ def _label(size: int, places: tuple[int, ...]) -> str:
     return "".join("Z" if vertex in places else "I" for vertex in reversed(range(size)))
 
 
-def _marked(partition: Partition, terms: Terms) -> Any:
+def _marked(partition: GraphPartition, terms: Terms) -> Any:
     """The whole circuit, with a mark where the separator's wire is cut."""
     (separator,) = partition.separators
     gamma, beta = ParameterVector("angles", 2)

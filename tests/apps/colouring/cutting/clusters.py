@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
-from qtide.apps.colouring.cutting.plan import Partition
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.graph import Graph
 
-PUBLISHED = Partition(
+PUBLISHED = GraphPartition(
     Graph.of(
         8,
         [(0, 1), (1, 2), (2, 3), (0, 3), (0, 4), (2, 4), (4, 5), (4, 6), (5, 6), (6, 7), (5, 7)],
@@ -23,7 +23,7 @@ PUBLISHED = Partition(
 
 
 @st.composite
-def partitions(draw: st.DrawFn) -> Partition:
+def partitions(draw: st.DrawFn) -> GraphPartition:
     """One or two separators, one to three parts of at most three vertices, any edges between."""
     separators = tuple(range(draw(st.integers(1, 2))))
     parts, size = [], len(separators)
@@ -32,7 +32,7 @@ def partitions(draw: st.DrawFn) -> Partition:
         size += length
     pairs = [pair for part in parts for pair in combinations((*separators, *part), 2)]
     edges = draw(st.lists(st.sampled_from(pairs), unique=True))
-    return Partition(Graph.of(size, edges), separators, tuple(parts))
+    return GraphPartition(Graph.of(size, edges), separators, tuple(parts))
 
 
 @st.composite

@@ -7,7 +7,7 @@ import pytest
 from qiskit.quantum_info import Statevector
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
-from qtide.apps.colouring.cutting.cut_device import Target, bound, templates
+from qtide.apps.colouring.cutting.cut_device import CutTarget, bound, templates
 from qtide.backends.devices.gate import GateDevice, gate, star
 from tests.apps.colouring.cutting.clusters import PUBLISHED, some_angles
 
@@ -30,7 +30,7 @@ def test_bound_circuits_measure_what_the_kernels_say(device: GateDevice, depth: 
     cut = CutCircuit(PUBLISHED, depth)
     angles = some_angles(cut, 3)
     for fragment, exact in zip(cut.fragments, cut.probabilities(angles), strict=True):
-        batch = bound(templates(fragment, cut.penalty, Target(device.properties())), angles)
+        batch = bound(templates(fragment, cut.penalty, CutTarget(device.properties())), angles)
         device.check(batch)
         found = np.array([measured(each) for each in batch])
         assert np.allclose(found, exact.reshape(found.shape), atol=1e-9)
@@ -38,6 +38,6 @@ def test_bound_circuits_measure_what_the_kernels_say(device: GateDevice, depth: 
 
 def test_a_shape_is_transpiled_once() -> None:
     first, second = (CutCircuit(PUBLISHED, 1).fragments for _ in range(2))
-    target = Target(star().properties())
+    target = CutTarget(star().properties())
     once, again = templates(first[0], 2, target), templates(second[0], 2, target)
     assert all(one is other for one, other in zip(once, again, strict=True))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
-from qtide.apps.colouring.cutting.plan import Budget, Partition, plan_cuts
+from qtide.apps.colouring.cutting.cut_plan import CutBudget, GraphPartition, plan_cuts
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
 from qtide.backends.devices.profile import profile
@@ -32,10 +32,10 @@ def test_components_need_no_cut() -> None:
 
 @given(partitions(), st.integers(3, 6), st.integers(1, 2), st.integers(0, 2**32))
 def test_every_plan_fits_the_device_and_gives_the_uncut_value(
-    partition: Partition, qubits: int, depth: int, seed: int
+    partition: GraphPartition, qubits: int, depth: int, seed: int
 ) -> None:
     try:
-        plan = plan_cuts(partition.graph, qubits, depth, Budget(cuts=4, circuits=200))
+        plan = plan_cuts(partition.graph, qubits, depth, CutBudget(cuts=4, circuits=200))
     except UsageError:
         return
     circuit = CutCircuit(plan.partition, depth)
@@ -48,10 +48,10 @@ def test_every_plan_fits_the_device_and_gives_the_uncut_value(
 
 
 @given(partitions())
-def test_a_planted_partition_is_found_or_beaten(partition: Partition) -> None:
+def test_a_planted_partition_is_found_or_beaten(partition: GraphPartition) -> None:
     planted = CutCircuit(partition, 1)
     qubits = max(len(each.wires) for each in planted.fragments)
-    plan = plan_cuts(partition.graph, qubits, 1, Budget(cuts=9, circuits=10**6))
+    plan = plan_cuts(partition.graph, qubits, 1, CutBudget(cuts=9, circuits=10**6))
     assert plan.circuits <= sum(each.circuits for each in planted.fragments)
 
 
@@ -72,4 +72,4 @@ def test_what_would_explode_is_refused_with_its_cost() -> None:
     with pytest.raises(
         UsageError, match=r"takes 3 cuts and 84 circuits per evaluation, and at most 2 and 1,000"
     ):
-        plan_cuts(PUBLISHED.graph, 6, 3, Budget(cuts=2))
+        plan_cuts(PUBLISHED.graph, 6, 3, CutBudget(cuts=2))

@@ -3,11 +3,11 @@
 import numpy as np
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit
-from qtide.apps.colouring.cutting.plan import Partition
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from tests.apps.colouring.cutting.addon import Addon
 from tests.apps.colouring.cutting.clusters import PUBLISHED
 
-SMALL = Partition(PUBLISHED.graph.subgraph(range(2, 7)), (2,), ((0, 1), (3, 4)))
+SMALL = GraphPartition(PUBLISHED.graph.subgraph(range(2, 7)), (2,), ((0, 1), (3, 4)))
 
 
 def test_the_value_is_that_of_the_addon() -> None:

@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler, distributions
-from qtide.apps.colouring.cutting.plan import Partition
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Ansatz
 from tests.apps.colouring.cutting.clusters import PUBLISHED, cut_circuits, fit, some_angles
 
-THREE_CLUSTERS = Partition(
+THREE_CLUSTERS = GraphPartition(
     Graph.of(7, [(0, 1), (0, 2), (1, 2), (0, 3), (3, 4), (0, 5), (0, 6), (5, 6)]),
     (0,),
     ((1, 2), (3, 4), (5, 6)),

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qtide.apps.colouring.cutting.cut_device import bound, prepare
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition, plan_cuts
 from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step, cut_step
-from qtide.apps.colouring.cutting.plan import Partition, plan_cuts
 from qtide.apps.colouring.graph import Graph
 from qtide.backends.devices.gate import star
 from qtide.backends.leases.qpu import QpuFailed
@@ -42,7 +42,7 @@ class Star:
 @settings(max_examples=25)
 @given(partitions(), st.sampled_from(["gradient", "spsa", "none"]), st.integers(0, 100))
 def test_simulated_fragments_give_maximal_independent_sets(
-    partition: Partition, optimiser: Any, seed: int
+    partition: GraphPartition, optimiser: Any, seed: int
 ) -> None:
     graph = partition.graph
     options = CutOptions(optimiser=optimiser, shots=seed, rounds=2)

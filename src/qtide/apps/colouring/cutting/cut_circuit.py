@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qtide.apps.clustering.compiled import compiled, compiled_inner
+from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.cutting.fragment import (
     AMPLITUDES,
     Fragment,
@@ -23,7 +24,6 @@ from qtide.apps.colouring.cutting.fragment import (
     by_final_bits,
     terms_of,
 )
-from qtide.apps.colouring.cutting.plan import Partition
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles
 
 Amplitudes = NDArray[np.complex128]
@@ -163,7 +163,7 @@ Shape = tuple[NDArray[np.int32], Places, Places, Places]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CutEstimate:
     """An expectation value and its standard error."""
 
     value: float
@@ -173,7 +173,7 @@ class Estimate:
 class CutCircuit:
     """QAOA of a partitioned graph."""
 
-    def __init__(self, partition: Partition, depth: int, penalty: int = PENALTY) -> None:
+    def __init__(self, partition: GraphPartition, depth: int, penalty: int = PENALTY) -> None:
         self.graph = partition.graph
         self.penalty = penalty
         self.fragments = partition.fragments(depth)
@@ -194,7 +194,7 @@ class CutCircuit:
         """The mean cost, by the frequencies of all circuits."""
         return float(self._products(self._tensors(frequencies)).sum())
 
-    def estimate(self, frequencies: Sequence[Frequencies], shots: int) -> Estimate:
+    def estimate(self, frequencies: Sequence[Frequencies], shots: int) -> CutEstimate:
         """The same from shots, with its standard error (to first order)."""
         tensors = self._tensors(frequencies)
         variance = 0.0
@@ -204,7 +204,7 @@ class CutCircuit:
             slopes = reduction.slopes(self._tensor_slopes(tensors, number))
             mean = (slopes * found).sum(-1)
             variance += float(((slopes**2 * found).sum(-1) - mean**2).sum()) / shots
-        return Estimate(float(self._products(tensors).sum()), max(variance, 0.0) ** 0.5)
+        return CutEstimate(float(self._products(tensors).sum()), max(variance, 0.0) ** 0.5)
 
     @cached_property
     def places(self) -> list[NDArray[np.int64]]:

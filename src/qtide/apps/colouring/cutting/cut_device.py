@@ -12,8 +12,8 @@ import numpy as np
 
 from qtide import quantum, task
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
+from qtide.apps.colouring.cutting.cut_plan import CutPlan, GraphPartition
 from qtide.apps.colouring.cutting.fragment import BASES, PREPARATIONS, Fragment, Frequencies, Wire
-from qtide.apps.colouring.cutting.plan import Partition, Plan
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.angles import Evaluations, spsa, start_angles
 from qtide.apps.colouring.qaoa.ansatz import Angles
@@ -26,7 +26,7 @@ PREPARE: Mapping[str, tuple[str, ...]] = {"0": (), "1": ("x",), "+": ("h",), "i"
 TURN: Mapping[str, tuple[str, ...]] = {"Z": (), "X": ("h",), "Y": ("sdg", "h")}
 
 
-def templates(fragment: Fragment, penalty: int, target: Target) -> list[Any]:
+def templates(fragment: Fragment, penalty: int, target: CutTarget) -> list[Any]:
     """The fragment's circuits, transpiled: each preparation with each basis, basis fastest."""
     return list(_templates(_shape(fragment), penalty, target))
 
@@ -39,7 +39,7 @@ def bound(circuits: Sequence[Any], angles: Angles) -> list[Any]:
     ]
 
 
-class Target:
+class CutTarget:
     """What the transpiler has to know of a device; equal if the devices are alike."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
@@ -48,14 +48,14 @@ class Target:
         self._key = tuple(repr(properties[name]) for name in names)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and self._key == other._key
+        return isinstance(other, CutTarget) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
 @lru_cache(maxsize=256)
-def _templates(fragment: Fragment, penalty: int, target: Target) -> tuple[Any, ...]:
+def _templates(fragment: Fragment, penalty: int, target: CutTarget) -> tuple[Any, ...]:
     from qiskit.transpiler import generate_preset_pass_manager
 
     from qtide.backends.client.backend import target_of
@@ -155,17 +155,17 @@ def qubits_of(device: str | Mapping[str, Any]) -> int:
     return len(properties_of(device)["qubits"])
 
 
-def whole_circuit(graph: Graph, options: QaoaOptions) -> Plan:
+def whole_circuit(graph: Graph, options: QaoaOptions) -> CutPlan:
     """The plan that cuts nothing."""
     qubits = qubits_of(options.device)
     if graph.size > qubits:
         raise UsageError(
             f"the device has {qubits} qubits and the graph {graph.size} vertices; cut the circuit"
         )
-    return Plan(Partition(graph, (), (tuple(range(graph.size)),)), options.depth)
+    return CutPlan(GraphPartition(graph, (), (tuple(range(graph.size)),)), options.depth)
 
 
-async def sets_on_device(plan: Plan, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
+async def sets_on_device(plan: CutPlan, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
     """Find angles by the device's answers, then sets by its answers to the best ones."""
     _check(options)
     graph = plan.partition.graph
@@ -189,9 +189,9 @@ def _check(options: QaoaOptions) -> None:
         raise UsageError("a device is not exact; give the number of shots")
 
 
-def prepare(plan: Plan, options: QaoaOptions) -> tuple[Angles, Batches]:
+def prepare(plan: CutPlan, options: QaoaOptions) -> tuple[Angles, Batches]:
     """What a node does before: angles to start from, and all circuits transpiled."""
-    target = Target(properties_of(options.device))
+    target = CutTarget(properties_of(options.device))
     circuits = [templates(each, options.penalty, target) for each in plan.fragments]
     return start_angles(plan.partition.graph, plan.depth, options.penalty), circuits
 

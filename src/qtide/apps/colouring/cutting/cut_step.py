@@ -11,8 +11,8 @@ import numpy as np
 from qtide import Target, task
 from qtide.apps.colouring.cutting.cut_circuit import CutCircuit, Sampler
 from qtide.apps.colouring.cutting.cut_device import qubits_of, sets_on_device
+from qtide.apps.colouring.cutting.cut_plan import USUAL_BUDGET, CutBudget, CutPlan, plan_cuts
 from qtide.apps.colouring.cutting.fragment import Frequencies
-from qtide.apps.colouring.cutting.plan import USUAL_BUDGET, Budget, Plan, plan_cuts
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.angles import descend, drive, spsa, start_angles
 from qtide.apps.colouring.qaoa.ansatz import Angles
@@ -24,7 +24,7 @@ from qtide.core.errors import UsageError
 class CutOptions(QaoaOptions):
     """The device says how many qubits a fragment may have."""
 
-    budget: Budget = USUAL_BUDGET
+    budget: CutBudget = USUAL_BUDGET
 
 
 USUAL = CutOptions()
@@ -63,22 +63,22 @@ async def cut_circuits_step(
 
 
 @cache
-def tell_once(plan: Plan, shots: int) -> None:
+def tell_once(plan: CutPlan, shots: int) -> None:
     """Say what an evaluation costs."""
     vertices = plan.partition.graph.size
     sys.stderr.write(f"{vertices} vertices in circuits: {plan.overhead(None, shots)}\n")
 
 
-def _plan(graph: Graph, options: CutOptions) -> Plan:
+def _plan(graph: Graph, options: CutOptions) -> CutPlan:
     return plan_cuts(graph, qubits_of(options.device), options.depth, options.budget)
 
 
-def simulated_sets(plan: Plan, seed: int, options: CutOptions) -> list[frozenset[int]]:
+def simulated_sets(plan: CutPlan, seed: int, options: CutOptions) -> list[frozenset[int]]:
     """Optimise the angles, draw samples from the fragments, repair them."""
     graph = plan.partition.graph
     if not graph.edges:
         return [frozenset(range(graph.size))]
-    simulation = Simulation(
+    simulation = CutSimulation(
         CutCircuit(plan.partition, plan.depth, options.penalty),
         options.shots,
         np.random.default_rng(seed),
@@ -89,7 +89,7 @@ def simulated_sets(plan: Plan, seed: int, options: CutOptions) -> list[frozenset
 
 
 @dataclass(frozen=True)
-class Simulation:
+class CutSimulation:
     """A cut circuit evaluated exactly, or with the noise of so many shots per circuit."""
 
     circuit: CutCircuit
@@ -116,7 +116,7 @@ class Simulation:
         return self.circuit.expectation(self.circuit.probabilities(angles))
 
 
-def _angles(simulation: Simulation, seed: int, options: CutOptions) -> Angles:
+def _angles(simulation: CutSimulation, seed: int, options: CutOptions) -> Angles:
     graph = simulation.circuit.graph
     start = start_angles(graph, options.depth, options.penalty)
     match options.optimiser:

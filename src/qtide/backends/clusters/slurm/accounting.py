@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.mark import job_name, qpu_name
-from qtide.backends.clusters.slurm.queue import Entry, entries
-from qtide.core.job import Job
+from qtide.backends.clusters.slurm.queue import QueueEntry, entries
+from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 
 RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
@@ -22,7 +22,7 @@ HISTORY = 30 * 86400.0
 
 
 @dataclass(frozen=True)
-class Record:
+class SacctRecord:
     """A job that had nodes; `end` is in seconds since 1970, None if it is not known (yet)."""
 
     job: int
@@ -41,12 +41,12 @@ class Usage:
     """The jobs whose end is recorded."""
 
 
-async def usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
+async def usage(slurm: Slurm, job: JobContext, since: float | None = None) -> Usage:
     """What a run's companions have held since a moment, including those that are running."""
     return _sum(*await _records(slurm, [f"--name={job_name(job)}"], since))
 
 
-async def qpu_usage(slurm: Slurm, job: Job, since: float | None = None) -> Usage:
+async def qpu_usage(slurm: Slurm, job: JobContext, since: float | None = None) -> Usage:
     """The same for the jobs that held a QPU for it, each one node of the quantum partition."""
     return _sum(*await _records(slurm, [f"--name={qpu_name(job)}"], since))
 
@@ -57,14 +57,14 @@ async def ends(slurm: Slurm, jobs: Collection[int], since: float | None = None) 
     return {each.job: each.end for each in found if each.end is not None}
 
 
-def _sum(found: Sequence[Record], source: str) -> Usage:
+def _sum(found: Sequence[SacctRecord], source: str) -> Usage:
     ended = frozenset(each.job for each in found if each.end is not None)
     return Usage(sum(each.node_seconds for each in found), len(found), source, ended)
 
 
 async def _records(
     slurm: Slurm, which: Sequence[str], since: float | None
-) -> tuple[list[Record], str]:
+) -> tuple[list[SacctRecord], str]:
     """The records, and where they come from."""
     begin = time.localtime(time.time() - HISTORY if since is None else since)
     start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
@@ -75,25 +75,25 @@ async def _records(
     return list(parse_records(text)), "sacct"
 
 
-def parse_records(text: str) -> Iterator[Record]:
+def parse_records(text: str) -> Iterator[SacctRecord]:
     """Each job that had nodes."""
     for line in text.splitlines():
         words = line.split("|")
         if len(words) == 4 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
             job, end, elapsed, nodes = words
             over = float(end) if end.isdecimal() else None
-            yield Record(int(job), float(int(elapsed) * int(nodes)), over)
+            yield SacctRecord(int(job), float(int(elapsed) * int(nodes)), over)
 
 
-async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[Record]:
+async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
     """Without accounting, the controller knows a job for MinJobAge seconds after its end."""
     found = await entries(slurm, *which, "--states=all")
     held = [each for each in found if each.start is not None and each.state != "PENDING"]
     return [_record(each, time.time()) for each in held]
 
 
-def _record(entry: Entry, now: float) -> Record:
-    return Record(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
+def _record(entry: QueueEntry, now: float) -> SacctRecord:
+    return SacctRecord(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
 
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Account:
 
 
 async def accounts(
-    job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+    job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
 ) -> dict[str, Account]:
     """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
 
@@ -147,7 +147,7 @@ async def when_ended(jobs: Collection[int], since: float) -> dict[int, float]:
 
 
 async def _complete(
-    slurm: Slurm, job: Job, since: float, ended: Collection[int]
+    slurm: Slurm, job: JobContext, since: float, ended: Collection[int]
 ) -> tuple[Usage, Usage]:
     """What Slurm's records have, once they are complete, or patience is over."""
     last = time.monotonic() + PATIENCE

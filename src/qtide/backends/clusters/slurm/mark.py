@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.queue import entries
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 
 PREFIX = "qtide"
 LONGEST_NAME = 100
@@ -52,13 +52,13 @@ class Driver:
         return here and _began(self.pid) != self.began
 
 
-def job_name(job: Job) -> str:
+def job_name(job: JobContext) -> str:
     """The name of all companions of a run: readable, safe, and unique to the run's folder."""
     place = blake2b(bytes(job.values.folder.absolute()), digest_size=4).hexdigest()
     return f"{PREFIX}-{quote(job.name, safe='', errors='replace')[:LONGEST_NAME]}-{place}"
 
 
-def qpu_name(job: Job) -> str:
+def qpu_name(job: JobContext) -> str:
     """The name of all jobs that hold a QPU for a run, so that their nodes count separately."""
     return f"{job_name(job)}-qpu"
 

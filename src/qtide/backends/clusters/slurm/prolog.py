@@ -51,11 +51,11 @@ class ProofFailed(Exception):  # noqa: N818 - what happened
         self.code = code
 
 
-class AskedInVain(Exception):  # noqa: N818 - what happened
+class AdmissionFailed(Exception):  # noqa: N818 - what happened
     """The service gave no token; the text says why."""
 
 
-class Busy(AskedInVain):
+class Busy(AdmissionFailed):
     """The service is busy; it may give a token in a moment."""
 
 
@@ -109,7 +109,7 @@ def binding(method: str, path: str, body: bytes) -> bytes:
     return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
-class Settings:
+class PrologSettings:
     """Where the service is, from the operator's file."""
 
     def __init__(
@@ -122,17 +122,17 @@ class Settings:
         self.munge_socket = munge_socket or None
 
     @classmethod
-    def read(cls, file: Path) -> Settings:
+    def read(cls, file: Path) -> PrologSettings:
         """Lines of KEY=VALUE; other keys are for prolog.sh."""
         lines = (line.partition("=") for line in file.read_text().splitlines())
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
-            raise AskedInVain(f"{file} names no url of the service")
+            raise AdmissionFailed(f"{file} names no url of the service")
         names = ("url", "ca", "bundle", "munge_socket", "socket")
         return cls(**{name: found[name] for name in names if name in found})
 
 
-def admitted(settings: Settings, job: int) -> dict[str, str]:
+def admitted(settings: PrologSettings, job: int) -> dict[str, str]:
     """What is added to the environment of a job's tasks."""
     for _ in range(ATTEMPTS - 1):
         try:
@@ -142,7 +142,7 @@ def admitted(settings: Settings, job: int) -> dict[str, str]:
     return _attempt(settings, job)
 
 
-def _attempt(settings: Settings, job: int) -> dict[str, str]:
+def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
     parts = urlsplit(settings.url)
     path = parts.path + PATH
     body = json.dumps({"job": job}).encode()
@@ -154,7 +154,7 @@ def _attempt(settings: Settings, job: int) -> dict[str, str]:
         return variables(settings, job, _answer(connection.getresponse()))
 
 
-def variables(settings: Settings, job: int, answer: Answer) -> dict[str, str]:
+def variables(settings: PrologSettings, job: int, answer: Answer) -> dict[str, str]:
     """The names that qtide's, IQM's and QRMI's clients look for."""
     url, token = settings.url, str(answer["token"])
     found = {"QTIDE_URL": url, "QTIDE_TOKEN": token, "QTIDE_JOB": str(job)}
@@ -167,7 +167,7 @@ def variables(settings: Settings, job: int, answer: Answer) -> dict[str, str]:
         found |= {"IQM_SERVER_URL": url, "IQM_TOKEN": token}
     found |= _qrmi(url, token, [device for device in devices if device.isidentifier()])
     if not all(text.isprintable() for pair in found.items() for text in pair):
-        raise AskedInVain("its answer has characters that no environment can hold")
+        raise AdmissionFailed("its answer has characters that no environment can hold")
     return found
 
 
@@ -183,7 +183,7 @@ def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
     return found
 
 
-class UnixConnection(http.client.HTTPConnection):
+class PrologConnection(http.client.HTTPConnection):
     """A connection to the service's Unix socket, if its server owns the folder of the socket."""
 
     def __init__(self, path: str) -> None:
@@ -199,16 +199,16 @@ class UnixConnection(http.client.HTTPConnection):
         data = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         owner = int.from_bytes(data[4:8], sys.byteorder)
         if owner not in (0, folder.st_uid) or folder.st_mode & 0o022:
-            raise AskedInVain(f"{self.path} is served by the user {owner}, not by its owner")
+            raise AdmissionFailed(f"{self.path} is served by the user {owner}, not by its owner")
 
 
-def _connection(settings: Settings) -> http.client.HTTPConnection:
+def _connection(settings: PrologSettings) -> http.client.HTTPConnection:
     if settings.socket:
-        return UnixConnection(settings.socket)
+        return PrologConnection(settings.socket)
     parts = urlsplit(settings.url)
     host = parts.hostname or ""
     if parts.scheme != "https" and not is_loopback(host):
-        raise AskedInVain(f"{settings.url} would get the token unencrypted; use https")
+        raise AdmissionFailed(f"{settings.url} would get the token unencrypted; use https")
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=settings.ca)
         return http.client.HTTPSConnection(host, parts.port, timeout=LIMIT, context=context)
@@ -222,10 +222,10 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise AskedInVain(f"it answered {response.status} without a reason")
+        raise AdmissionFailed(f"it answered {response.status} without a reason")
     if response.status >= http.client.BAD_REQUEST or "token" not in answer:
         said = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
-        raise (Busy if response.status in BUSY else AskedInVain)(str(said))
+        raise (Busy if response.status in BUSY else AdmissionFailed)(str(said))
     return answer
 
 
@@ -251,8 +251,8 @@ def main() -> int:
     file = Path(os.environ.get("QTIDE_SERVICE_CONF") or Path(__file__).with_name(SETTINGS))
     try:
         with _limit(LIMIT):
-            found = admitted(Settings.read(file), int(job))
-    except (OSError, ValueError, AskedInVain, ProofFailed, http.client.HTTPException) as error:
+            found = admitted(PrologSettings.read(file), int(job))
+    except (OSError, ValueError, AdmissionFailed, ProofFailed, http.client.HTTPException) as error:
         why = f"job {job} got no token for the QPU service: {error}"
         return _complain(" ".join(why.split()), by_hand=bool(by_hand))
     for name, value in found.items():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from qtide.backends.clusters.kind import Queue
 from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed, reason
-from qtide.backends.clusters.slurm.options import Options
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
 """Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
@@ -25,7 +25,7 @@ HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAG
 
 
 @dataclass(frozen=True)
-class Entry:
+class QueueEntry:
     """A job, or a component of one. Times are seconds since 1970; None means unknown."""
 
     job: int
@@ -58,7 +58,7 @@ class Entry:
         return max(0.0, end - self.start) * self.nodes
 
 
-async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Entry]:
+async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[QueueEntry]:
     """The jobs that match squeue's filters; none if Slurm has forgotten the one asked for."""
     mark = secrets.token_hex(8)
     form = "".join(mark + field for field in FIELDS)
@@ -71,7 +71,7 @@ async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Entry
     return list(parse(text, mark))
 
 
-def parse(text: str, mark: str) -> Iterator[Entry]:
+def parse(text: str, mark: str) -> Iterator[QueueEntry]:
     """Jobs from what squeue printed, with `mark` before every field."""
     words = [word.strip() for word in text.split(mark)[1:]]
     if len(words) % len(FIELDS):
@@ -82,10 +82,10 @@ def parse(text: str, mark: str) -> Iterator[Entry]:
 
 def _entry(  # one argument per field
     job: str, shown: str, state: str, uid: str, nodes: str, start: str, end: str, *texts: str
-) -> Entry:
+) -> QueueEntry:
     reason, names, gres, licences, account, comment = texts
     leader, plus, _ = shown.partition("+")
-    return Entry(
+    return QueueEntry(
         job=int(job),
         leader=int(leader) if plus else int(job),
         state=plain_state(state),
@@ -137,7 +137,7 @@ START = re.compile(r"to start at (\d+)")
 """What sbatch prints with --test-only; times are in seconds since 1970."""
 
 
-async def present(slurm: Slurm, options: Options, nodes: int) -> Queue:
+async def present(slurm: Slurm, options: CompanionOptions, nodes: int) -> Queue:
     """Ask Slurm when a companion with so many nodes would start; nothing is submitted."""
     slurm.check()
     start = await _start(slurm, options.salloc("qtide", "qtide", str(nodes))[1:])

@@ -11,7 +11,7 @@ from qtide.backends.clusters.slurm.companion import Companion, ControllerAway
 from qtide.backends.clusters.slurm.queue import entries
 from qtide.core.errors import NotEnoughNodes
 from qtide.core.forecasts import Wait
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.world.real import RealWorld
 
 AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
@@ -30,7 +30,7 @@ class QueuedTooLong(NotEnoughNodes):
 class Place:
     """A place in Slurm's queue: for which job, for what, and what Slurm says about it."""
 
-    job: Job
+    job: JobContext
     wait: Wait
     sought: str = "nodes"
     reason: str = "not known"

@@ -19,13 +19,18 @@ from typing import Any
 from qtide.backends.client.access import AUTHORITY, here
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, qpu_name
-from qtide.backends.clusters.slurm.options import Options
-from qtide.backends.clusters.slurm.prolog import AskedInVain, ProofFailed, Settings, admitted
+from qtide.backends.clusters.slurm.prolog import (
+    AdmissionFailed,
+    PrologSettings,
+    ProofFailed,
+    admitted,
+)
 from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.leases.qpu import Lease, Qpu, Slot, Slots
 from qtide.core.forecasts import Wait
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.world.world import Future
 
@@ -33,26 +38,26 @@ SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.
 
 
 @dataclass(frozen=True)
-class Entry:
+class ServiceLogin:
     """The token of a job, or why there is none."""
 
     token: str | None = None
     refusal: str | None = None
 
 
-def enter(url: str, job: int, slurm: Slurm) -> Entry:
+def enter(url: str, job: int, slurm: Slurm) -> ServiceLogin:
     """Ask the service for the token of a running job of ours that holds a slot."""
     known, munge = here(url), munge_socket_of(slurm)
-    settings = Settings(
+    settings = PrologSettings(
         url,
         ca=os.environ.get(AUTHORITY, ""),
         munge_socket=str(munge or ""),
         socket=str(known.socket) if known else "",
     )
     try:
-        return Entry(token=admitted(settings, job)["QTIDE_TOKEN"])
-    except (OSError, ValueError, AskedInVain, ProofFailed, HTTPException) as error:
-        return Entry(refusal=f"job {job} got no token: {error}")
+        return ServiceLogin(token=admitted(settings, job)["QTIDE_TOKEN"])
+    except (OSError, ValueError, AdmissionFailed, ProofFailed, HTTPException) as error:
+        return ServiceLogin(refusal=f"job {job} got no token: {error}")
 
 
 def munge_socket_of(slurm: Slurm) -> Path | None:
@@ -65,7 +70,9 @@ def munge_socket_of(slurm: Slurm) -> Path | None:
 class SlurmSlot(Slot):
     """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
 
-    def __init__(self, slots: SlurmSlots, job: Job, number: int, companion: Companion) -> None:
+    def __init__(
+        self, slots: SlurmSlots, job: JobContext, number: int, companion: Companion
+    ) -> None:
         super().__init__(job, number, slots.free, str(companion.lease_job))
         self._slots = slots
         self._job = job
@@ -135,8 +142,8 @@ class SlurmSlots(Slots):
         qpu: Qpu,
         slurm: Slurm,
         requests: Requests,
-        options: Options,
-        enlist: Callable[[Job], Awaitable[None]],
+        options: CompanionOptions,
+        enlist: Callable[[JobContext], Awaitable[None]],
     ) -> None:
         self._qpu = qpu
         self._slurm = slurm
@@ -147,18 +154,18 @@ class SlurmSlots(Slots):
         self._started: set[Future[None]] = set()
         self._returning: dict[Ledger, set[Future[None]]] = {}
 
-    def take(self, job: Job) -> Slot | None:
+    def take(self, job: JobContext) -> Slot | None:
         """Never succeeds at once: a slot has to be requested from Slurm."""
         return None
 
-    async def acquire(self, job: Job) -> Slot:
+    async def acquire(self, job: JobContext) -> Slot:
         """Wait in Slurm's queue for a QPU without nodes."""
         return self._slot(job, await self.companion(job))
 
     def watch(self, freed: Callable[[], None]) -> None:
         """Do nothing: requests wait in Slurm's queue."""
 
-    def enter(self, companion: Companion) -> Future[Entry] | None:
+    def enter(self, companion: Companion) -> Future[ServiceLogin] | None:
         """Ask the service that has the device, if one does, for the token of the slot's job."""
         url, job = self._qpu.service, companion.qpu_job or companion.job
         if url is None or job is None:
@@ -169,18 +176,18 @@ class SlurmSlots(Slots):
         """Wait until some work is over, whatever became of it."""
         await self._requests.world.settled([work])
 
-    async def _entered(self, url: str, job: int) -> Entry:
+    async def _entered(self, url: str, job: int) -> ServiceLogin:
         return await self._requests.world.offload(enter, url, job, self._slurm)
 
-    def words(self, job: Job) -> list[str]:
+    def words(self, job: JobContext) -> list[str]:
         """The options of salloc for a job, or a component of one, that holds a QPU."""
         return self._options.qpu(qpu_name(job), Driver.own().comment())
 
-    def lease(self, job: Job, companion: Companion) -> Lease:
+    def lease(self, job: JobContext, companion: Companion) -> Lease:
         """The QPU that was granted together with nodes."""
         return Lease(self._qpu, job, self._slot(job, companion))
 
-    async def companion(self, job: Job) -> Companion:
+    async def companion(self, job: JobContext) -> Companion:
         """A job that holds a QPU and nothing else."""
         await self._enlist(job)
         place = Place(job, Wait(self._requests.world.now()), "QPU")
@@ -197,12 +204,12 @@ class SlurmSlots(Slots):
         self._started.add(started)
         return started
 
-    def bring_back(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
+    def bring_back(self, job: JobContext, work: Coroutine[Any, Any, None]) -> None:
         """Start the return of a slot."""
         under_way = {each for each in self._returning.get(job.ledger, ()) if not each.done()}
         self._returning[job.ledger] = under_way | {self.start(work)}
 
-    async def returned(self, job: Job) -> None:
+    async def returned(self, job: JobContext) -> None:
         """Wait until Slurm has back what the job no longer wants."""
         await self._requests.world.settled(self._returning.pop(job.ledger, set()))
 
@@ -212,7 +219,7 @@ class SlurmSlots(Slots):
             slot.release()
         await self._requests.world.settled(self._started)
 
-    def _slot(self, job: Job, companion: Companion) -> SlurmSlot:
+    def _slot(self, job: JobContext, companion: Companion) -> SlurmSlot:
         number = next(each for each in count() if each not in self._live)
         slot = self._live[number] = SlurmSlot(self, job, number, companion)
         return slot

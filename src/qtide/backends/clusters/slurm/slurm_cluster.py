@@ -9,13 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation, Cluster, CoAllocatable, Node, Request, Work
+from qtide.backends.clusters.cluster import (
+    Allocation,
+    Cluster,
+    CoAllocatable,
+    Node,
+    NodeRequest,
+    Work,
+)
 from qtide.backends.clusters.link import AgentFailed, Link, PreparationFailed
 from qtide.backends.clusters.pretend import SCALE
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion
+from qtide.backends.clusters.slurm.companion_options import CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
-from qtide.backends.clusters.slurm.options import Options
 from qtide.backends.clusters.slurm.queue import partition_size
 from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
@@ -23,13 +30,13 @@ from qtide.backends.clusters.slurm.warden import Warden
 from qtide.backends.leases.qpu import Qpu
 from qtide.core.errors import NodeUnusable, NotEnoughNodes
 from qtide.core.forecasts import Waits
-from qtide.core.job import Job, Preparation
+from qtide.core.job import JobContext, Preparation
 from qtide.core.processes import Child
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
 
-class Signal:
+class Broadcast:
     """Counts how often it was fired."""
 
     def __init__(self) -> None:
@@ -64,7 +71,12 @@ class SlurmAllocation(Allocation):
     """A companion, or no nodes at all if the request accepts that."""
 
     def __init__(
-        self, world: World, job: Job, companion: Companion | None, start: Start, silence: float
+        self,
+        world: World,
+        job: JobContext,
+        companion: Companion | None,
+        start: Start,
+        silence: float,
     ) -> None:
         names = companion.nodes if companion else []
         nodes = [Node(name, world, self) for name in names]
@@ -115,7 +127,7 @@ class SlurmAllocation(Allocation):
         link.hang_up()
         self._ending[node.name] = self._world.start(_ended(link))
 
-    async def renew(self, node: Node, job: Job) -> None:
+    async def renew(self, node: Node, job: JobContext) -> None:
         """Start another step, once the one before has ended."""
         await self._world.settled([self._ending.pop(node.name)])
         await self._start(node)
@@ -179,7 +191,9 @@ resource is free."""
 class SlurmCluster(Cluster):
     """The companions of the jobs of one driver."""
 
-    def __init__(self, world: RealWorld, slurm: Slurm, size: int, options: Options) -> None:
+    def __init__(
+        self, world: RealWorld, slurm: Slurm, size: int, options: CompanionOptions
+    ) -> None:
         self.world = world
         self.size = size
         self._slurm = slurm
@@ -187,7 +201,7 @@ class SlurmCluster(Cluster):
         self._waits = Waits(world.now)
         self._live: set[SlurmAllocation] = set()
         self._known: set[str] = set()
-        self._freed: dict[CoAllocatable, Signal] = {}
+        self._freed: dict[CoAllocatable, Broadcast] = {}
         self._requests = Requests(world, slurm, options.queue_limit)
         self._admitted: dict[CoAllocatable, SlurmSlots] = {}
         self._warden = Warden(slurm)
@@ -195,7 +209,7 @@ class SlurmCluster(Cluster):
     @staticmethod
     async def connect(
         world: RealWorld,
-        options: Options = Options(),  # noqa: B008 - frozen
+        options: CompanionOptions = CompanionOptions(),  # noqa: B008 - frozen
         *,
         conf: Path | None = None,
     ) -> SlurmCluster:
@@ -208,7 +222,7 @@ class SlurmCluster(Cluster):
         await reap(slurm)
         return SlurmCluster(world, slurm, size, options)
 
-    async def grant(self, request: Request) -> SlurmAllocation:
+    async def grant(self, request: NodeRequest) -> SlurmAllocation:
         """Submit a companion to Slurm, and wait until it is granted."""
         self._refuse_if_hopeless(request)
         await self._reap_once(request.job)
@@ -246,14 +260,14 @@ class SlurmCluster(Cluster):
             await cancel(self._slurm, await leftovers(self._slurm, self._known))
         await self._warden.dismiss()
 
-    async def _granted(self, request: Request) -> SlurmAllocation:
+    async def _granted(self, request: NodeRequest) -> SlurmAllocation:
         with (
             request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes"),
             self._waits.standing() as wait,
         ):
             return await self._fitting(request, Place(request.job, wait))
 
-    async def _fitting(self, request: Request, place: Place) -> SlurmAllocation:
+    async def _fitting(self, request: NodeRequest, place: Place) -> SlurmAllocation:
         wanted = request.co_allocate
         if wanted is None:
             return self._allocation(request.job, await self._companion(request, place))
@@ -263,7 +277,7 @@ class SlurmCluster(Cluster):
         return await self._heterogeneous(slots, request, place)
 
     async def _heterogeneous(
-        self, slots: SlurmSlots, request: Request, place: Place
+        self, slots: SlurmSlots, request: NodeRequest, place: Place
     ) -> SlurmAllocation:
         """Nodes and a QPU in one heterogeneous job."""
         least, most = request.needed, request.nodes
@@ -275,7 +289,7 @@ class SlurmCluster(Cluster):
         return allocation
 
     async def _nodes_then(
-        self, wanted: CoAllocatable, request: Request, place: Place
+        self, wanted: CoAllocatable, request: NodeRequest, place: Place
     ) -> SlurmAllocation:
         """Nodes together with the other resource, or neither."""
         signal = self._signal(wanted)
@@ -290,13 +304,13 @@ class SlurmCluster(Cluster):
             await signal.after(moment, pause)
             pause = min(2 * pause, BACKOFF_MOST)
 
-    def _allocation(self, job: Job, companion: Companion | None) -> SlurmAllocation:
+    def _allocation(self, job: JobContext, companion: Companion | None) -> SlurmAllocation:
         start, silence = self._start_agent, self._options.silence
         allocation = SlurmAllocation(self.world, job, companion, start, silence)
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
 
-    async def _companion(self, request: Request, place: Place) -> Companion | None:
+    async def _companion(self, request: NodeRequest, place: Place) -> Companion | None:
         """All nodes; once patience is over, as many as are idle; none if the request allows it."""
         job, least, most = request.job, request.needed, request.nodes
         if least == most:
@@ -312,7 +326,7 @@ class SlurmCluster(Cluster):
             return await self._requests.granted_within(self._options.queue_limit, place, words)
         return None
 
-    def _words(self, job: Job, nodes: str) -> list[str]:
+    def _words(self, job: JobContext, nodes: str) -> list[str]:
         return self._options.salloc(job_name(job), Driver.own().comment(), nodes)
 
     def _start_agent(
@@ -325,7 +339,7 @@ class SlurmCluster(Cluster):
         known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
         return Child.start(words, PIPE, self._slurm.environment | known)
 
-    async def _reap_once(self, job: Job) -> None:
+    async def _reap_once(self, job: JobContext) -> None:
         """Cancel what an earlier driver of the same run has left."""
         names = {job_name(job), qpu_name(job)}
         if not names <= self._known:
@@ -333,13 +347,13 @@ class SlurmCluster(Cluster):
             with suppress(SlurmFailed):  # the next driver, or their time limit, ends them
                 await reap(self._slurm, names)
 
-    def _signal(self, wanted: CoAllocatable) -> Signal:
+    def _signal(self, wanted: CoAllocatable) -> Broadcast:
         if wanted not in self._freed:
-            self._freed[wanted] = Signal()
+            self._freed[wanted] = Broadcast()
             wanted.watch(self._freed[wanted].fire)
         return self._freed[wanted]
 
-    def _refuse_if_hopeless(self, request: Request) -> None:
+    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
         if request.needed > self.size:
             raise NotEnoughNodes(
                 f"{request.job.name} needs {request.needed} nodes, but Slurm's partition has "

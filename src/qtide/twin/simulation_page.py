@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.simulate import Case, Estimate
+from qtide.twin.simulate import MeanEstimate, Scenario
 
 MOST_DIGITS = 4
 """After the point."""
@@ -37,7 +37,7 @@ div{overflow-x:auto}
 """
 
 
-def write_page(file: Path, title: str, cases: Sequence[Case]) -> None:
+def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
     """Write the page; intervals are of 95 % confidence."""
     number = len(cases[0].replications)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def _meaning(replications: int) -> str:
     return f"Means of {replications} replications, with their 95 % confidence intervals."
 
 
-def _table(cases: Sequence[Case]) -> str:
+def _table(cases: Sequence[Scenario]) -> str:
     """A row per figure, a column per case."""
     estimates = [case.estimates() for case in cases]
     heads = "".join(f"<th>{escape(_name(case))}</th>" for case in cases)
@@ -66,11 +66,11 @@ def _table(cases: Sequence[Case]) -> str:
     return f"<table><tr><th></th>{heads}</tr>{'</tr>'.join(rows)}</tr></table>"
 
 
-def _cells(name: str, estimates: Sequence[dict[str, Estimate]]) -> str:
+def _cells(name: str, estimates: Sequence[dict[str, MeanEstimate]]) -> str:
     return "".join(f"<td>{shown(each[name])}</td>" for each in estimates)
 
 
-def shown(estimate: Estimate) -> str:
+def shown(estimate: MeanEstimate) -> str:
     """A mean and its interval, to two digits of what is uncertain, but to no more than four."""
     size = abs(estimate.mean)
     known = max(estimate.half or size / 10, size / 1000)
@@ -84,12 +84,12 @@ def _rounded(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if round(value, digits) else "0"
 
 
-def _name(case: Case) -> str:
+def _name(case: Scenario) -> str:
     number = case.policy.vqpus
     return f"{case.policy.strategy}, {number} vQPU{'' if number == 1 else 's'}"
 
 
-def _bars(cases: Sequence[Case]) -> str:
+def _bars(cases: Sequence[Scenario]) -> str:
     """The pictures, as PNG in base 64."""
     from matplotlib.figure import Figure
 
@@ -106,7 +106,7 @@ def _bars(cases: Sequence[Case]) -> str:
     return b64encode(buffer.getvalue()).decode()
 
 
-def _draw(axis: Any, name: str, cases: Sequence[Case]) -> None:
+def _draw(axis: Any, name: str, cases: Sequence[Scenario]) -> None:
     names, scale = [_name(case) for case in cases], 100.0 if name in PERCENT else 1.0
     found = [case.estimates()[name] for case in cases]
     means, halves = [each.mean * scale for each in found], [each.half * scale for each in found]

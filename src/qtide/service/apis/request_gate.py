@@ -19,7 +19,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.service.connection import KEY, UNKNOWN, Peer
-from qtide.service.limits import Budget, Company, Limits, Load, LoopTurns, Pace, TooLarge, WrongSite
+from qtide.service.limits import (
+    Budget,
+    Contention,
+    Limits,
+    Load,
+    LoopTurns,
+    Pace,
+    TooLarge,
+    WrongSite,
+)
 from qtide.service.task import Caller
 from qtide.service.tokens import NotAllowed, Register
 
@@ -32,7 +41,7 @@ OPERATOR = Caller("operator", operator=True)
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Access:
+class Authenticator:
     """Turns a request into a caller."""
 
     def __init__(self, register: Register, *, anonymous: bool) -> None:
@@ -149,7 +158,7 @@ class Gate:
     def __init__(
         self,
         app: ASGIApp,
-        access: Access,
+        access: Authenticator,
         limits: Limits,
         most_bytes: int,
         refuse: Refuse,
@@ -165,7 +174,7 @@ class Gate:
         self._bytes = Budget("bytes of requests and answers", limits.bytes_in_flight_per_user)
         world = RealWorld()
         self._pace = Pace(world, 1, 1)
-        self._company = Company(world)
+        self._company = Contention(world)
         self._asking = Pace(world, 1, 1)
         self._refusals = Pace(world, 1, 1)
         self._turns = LoopTurns()

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 from qtide.backends.clusters.kind import ClusterKind, Queue, Setting
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
 from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.companion_options import ADMISSION, CompanionOptions
 from qtide.backends.clusters.slurm.mark import reap
-from qtide.backends.clusters.slurm.options import ADMISSION, Options
 from qtide.backends.clusters.slurm.queue import entries, present
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.job import Job
+from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import Option
 from qtide.core.world.real import RealWorld
@@ -78,7 +78,7 @@ class SlurmKind(ClusterKind):
     """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
 
     summary = "a Slurm cluster, as slurm or slurm:PARTITION"
-    Options = SlurmOptions
+    CompanionOptions = SlurmOptions
 
     def check(self, setting: Setting) -> None:
         """The number of nodes is checked later: only Slurm knows it."""
@@ -99,7 +99,7 @@ class SlurmKind(ClusterKind):
 
     @staticmethod
     def accounts(
-        job: Job, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+        job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
     ) -> dict[str, Any]:
         """What Slurm charges; raises QtideError if it cannot be asked."""
         found = asyncio.run(accounts(job, metrics, scale, since, ended))
@@ -126,10 +126,10 @@ class SlurmKind(ClusterKind):
         return asyncio.run(reap(Slurm()))
 
 
-def companion_options(setting: Setting) -> Options:
+def companion_options(setting: Setting) -> CompanionOptions:
     """The options of companions."""
     said = setting.options(SlurmOptions)
-    return Options(
+    return CompanionOptions(
         partition=setting.argument or None,
         account=said.account,
         qos=said.qos,

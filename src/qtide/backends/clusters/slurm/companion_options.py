@@ -19,7 +19,7 @@ AGENT = "from qtide.backends.clusters.agent import main; main()"
 
 
 @dataclass(frozen=True)
-class Options:
+class CompanionOptions:
     """Values as Slurm takes them; None means the site's default."""
 
     partition: str | None = None

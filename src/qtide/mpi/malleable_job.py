@@ -17,13 +17,19 @@ import numpy as np
 from qtide.core.errors import UsageError
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import JOIN, MemberStation, NodesLost
+from qtide.mpi.control import JOIN, MemberClient, NodesLost
 from qtide.mpi.distributed import Distributed, Rows
 from qtide.mpi.library import Launcher
-from qtide.mpi.membership import Crew, Left, State, gathered_founders, told_by_launcher
+from qtide.mpi.membership import (
+    MemberLeft,
+    Membership,
+    ReplicatedState,
+    gathered_founders,
+    told_by_launcher,
+)
 
 if TYPE_CHECKING:
-    from qtide.mpi.broker import Record
+    from qtide.mpi.broker import RootRecord
     from qtide.mpi.membership import Growth
 
 
@@ -148,7 +154,7 @@ class Job:
         self._cluster = cluster or os.environ.get(CLUSTER, "local")
         self._name = name or Path(sys.argv[0]).stem or "job"
         self._runs = Path(folder).absolute()
-        self._record: Record | None = None
+        self._record: RootRecord | None = None
         self._growth: Growth | None = None
         self._arriving = ""
         self._changed = -float("inf")
@@ -169,16 +175,16 @@ class Job:
         if told is None:
             self._found(launcher)
         else:
-            self._crew = Crew(MemberStation.told(told))
+            self._crew = Membership(MemberClient.told(told))
             self._arriving = self._crew.arrive()
         return self
 
     def _found(self, launcher: Launcher | None) -> None:
         """Begin as the root, with all processes that were started together with this one."""
-        from qtide.mpi.broker import Record  # newcomers start without what it needs
+        from qtide.mpi.broker import RootRecord  # newcomers start without what it needs
 
-        self._record = Record(self._runs, self._name, self._cluster)
-        self._crew = Crew(self._record.hub, self._record.hub)
+        self._record = RootRecord(self._runs, self._name, self._cluster)
+        self._crew = Membership(self._record.hub, self._record.hub)
         if launcher is not None and launcher.size > 1:
             names = gathered_founders(self._record.hub, launcher)
             self._record.founded(names)
@@ -199,7 +205,7 @@ class Job:
             if self._record is not None:
                 self.cancel()
                 self._record.close(error)
-            elif isinstance(station, MemberStation) and (kind is None or kind is Left):
+            elif isinstance(station, MemberClient) and (kind is None or kind is MemberLeft):
                 station.leave()
 
     @property
@@ -228,7 +234,7 @@ class Job:
         return self.rank == 0
 
     @property
-    def state(self) -> State:
+    def state(self) -> ReplicatedState:
         """What every rank has: set its attributes to the same values on all ranks."""
         return self._crew.state
 
@@ -237,10 +243,10 @@ class Job:
         """Whether a growth was asked for that has not come yet; known to the root."""
         return self._growth is not None and not self._growth.finished
 
-    def begin(self, **values: Any) -> State:
+    def begin(self, **values: Any) -> ReplicatedState:
         """The state, with these values at the beginning; newcomers get the present ones."""
         if not self.newcomer:
-            self._crew.state = State(**(values | vars(self._crew.state)))
+            self._crew.state = ReplicatedState(**(values | vars(self._crew.state)))
         return self._crew.state
 
     def distributed(

@@ -8,8 +8,8 @@ from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.core.values import Packed, Unstorable, Values
-from qtide.interfaces.sessions.calls import Call, Outcome
-from qtide.programs.journal import Journal, Record
+from qtide.interfaces.sessions.calls import Outcome, SessionCall
+from qtide.programs.journal import Journal, JournalRecord
 
 
 class Records:
@@ -21,7 +21,7 @@ class Records:
         self._named = named
         self._lock = threading.Lock()
 
-    def answered(self, call: Call) -> bool:
+    def answered(self, call: SessionCall) -> bool:
         """Whether the journal has the call, whose future then has its result.
 
         A call that is not the one of that place is refused.
@@ -39,11 +39,11 @@ class Records:
         call.future.resolve(None, found) if record.failed else call.future.resolve(found)
         return True
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> JournalRecord | None:
         """The record at `key`, if there is one."""
         return self._journal.find(key) if self._named else None
 
-    def append(self, record: Record) -> None:
+    def append(self, record: JournalRecord) -> None:
         """Keep what is no call, such as a choice."""
         if self._named:
             with self._lock:
@@ -57,7 +57,9 @@ class Records:
         if not self._named:
             return
         kept = [
-            Record(call.key, call.asked, self._pack(call, error if failed else value), failed)
+            JournalRecord(
+                call.key, call.asked, self._pack(call, error if failed else value), failed
+            )
             for call, value, error in outcomes
             if (error is not None) is failed
         ]
@@ -65,7 +67,7 @@ class Records:
             with self._lock:
                 self._journal.extend(kept)
 
-    def _pack(self, call: Call, value: Any) -> dict[str, Any]:
+    def _pack(self, call: SessionCall, value: Any) -> dict[str, Any]:
         try:
             return self._values.pack(value).as_json()
         except Unstorable as error:

@@ -51,7 +51,7 @@ def _links(separators: int, members: range, chance: random.Random) -> set[tuple[
 
 
 @dataclass(frozen=True)
-class Partition:
+class GraphPartition:
     """Every vertex is a separator or in one part; no edge joins two parts."""
 
     graph: Graph
@@ -159,7 +159,7 @@ MOST_TRIALS = 20_000
 
 
 @dataclass(frozen=True)
-class Budget:
+class CutBudget:
     """What a cut circuit may cost at most."""
 
     cuts: int = 6
@@ -190,10 +190,10 @@ class Overhead:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CutPlan:
     """A partition and its fragments."""
 
-    partition: Partition
+    partition: GraphPartition
     depth: int
 
     @cached_property
@@ -223,13 +223,15 @@ class Plan:
         return Overhead(len(self.fragments), self.cuts, self.circuits, factor, seconds)
 
 
-USUAL_BUDGET = Budget()
+USUAL_BUDGET = CutBudget()
 
 
 @lru_cache(maxsize=1024)
-def plan_cuts(graph: Graph, qubits: int, depth: int = 1, budget: Budget = USUAL_BUDGET) -> Plan:
+def plan_cuts(
+    graph: Graph, qubits: int, depth: int = 1, budget: CutBudget = USUAL_BUDGET
+) -> CutPlan:
     """The plan with the fewest circuits for a device; refuses what would explode."""
-    best: Plan | None = None
+    best: CutPlan | None = None
     for separators in range(min(MOST_SEPARATORS, max(graph.size - 1, 0)) + 1):
         found = min(_plans(graph, separators, qubits, depth), key=_price, default=None)
         if found is not None and (best is None or _price(found) < _price(best)):
@@ -249,20 +251,20 @@ def plan_cuts(graph: Graph, qubits: int, depth: int = 1, budget: Budget = USUAL_
     )
 
 
-def _price(plan: Plan) -> tuple[int, int, int]:
+def _price(plan: CutPlan) -> tuple[int, int, int]:
     return plan.circuits, plan.cuts, plan.qubits
 
 
-def _within(plan: Plan, budget: Budget) -> bool:
+def _within(plan: CutPlan, budget: CutBudget) -> bool:
     return plan.cuts <= budget.cuts and plan.circuits <= budget.circuits
 
 
-def _plans(graph: Graph, separators: int, qubits: int, depth: int) -> Iterator[Plan]:
+def _plans(graph: Graph, separators: int, qubits: int, depth: int) -> Iterator[CutPlan]:
     """All plans with that many separators whose fragments fit the device."""
     for chosen in islice(combinations(range(graph.size), separators), MOST_TRIALS):
         parts = _packed(graph, chosen, qubits, depth)
         if parts is not None:
-            plan = Plan(Partition(graph, chosen, parts), depth)
+            plan = CutPlan(GraphPartition(graph, chosen, parts), depth)
             if plan.qubits <= qubits:
                 yield plan
 

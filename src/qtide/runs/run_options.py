@@ -24,7 +24,7 @@ REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGI
 
 
 @dataclass(frozen=True)
-class Owner:
+class OptionOwner:
     """A plug-in that was chosen, or could be."""
 
     choice: str
@@ -46,15 +46,15 @@ class Owner:
         return f"Options of {self.words}{about}"
 
 
-def owner(choice: str, name: str) -> Owner:
+def owner(choice: str, name: str) -> OptionOwner:
     """The plug-in with that name; UsageError lists those there are."""
     if choice == "strategy" and name in ADVISERS.names():
-        return Owner(choice, name, "the strategy is chosen when the run starts", ())
+        return OptionOwner(choice, name, "the strategy is chosen when the run starts", ())
     plugin = REGISTRIES[choice].load(name)
-    return Owner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
+    return OptionOwner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
 
 
-def others(chosen: list[Owner]) -> Iterator[Owner]:
+def others(chosen: list[OptionOwner]) -> Iterator[OptionOwner]:
     """All that were not chosen; one that cannot be loaded is left out."""
     taken = {(each.choice, each.name) for each in chosen}
     for choice, registry in REGISTRIES.items():
@@ -66,11 +66,11 @@ def others(chosen: list[Owner]) -> Iterator[Owner]:
                     continue
 
 
-Owned = dict[str, tuple[Owner, Declared]]
+Owned = dict[str, tuple[OptionOwner, Declared]]
 """Options by their names, each with the plug-in it belongs to."""
 
 
-def distinct(owners: Iterable[Owner], taken: Iterable[str]) -> Owned:
+def distinct(owners: Iterable[OptionOwner], taken: Iterable[str]) -> Owned:
     """The options of plug-ins; of two with the same name, the first is used."""
     found: Owned = {}
     for owner in owners:
@@ -98,7 +98,7 @@ def several(declared: Declared) -> bool:
     return (get_origin(declared.type) or declared.type) in (list, tuple)
 
 
-def foreign(name: str, whose: Owner, chosen: Iterable[Owner]) -> UsageError:
+def foreign(name: str, whose: OptionOwner, chosen: Iterable[OptionOwner]) -> UsageError:
     """The error for an option of a plug-in that was not chosen: it would have no effect."""
     here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
     return UsageError(
@@ -125,7 +125,7 @@ RUNS = Path("qtide-runs")
 """The folder of runs, unless another is named."""
 
 
-class Options:
+class RunOptions:
     """What was given for one command; what was not is in a file, or has its default."""
 
     def __init__(self, command: str, given: Mapping[str, Any], own: tuple[str, ...] = ()) -> None:
@@ -160,7 +160,7 @@ class Options:
         options = {name: plugin_value(each, self.find(name)) for name, (_, each) in mine.items()}
         return Spec(program, options=options, **self._core(several=several), **more)
 
-    def _chosen(self, *, several: bool) -> Iterator[Owner]:
+    def _chosen(self, *, several: bool) -> Iterator[OptionOwner]:
         usual, named = Spec(""), self.strategies()
         yield owner("cluster", str(self.find("cluster", usual.cluster)).partition(":")[0])
         all_of_them = REGISTRIES["strategy"].names() if several else [usual.strategy]
@@ -176,7 +176,7 @@ class Options:
             if value is not None
         }
 
-    def _refuse_unknown(self, chosen: list[Owner], mine: Owned) -> None:
+    def _refuse_unknown(self, chosen: list[OptionOwner], mine: Owned) -> None:
         unknown = self._given.keys() - {*CORE, *self.own, *mine}
         if not unknown:
             return

@@ -18,10 +18,18 @@ from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.device.validator import HungUp
-from qtide.service.quotas import Meter, SubjectKey
+from qtide.service.quotas import QuotaMeter, SubjectKey
 from qtide.service.records import Draft
 from qtide.service.store import Store
-from qtide.service.task import Caller, CannotPromise, Extent, Forbidden, Standing, State, Task
+from qtide.service.task import (
+    Caller,
+    CannotPromise,
+    Extent,
+    Forbidden,
+    ServiceTask,
+    TaskStanding,
+    TaskState,
+)
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +40,25 @@ AT_ONCE = 50
 class Backlog:
     """Knows each of them from its acceptance to its end."""
 
-    def __init__(self, world: World, devices: Mapping[str, ServedDevice], meter: Meter) -> None:
+    def __init__(
+        self, world: World, devices: Mapping[str, ServedDevice], meter: QuotaMeter
+    ) -> None:
         self._world = world
         self._devices = devices
         self._meter = meter
-        self._tasks: dict[str, Task] = {}
-        self._arriving: dict[str, Task] = {}
+        self._tasks: dict[str, ServiceTask] = {}
+        self._arriving: dict[str, ServiceTask] = {}
         self._over_quota: dict[str, SubjectKey] = {}
-        self._blocked: dict[SubjectKey, dict[str, Task]] = {}
+        self._blocked: dict[SubjectKey, dict[str, ServiceTask]] = {}
         """The tasks beyond a quota, by whose it is, in the order of their arrival."""
         self._background = BackgroundTasks(world)
 
-    def find(self, id: str) -> Task | None:  # noqa: A002 - what users call it
+    def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - what users call it
         """The task with that id, if it is not over."""
         return self._tasks.get(id) or self._arriving.get(id)
 
     @contextmanager
-    def arriving(self, task: Task) -> Iterator[None]:
+    def arriving(self, task: ServiceTask) -> Iterator[None]:
         """A task is being written: whoever sends it again gets this one, and is told of its end."""
         self._arriving[task.id] = task
         try:
@@ -56,7 +66,7 @@ class Backlog:
         finally:
             del self._arriving[task.id]
 
-    def add(self, task: Task, blocked: SubjectKey | None) -> None:
+    def add(self, task: ServiceTask, blocked: SubjectKey | None) -> None:
         """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
         self._tasks[task.id] = task
         if blocked is None:
@@ -64,13 +74,13 @@ class Backlog:
         else:
             self._park(task, blocked)
 
-    def cancel(self, task: Task) -> bool:
+    def cancel(self, task: ServiceTask) -> bool:
         """Cancel a task; True if it was only waiting and can be ended at once."""
         if self._unpark(task) or task.device not in self._devices:
             return True
         return self._devices[task.device].dispatcher.cancel(task)
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: ServiceTask) -> None:
         """A task is over."""
         self._tasks.pop(task.id, None)
         self._meter.settle(task, self._world.now())
@@ -114,16 +124,16 @@ class Backlog:
             self._let_wait(task)
         return seen
 
-    def _let_wait(self, task: Task) -> None:
+    def _let_wait(self, task: ServiceTask) -> None:
         """Let a task wait for its device, unless that is gone: then for its return."""
         if task.device in self._devices:
             self._devices[task.device].dispatcher.add(task)
 
-    def _park(self, task: Task, blocked: SubjectKey) -> None:
+    def _park(self, task: ServiceTask, blocked: SubjectKey) -> None:
         self._over_quota[task.id] = blocked
         self._blocked.setdefault(blocked, {})[task.id] = task
 
-    def _unpark(self, task: Task) -> bool:
+    def _unpark(self, task: ServiceTask) -> bool:
         blocked = self._over_quota.pop(task.id, None)
         if blocked is None:
             return False
@@ -138,7 +148,7 @@ class Backlog:
         Only called while none of them is on a device.
         """
         for task in self._tasks.values():
-            waits = task.id not in self._over_quota and task.state is State.QUEUED
+            waits = task.id not in self._over_quota and task.state is TaskState.QUEUED
             if waits and task.device == device.name:
                 device.dispatcher.add(task)
 
@@ -146,19 +156,21 @@ class Backlog:
         """How many tasks of each device wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
 
-    def standing(self, task: Task) -> Standing:
+    def standing(self, task: ServiceTask) -> TaskStanding:
         """Why a task waits, and until when."""
         if task.id in self._over_quota:
-            return Standing("quota", not_before=self._meter.next_day(self._world.now()))
+            return TaskStanding("quota", not_before=self._meter.next_day(self._world.now()))
         if task.device not in self._devices:
-            return Standing("down")
+            return TaskStanding("down")
         device = self._devices[task.device]
         outlook = device.outlook(task)
         if outlook is None:  # between quota and device, while that is committed
-            return Standing("queue")
-        return Standing(None if task.state is State.RUNNING else device.why_waiting(), outlook)
+            return TaskStanding("queue")
+        return TaskStanding(
+            None if task.state is TaskState.RUNNING else device.why_waiting(), outlook
+        )
 
-    async def take_up(self, tasks: list[Task]) -> None:
+    async def take_up(self, tasks: list[ServiceTask]) -> None:
         """Continue the tasks that an earlier service left."""
         for task in tasks:
             self._meter.count(task.caller, 1)
@@ -168,7 +180,7 @@ class Backlog:
                 self._devices[task.device].take_up(task, now)
             if task.device not in self._devices:
                 log.warning("task of a device that is gone", extra=for_log(task))
-            elif task.state is State.RUNNING:
+            elif task.state is TaskState.RUNNING:
                 self._meter.hold(task, now)
                 await self._devices[task.device].dispatcher.recover([task])
             else:
@@ -178,7 +190,7 @@ class Backlog:
                 self.add(task, blocked)
 
 
-def for_log(task: Task) -> dict[str, Any]:
+def for_log(task: ServiceTask) -> dict[str, Any]:
     """What a log may say of a task: who and how long, never what."""
     return {
         "task": task.id,
@@ -224,12 +236,12 @@ class Intake:
         self,
         world: World,
         store: Store,
-        meter: Meter,
+        meter: QuotaMeter,
         backlog: Backlog,
         chance: random.Random,
         priorities: Priorities | None = None,
     ) -> None:
-        self.on_accepted: Callable[[Task], None] = lambda _: None
+        self.on_accepted: Callable[[ServiceTask], None] = lambda _: None
         self._world = world
         self._store = store
         self._meter = meter
@@ -237,7 +249,9 @@ class Intake:
         self._chance = chance
         self.priorities = priorities or Priorities()
 
-    async def accept(self, caller: Caller, device: ServedDevice, submission: Submission) -> Task:
+    async def accept(
+        self, caller: Caller, device: ServedDevice, submission: Submission
+    ) -> ServiceTask:
         """Accept a task: from here on it is not lost."""
         self._check_priority(caller, submission.priority)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
@@ -245,7 +259,7 @@ class Intake:
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
-        task = Task(
+        task = ServiceTask(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
             caller=caller,
             device=device.name,
@@ -270,7 +284,7 @@ class Intake:
             raise
         return task
 
-    async def _keep_or_refuse(self, device: ServedDevice, task: Task, draft: Draft) -> None:
+    async def _keep_or_refuse(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
         """Reserve what the task needs, in the moment in which it is checked, then write it."""
         blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
         if task.max_wait is not None:
@@ -288,13 +302,13 @@ class Intake:
             self._backlog.add(task, blocked)
         self.on_accepted(task)
 
-    async def _write(self, device: ServedDevice, task: Task, draft: Draft) -> None:
+    async def _write(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
         await self._store.write(records.insert(task, draft))
         if not device.committed(task):
             await self._store.write(records.withdraw(task))
             raise _cannot(task, device.why_waiting(), None, "the store took too long to accept it")
 
-    def _promise(self, device: ServedDevice, task: Task, *, over_quota: bool) -> None:
+    def _promise(self, device: ServedDevice, task: ServiceTask, *, over_quota: bool) -> None:
         """Promise a task its start, or refuse it."""
         reason = device.why_waiting()
         if over_quota:
@@ -315,11 +329,11 @@ class Intake:
             raise Forbidden(f"you may ask for a priority of {most} at most, not {priority}")
 
 
-def _late(task: Task, reason: str, start: float | None) -> CannotPromise:
+def _late(task: ServiceTask, reason: str, start: float | None) -> CannotPromise:
     when = "at an unknown time" if start is None else f"in about {start - task.submitted:.1f} s"
     return _cannot(task, reason, start, f"but could start {when} ({reason})")
 
 
-def _cannot(task: Task, reason: str, start: float | None, why: str) -> CannotPromise:
+def _cannot(task: ServiceTask, reason: str, start: float | None, why: str) -> CannotPromise:
     said = f"the task may wait {task.max_wait:g} s, {why}; allow a longer wait, or submit it later"
     return CannotPromise(reason, start, said)

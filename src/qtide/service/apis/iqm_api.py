@@ -15,8 +15,7 @@ from qtide.backends.payloads.encoded import Encoded
 from qtide.backends.payloads.guard import MOST_CIRCUITS
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
-from qtide.service.apis.api import Api, Said
-from qtide.service.apis.gate import Access, read_body, release_bytes
+from qtide.service.apis.api import Api, RefusalBody
 from qtide.service.apis.iqm_computers import (
     Computer,
     Computers,
@@ -25,18 +24,19 @@ from qtide.service.apis.iqm_computers import (
     computer_id,
 )
 from qtide.service.apis.native import refusals, validated
+from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes
+from qtide.service.backlog import Submission
 from qtide.service.connection import KEY
 from qtide.service.service import Service
-from qtide.service.task import Caller, Conflict, NotFound, Standing, State, Task
-from qtide.service.tasks import Submission
+from qtide.service.task import Caller, Conflict, NotFound, ServiceTask, TaskStanding, TaskState
 
 SOURCE = "qtide"
 STATUS = {
-    State.QUEUED: "waiting",
-    State.RUNNING: "processing",
-    State.DONE: "completed",
-    State.FAILED: "failed",
-    State.CANCELLED: "cancelled",
+    TaskState.QUEUED: "waiting",
+    TaskState.RUNNING: "processing",
+    TaskState.DONE: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.CANCELLED: "cancelled",
 }
 WHY = {
     "queue": "others are ahead of it",
@@ -85,9 +85,9 @@ class CircuitRequest(BaseModel):
         return schema
 
 
-def described(service: Service, task: Task) -> dict[str, Any]:
+def described(service: Service, task: ServiceTask) -> dict[str, Any]:
     """A task in the format of IQM's clients."""
-    standing = service.standing(task) if task.state is State.QUEUED else None
+    standing = service.standing(task) if task.state is TaskState.QUEUED else None
     return {
         "id": task.id,
         "type": "circuit",
@@ -102,7 +102,7 @@ def described(service: Service, task: Task) -> dict[str, Any]:
     }
 
 
-def ends_within(service: Service, task: Task, seconds: float) -> bool:
+def ends_within(service: Service, task: ServiceTask, seconds: float) -> bool:
     """Whether a task should be over soon: then it is worth delaying the response."""
     standing = service.standing(task)
     if standing is None:
@@ -110,14 +110,14 @@ def ends_within(service: Service, task: Task, seconds: float) -> bool:
     return standing.end is not None and standing.end - service.now() <= seconds
 
 
-def _compilation(service: Service, task: Task) -> dict[str, Any] | None:
+def _compilation(service: Service, task: ServiceTask) -> dict[str, Any] | None:
     device = service.devices.get(task.device)
     if device is None or task.started is None:
         return None
     return {"calibration_set_id": str(calibration_set_id(device))}
 
 
-def _timeline(task: Task) -> Iterator[tuple[str, float | None]]:
+def _timeline(task: ServiceTask) -> Iterator[tuple[str, float | None]]:
     yield "created", task.submitted
     yield "execution_started", task.started
     if task.started is not None:
@@ -129,7 +129,7 @@ def _entry(status: str, at: float) -> dict[str, Any]:
     return {"source": SOURCE, "status": status, "timestamp": _moment(at)}
 
 
-def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
+def _messages(standing: TaskStanding, now: float) -> list[dict[str, str]]:
     """Why a task waits, and until when, so that it does not look stuck."""
     reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
@@ -138,14 +138,14 @@ def _messages(standing: Standing, now: float) -> list[dict[str, str]]:
     return [{"source": SOURCE, "message": said}]
 
 
-def _errors(task: Task) -> list[dict[str, str]]:
-    if task.state is not State.FAILED:
+def _errors(task: ServiceTask) -> list[dict[str, str]]:
+    if task.state is not TaskState.FAILED:
         return []
     return [{"source": SOURCE, "error_code": "failed", "message": task.error or "it failed"}]
 
 
-def _artifacts(task: Task) -> list[dict[str, str]]:
-    done = task.state is State.DONE
+def _artifacts(task: ServiceTask) -> list[dict[str, str]]:
+    done = task.state is TaskState.DONE
     return [{"type": name} for name in ("measurements", "measurement_counts") if done]
 
 
@@ -196,7 +196,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def iqm_api(service: Service, access: Access) -> Api:
+def iqm_api(service: Service, access: Authenticator) -> Api:
     """The API, with refusals in the format of IQM's clients."""
     router = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
     caller_of = Depends(access.caller)
@@ -223,7 +223,7 @@ def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
     return whole
 
 
-def _refusal(said: Said) -> Said:
+def _refusal(said: RefusalBody) -> RefusalBody:
     return {"message": said["message"], "error_code": said["error"], "source": SOURCE}
 
 
@@ -383,7 +383,7 @@ async def _to_submit(
     )
 
 
-def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - what users call it
+def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
     """A circuit job of the caller; tasks submitted by other APIs have other payloads."""
     task = service.task(caller, id)
     if task.format != "iqm":
@@ -394,7 +394,7 @@ def _task(service: Service, caller: Caller, id: str) -> Task:  # noqa: A002 - wh
 async def _written(service: Service, caller: Caller, id: str, how: str) -> Response:  # noqa: A002 - as above
     """The answer of a job; a large one is written by another process."""
     task = _task(service, caller, id)
-    if task.state is not State.DONE:
+    if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
     answer = await service.answer(caller, task)
     _, text = await service.bulk.do(how, answer.data, caller.user)

@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SharingPlan:
     """The whole experiment. The defaults take some three hours."""
 
     replicas: tuple[int, ...] = tuple(range(1, 17))
@@ -90,13 +90,13 @@ class Plan:
             )
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> SharingPlan:
     """The plan that was kept in a folder."""
     kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
     for key, value in kept.items():
         if isinstance(value, list):
             kept[key] = tuple(value)
-    return Plan(**kept)
+    return SharingPlan(**kept)
 
 
 @dataclass(frozen=True)
