@@ -38,7 +38,7 @@ docs: setup
 
 # 10,000 random cases of each property
 soak: setup
-	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/world tests/programs
+	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
 	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines; do $(PY) benchmarks/$$script.py || exit 1; done

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.slurm.fixtures", "tests.service.admission.fixtures"]
+pytest_plugins = ["tests.backends.slurm.fixtures", "tests.service.admission.fixtures"]
 
 common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("default", common, max_examples=200, derandomize=True)

@@ -16,7 +16,7 @@ from qtide.box import layout as packages_module
 from qtide.box.daemons import daemons, offspring
 from qtide.core.errors import QtideError, UsageError
 from qtide.interfaces.cli.box import box as commands
-from tests.slurm.stage import Stage, until
+from tests.backends.slurm.stage import Stage, until
 
 
 def processes(folder: Path) -> list[int]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.slurm.fixtures import install, remove
 from tests.docs.blocks import OUTPUT, RUN, Block, read_blocks
 from tests.docs.reader import ROOT, Reader
-from tests.slurm.fixtures import install, remove
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -20,7 +20,7 @@ from qtide.experiments.sharing.jobs import at_once
 from qtide.experiments.sharing.replica import ReplicaRecord
 from qtide.experiments.sharing.results import Measured, keep, kept, rows
 from qtide.experiments.sharing.sharing_plan import Point, SharingPlan, read_plan
-from tests.cli.inside import printed, refused
+from tests.interfaces.cli.inside import printed, refused
 from tests.service.serving import wait_until
 
 SMALL = SharingPlan(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.stage import Stage
+from tests.backends.slurm.stage import Stage
 
 PROGRAM = Path(__file__).with_name("spmd.py")
 EXPECTED = [10, [30, 30], [2, 2], "rank 1 does not like this"]

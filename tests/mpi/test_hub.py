@@ -3,7 +3,7 @@
 import socket
 
 from qtide.mpi.control import ControlLine, ControlServer
-from tests.slurm.stage import until
+from tests.backends.slurm.stage import until
 
 
 def called(hub: ControlServer, **word: object) -> ControlLine:

@@ -13,7 +13,7 @@ import pytest
 
 from qtide.interfaces.python.description import describe
 from qtide.runs.folder import RunFolder
-from tests.cli.inside import called, printed, refused
+from tests.interfaces.cli.inside import called, printed, refused
 
 QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
 RUN = ("run", "synthetic", "--iterations", "4", "--cluster", "simulated")

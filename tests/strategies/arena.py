@@ -23,8 +23,8 @@ from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import STRATEGIES
 from tests.bench import INSTANT
+from tests.core.invariant import check
 from tests.crowd import strangers
-from tests.ledger.invariant import check
 from tests.strategies.random_program import plans
 from tests.strategies.views import sites
 

@@ -15,7 +15,7 @@ from qtide.programs.journal import Journal
 from qtide.programs.replay import Replay
 from qtide.strategies.strategy import Assignment, strategy, strategy_names
 from tests.bench import Bench
-from tests.ledger.invariant import check
+from tests.core.invariant import check
 
 LONG, SHORT, SCORE = 30.0, 4.0, 20.0
 """A classical phase of two tasks, then a quantum phase, then one task."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qtide.box.layout import program
-from tests.slurm.stage import until
+from tests.backends.slurm.stage import until
 
 
 class Munged:

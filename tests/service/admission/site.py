@@ -14,8 +14,8 @@ from typing import TypeVar
 from qtide.backends.clusters.slurm.commands import Slurm, environment
 from qtide.backends.clusters.slurm.prolog import PATH, binding
 from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission
+from tests.backends.slurm.stage import until
 from tests.service.admission.users import User
-from tests.slurm.stage import until
 
 T = TypeVar("T")
 LONG = "sleep 600"

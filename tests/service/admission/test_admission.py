@@ -23,9 +23,9 @@ from qtide.service.admission import (
     Unproven,
     Unreachable,
 )
+from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site, ask_for
 from tests.service.admission.users import User
-from tests.slurm.stage import until
 
 NO_JOB_OF_YOURS = "is no running job of yours"
 

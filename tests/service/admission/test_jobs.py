@@ -10,9 +10,9 @@ import pytest
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.queue import QueueEntry
 from qtide.service.admission import Holder, Refused, SlotJobs, SlurmJob, Unreachable
+from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
-from tests.slurm.stage import until
 
 PLAIN = QueueEntry(7, "RUNNING", 1, 1700000000.0, leader=7, uid=1000, gres="gres:qpu:1")
 

@@ -11,10 +11,10 @@ import pytest
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.slurm.deployment import announce
 from qtide.service.local_service import LocalService
+from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
 from tests.service.serving import wait_until
-from tests.slurm.stage import until
 
 PROGRAM = """
 import os, qtide

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from qiskit import transpile
+from qiskit.primitives import SamplerPubResult, StatevectorSampler
+from qiskit.providers import JobStatus
+
+from qtide.backends.client.backend import Backend
+from qtide.backends.client.client import Client, TaskFailed
+from qtide.backends.client.qiskit_sampler import QiskitSampler
+from qtide.core.errors import UsageError
+from tests.backends.client.circuits import bell, distance, rotated, three_registers
+
+SHOTS = 4000
+
+
+@pytest.fixture
+def backend(client: Client) -> Backend:
+    return Backend(client, "star")
+
+
+def test_a_sweep_is_one_task_and_gives_what_theory_says(backend: Backend) -> None:
+    values = {"theta": np.linspace(0, 3, 6).reshape(2, 3), "phi": np.full((2, 3), 1.1)}
+    job = QiskitSampler(backend, seed=5).run([(transpile(rotated(), backend), values)], shots=SHOTS)
+    [mine] = job.result()
+    [theirs] = StatevectorSampler(seed=5).run([(rotated(), values)], shots=SHOTS).result()
+    assert len(job.jobs) == 1
+    assert mine.data.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        for name in ("one", "two"):
+            counts = getattr(mine.data, name).get_counts(index)
+            assert distance(counts, getattr(theirs.data, name).get_counts(index)) < 0.06
+        assert distance(_joined(mine, index), _joined(theirs, index)) < 0.06
+
+
+def _joined(result: SamplerPubResult, index: tuple[int, ...]) -> dict[str, int]:
+    """Both registers joined: only this shows that their shots belong together."""
+    counts: dict[str, int] = result.join_data(["one", "two"])[index].get_counts()
+    return counts
+
+
+def test_every_register_has_its_bits(backend: Backend) -> None:
+    [answer] = QiskitSampler(backend).run([transpile(three_registers(), backend)], shots=3).result()
+    assert answer.data.low.get_bitstrings() == ["01"] * 3
+    assert answer.data.middle.get_bitstrings() == ["1"] * 3
+    assert answer.data.high.get_bitstrings() == ["110"] * 3
+    assert answer.metadata["shots"] == 3
+
+
+def test_pubs_keep_their_order_and_their_shots(backend: Backend) -> None:
+    pair, registers = transpile([bell(), three_registers()], backend)
+    job = QiskitSampler(backend, default_shots=9).run(
+        [(pair, None, 20), registers, (pair, None, 20)]
+    )
+    first, second, third = job.result()
+    assert (first.data.meas.num_shots, second.data.low.num_shots) == (20, 9)
+    assert third.data.meas.num_shots == 20
+    assert first.metadata["circuit_metadata"] == {"about": "a pair"}
+    assert len(job.jobs) == 2
+    assert job.done() and job.in_final_state() and not job.running()
+
+
+def test_a_sweep_too_large_for_a_task_becomes_several(backend: Backend) -> None:
+    circuit = transpile(rotated(), backend)
+    values = np.zeros((1001, 2))
+    job = QiskitSampler(backend).run([(circuit, values)], shots=2)
+    [answer] = job.result()
+    assert len(job.jobs) == 2
+    assert answer.data.two.get_counts() == {"00": 2002}
+
+
+def test_a_job_is_cancelled(client: Client) -> None:
+    slow = Backend(client, "slow")
+    job = QiskitSampler(slow, default_shots=10_000).run([transpile(bell(), slow)])
+    assert not job.done()
+    assert job.cancel() is True
+    with pytest.raises(TaskFailed, match="cancelled"):
+        job.result()
+    assert job.cancelled()
+    assert job.status() is JobStatus.CANCELLED
+
+
+def test_nothing_is_refused(backend: Backend) -> None:
+    with pytest.raises(UsageError, match="nothing to run"):
+        QiskitSampler(backend).run([])

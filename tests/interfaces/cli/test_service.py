@@ -1,0 +1,224 @@
+"""The commands of the vQPU service, as its users and its operator type them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError
+from qtide.service.local_service import LocalService
+from tests.interfaces.cli.inside import called
+from tests.service.serving import wait_until
+
+DEVICES = '[devices.dev]\nkind = "burst"\n[quotas.accounts.maths]\nqpu_seconds = 60\n'
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    with LocalService(tmp_path_factory.mktemp("service"), DEVICES) as served:
+        yield served
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def qtide(*words: str, **env: str) -> Done:
+    bare = dict.fromkeys(name for name in os.environ if name.startswith("QTIDE_"))
+    done = called(*words, env=bare | env)
+    if isinstance(done.exception, QtideError):
+        return Done(done.exception.exit_code, done.stdout, str(done.exception))
+    return Done(done.exit_code, done.stdout, done.stderr)
+
+
+def as_user(service: LocalService, user: str, account: str = "") -> dict[str, str]:
+    return {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token(user, account)}
+
+
+def as_operator(service: LocalService) -> dict[str, str]:
+    return {"QTIDE_URL": service.socket}
+
+
+def said(done: Done) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_token_is_created_used_listed_and_revoked(service: LocalService) -> None:
+    state = ("--state", str(service.state))
+    made = qtide("token", "new", "ada", "--account", "physics", "--name", "laptop", *state)
+    env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": made.stdout.strip()}
+    assert said(qtide("devices", "--json", **env))[0]["state"] == "idle"
+    listed = said(qtide("token", "list", "--json", *state))
+    (mine,) = [row for row in listed if row["name"] == "laptop"]
+    assert (mine["user"], mine["account"]) == ("ada", "physics")
+    assert made.stdout.strip() not in json.dumps(listed)
+    assert qtide("token", "revoke", mine["token"], *state).returncode == 0
+    wait_until(lambda: qtide("devices", **env).returncode == 1, 20.0)
+    again = qtide("token", "revoke", mine["token"], *state)
+    assert (again.returncode, "no token's digest begins" in again.stderr) == (2, True)
+
+
+def test_the_queue_shows_why_a_task_waits(service: LocalService) -> None:
+    client = service.client("bob")
+    first, second = (client.submit(Burst(30.0), "dev") for _ in range(2))
+    env = as_user(service, "bob")
+    rows = said(qtide("queue", "--json", **env))
+    assert {row["id"] for row in rows} == {first.id, second.id}
+    shown = qtide("queue", **env).stdout
+    assert second.id[:8] in shown
+    assert "queue" in shown
+    assert "no task waits" in qtide("queue", **as_user(service, "somebody else")).stdout
+    assert first.id[:8] in qtide("queue", "--everybody", **as_operator(service)).stdout
+    for task in (first, second):
+        task.cancel()
+        task.refresh(10.0)  # the one on the device ends when the device lets go of it
+    assert "cancelled" in qtide("queue", "--all", **env).stdout
+
+
+def test_usage_as_a_table_as_json_and_as_csv(service: LocalService) -> None:
+    service.client("cyd", "maths").run(Burst(0.05), "dev")
+    env = as_user(service, "cyd", "maths")
+    words = ("usage", "--by", "account", "--by", "user", "--since", "1d")
+    (row,) = said(qtide(*words, "--json", **env))
+    assert (row["account"], row["user"], row["tasks"]) == ("maths", "cyd", 1)
+    table = list(csv.DictReader(io.StringIO(qtide(*words, "--csv", **env).stdout)))
+    assert float(table[0]["qpu_seconds"]) == pytest.approx(row["qpu_seconds"])
+    assert "maths" in qtide(*words, **env).stdout
+    wrong = qtide("usage", "--since", "yesterday", **env)
+    assert (wrong.returncode, "is neither a date" in wrong.stderr) == (2, True)
+
+
+def test_drain_and_resume_are_for_operators(service: LocalService) -> None:
+    refused = qtide("drain", "dev", **as_user(service, "mallory"))
+    assert (refused.returncode, "not an operator" in refused.stderr) == (1, True)
+    env = as_operator(service)
+    assert (
+        said(qtide("drain", "dev", "--reason", "cooling", "--json", **env))["reason"] == "cooling"
+    )
+    assert "cooling" in qtide("devices", **env).stdout
+    assert said(qtide("resume", "--device", "dev", "--json", **env))["state"] == "idle"
+    unknown = qtide("drain", "nowhere", **env)
+    assert "there is no device 'nowhere'; there are: dev" in unknown.stderr
+    licences = qtide("drain", "dev", "--licences", **env)
+    assert "not connected to Slurm" in licences.stderr
+
+
+def test_a_reason_stays_until_another_one_is_given(service: LocalService) -> None:
+    env = as_operator(service)
+    for words, reason in (
+        ((), "maintenance"),
+        (("--reason", "cooling"), "cooling"),
+        ((), "cooling"),
+    ):
+        assert said(qtide("drain", "dev", *words, "--json", **env))["reason"] == reason
+    task = service.client("ida").submit(Burst(0.0), "dev")
+    (row,) = said(qtide("queue", "--json", **as_user(service, "ida")))
+    assert (row["reason"], row["expected_start"], row["position"]) == ("maintenance", None, 0)
+    assert said(qtide("resume", "--device", "dev", "--json", **env))["reason"] is None
+    task.result()
+
+
+def test_owners_and_operators_cancel_tasks_by_a_prefix(service: LocalService, here: Path) -> None:
+    first, second, third = (service.client("joe").submit(Burst(30.0), "dev") for _ in range(3))
+    joe, eve = as_user(service, "joe"), as_user(service, "eve")
+    stranger = qtide("cancel", third.id[:8], **eve)
+    assert (stranger.returncode, "and you have no task" in stranger.stderr) == (2, True)
+    assert "is cancelled" in qtide("cancel", third.id[:8], **joe).stdout
+    again = qtide("cancel", third.id, **joe)
+    assert (again.returncode, "is over already; it is cancelled" in again.stderr) == (2, True)
+    done = said(qtide("cancel", second.id[:8], "--json", **as_operator(service)))
+    assert done == {"task": second.id, "state": "cancelled"}
+    assert qtide("cancel", first.id, **joe).returncode == 0
+    assert first.refresh(10.0).state == "cancelled"
+
+
+def test_what_may_be_a_run_or_a_task_is_not_cancelled(service: LocalService, here: Path) -> None:
+    task = service.client("kim").submit(Burst(30.0), "dev")
+    (here / "qtide-runs" / f"{task.id[:8]}-run").mkdir(parents=True)
+    (here / "qtide-runs" / f"{task.id[:8]}-run" / "run.json").write_text("{}")
+    env = as_user(service, "kim")
+    both = qtide("cancel", task.id[:8], **env)
+    assert (both.returncode, "give more characters" in both.stderr) == (2, True)
+    assert f"{task.id[:8]}-run" in both.stderr
+    assert qtide("cancel", task.id, **env).returncode == 0
+    assert task.refresh(10.0).state == "cancelled"
+
+
+def test_what_is_left_of_a_quota(service: LocalService) -> None:
+    service.client("lea", "maths").run(Burst(0.25), "dev")
+    env = as_user(service, "lea", "maths")
+    user, account = said(qtide("usage", "--left", "--json", **env))
+    assert (user["of"], user["name"], user["tasks_left"]) == ("user", "lea", 10_000)
+    assert account["qpu_seconds_left"] == pytest.approx(60.0 - account["qpu_seconds"])
+    assert account["qpu_seconds"] >= 0.25
+    assert user["qpu_seconds_left"] is None
+    assert "no limit" in qtide("usage", "--left", **env).stdout
+    with_more = qtide("usage", "--left", "--csv", **env)
+    assert (with_more.returncode, "without other options" in with_more.stderr) == (2, True)
+    never = qtide("usage", "--left", QTIDE_URL=service.url)
+    assert "qtide token new" in never.stderr
+
+
+def test_every_mistake_of_a_configuration_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('lisen = "127.0.0.1:1"\n[devices.dev]\nkind = "burst"\nslots = 0\n')
+    done = qtide("serve", "--check", str(file))
+    assert done.returncode == 2
+    assert f"{file}: lisen: there is no such entry; did you mean listen?" in done.stderr
+    assert f"{file}: devices.dev.slots: " in done.stderr
+    file.write_text('[devices.dev]\nkind = "burst"\n[devices.lamp]\nkind = "lamp"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "devices.lamp: there is no kind" in done.stderr) == (2, True)
+    file.write_text('[devices.dev]\nkind = "burst"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "every device starts" in done.stdout) == (0, True)
+
+
+def test_a_device_that_does_not_start_is_found_before_it_is_served(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('[devices.far]\nkind = "iqm"\nurl = "http://127.0.0.1:9"\n')
+    done = qtide("serve", "--check", str(file))
+    assert (done.returncode, "devices.far: the device did not start" in done.stderr) == (2, True)
+
+
+def test_without_a_service_a_sentence_says_what_to_do(tmp_path: Path) -> None:
+    done = qtide("devices", XDG_STATE_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "qtide serve --demo" in done.stderr
+    gone = qtide("devices", QTIDE_URL="http://127.0.0.1:9")
+    assert (gone.returncode, "does not answer" in gone.stderr) == (1, True)
+
+
+def test_serve_needs_a_configuration_or_demo(tmp_path: Path) -> None:
+    for words in ((), ("--demo", "serve.toml")):
+        done = qtide("serve", *words)
+        assert (done.returncode, "either a configuration or --demo" in done.stderr) == (2, True)
+    missing = qtide("serve", str(tmp_path / "nowhere.toml"))
+    assert (missing.returncode, "cannot be read" in missing.stderr) == (2, True)
+
+
+def test_the_user_who_started_the_service_needs_no_variables(service: LocalService) -> None:
+    home = service.folder / "home"
+    place = home / "qtide" / "service"
+    place.mkdir(parents=True, exist_ok=True)
+    access = service.state / "access.json"
+    (place / "access.json").write_text(access.read_text())
+    assert access.stat().st_mode & 0o077 == 0
+    assert "dev" in qtide("devices", XDG_STATE_HOME=str(home)).stdout
+    named = qtide("devices", "--url", service.url, XDG_STATE_HOME=str(home))
+    assert "dev" in named.stdout, named.stderr

@@ -1,0 +1,39 @@
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from qtide.interfaces.report.page import SVG, inline
+from qtide.interfaces.report.timeline import draw
+from tests.core.ledger_samples import panel, two_jobs
+
+
+@pytest.fixture(scope="module")
+def picture() -> str:
+    return inline(draw([panel("static", two_jobs())]), "g2", 'two "jobs" <here>')
+
+
+def test_it_is_described(picture: str) -> None:
+    root = ElementTree.fromstring(picture)
+    assert (root.get("role"), root.get("aria-label")) == ("img", 'two "jobs" <here>')
+
+
+def test_its_colours_are_the_pages(picture: str) -> None:
+    assert "var(--ink)" in picture
+    assert "var(--hue-1)" in picture
+    assert "opacity: var(--tint)" in picture
+    assert not re.search(r": #[0-9a-f]{6}", picture)
+
+
+def test_its_ids_are_its_own_and_found(picture: str) -> None:
+    ids = set(re.findall(r' id="([^"]+)"', picture))
+    uses = set(re.findall(r'(?:url\(|href=")#([^)"]+)', picture))
+    assert all(each.startswith("g2-") for each in ids)
+    assert uses
+    assert uses <= ids
+
+
+def test_it_has_no_style_sheet_that_would_reach_the_page(picture: str) -> None:
+    root = ElementTree.fromstring(picture)
+    assert list(root.iter(f"{{{SVG}}}style")) == []
+    assert "width" not in root.attrib
