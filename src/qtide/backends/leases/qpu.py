@@ -16,7 +16,7 @@ from typing import Any
 
 from qtide.backends.devices.device import Device, needed_packages, takers
 from qtide.backends.devices.profile import Profile
-from qtide.backends.payloads.encoded import encode, format_of
+from qtide.backends.payloads.encoded import encode, format_of, is_circuits
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError
 from qtide.core.forecasts import Outlook, Waits
@@ -348,9 +348,6 @@ class MeteredQpu(Qpu):
         self.meter.satisfied(job)
 
 
-CIRCUITS = ("iqm", "qasm3", "qpy")
-
-
 def check(device: Device, payload: Any, shots: int | None) -> None:
     """Raise PayloadRefused if the device cannot take the payload, with what to do about it."""
     try:
@@ -371,4 +368,4 @@ def _remedy(device: Device, payload: Any) -> str:
         return ""
     if name not in device.properties()["formats"]:
         return takers(name)
-    return "; a parameter `target` of the program says what fits" if name in CIRCUITS else ""
+    return "; a parameter `target` of the program says what fits" if is_circuits(name) else ""
