@@ -1,6 +1,6 @@
 """How long tasks take in virtual time that pretend nothing: as long as they worked before."""
 
-from qtide.backends.clusters.simulated import Recorded
+from qtide.backends.clusters.virtual_tasks import Recorded
 from qtide.core.ledger import Interval
 
 
