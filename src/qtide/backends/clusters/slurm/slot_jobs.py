@@ -18,8 +18,7 @@ from typing import Any
 
 from qtide.backends.client.access import AUTHORITY, here
 from qtide.backends.clusters.slurm.commands import Slurm
-from qtide.backends.clusters.slurm.companion import Companion
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, qpu_name
 from qtide.backends.clusters.slurm.prolog import (
     AdmissionFailed,
@@ -27,7 +26,6 @@ from qtide.backends.clusters.slurm.prolog import (
     ProofFailed,
     admitted,
 )
-from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.leases.qpu import Lease, Qpu, Slot, Slots
 from qtide.core.forecasts import Wait
 from qtide.core.job import JobContext
