@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import socket as sockets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -72,8 +71,8 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
         return Access(own.url, token, socket=own.socket, state=own.state)
     if url:
         _check_secret(url, token)
-        socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
-        return Access(url, token, os.environ.get(AUTHORITY), socket)
+        path = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
+        return Access(url, token, os.environ.get(AUTHORITY), path)
     raise UsageError(_nowhere())
 
 
@@ -115,7 +114,7 @@ def _listens_at(url: str) -> bool:
     parts = urlsplit(url)
     place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
     try:
-        with closing(sockets.create_connection(place, QUICK)):
+        with closing(socket.create_connection(place, QUICK)):
             return True
     except OSError:
         return False

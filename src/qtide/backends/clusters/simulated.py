@@ -61,13 +61,13 @@ class SimulatedOptions:
 
 
 class Simulated(ClusterKind):
-    """Nothing is waited for: the strategies' own code, on a clock that jumps."""
+    """The strategies' own code in virtual time."""
 
     summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
     Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
-        """Refuse sizes that cannot be."""
+        """Refuse impossible sizes."""
         setting.check_nodes(site_model(setting).nodes)
 
     def world(self, time_scale: float) -> World:
@@ -139,7 +139,7 @@ class SimulatedCluster(FifoCluster):
             self._faults.append(world.start(self._fail(failures.losses(names))))
 
     async def ready(self, node: Node, job: JobContext) -> None:
-        """As several are."""
+        """The same as for several."""
         await self.all_ready([node], job)
 
     async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
@@ -159,7 +159,7 @@ class SimulatedCluster(FifoCluster):
         self.world.alarm(self.seconds(work, pretended), answered)
 
     def interrupt(self, node: Node) -> None:
-        """What the task would answer comes too late."""
+        """Nothing to end: the task's answer comes too late and is refused."""
 
     async def stopped(self, node: Node) -> bool:
         """At once; a dead node does not come back this way."""
@@ -193,7 +193,7 @@ class SimulatedCluster(FifoCluster):
         self.world.alarm(self._delays.turnaround, turned)
 
     def latency_of(self, request: NodeRequest) -> float:
-        """To grow may take another time than to begin."""
+        """A request to grow may take another time than a first one."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
 
@@ -207,7 +207,7 @@ class SimulatedCluster(FifoCluster):
         return self._delays.cold if cold else 0.0
 
     async def occupy(self, stranger: JobContext, nodes: int, seconds: float) -> None:
-        """Let somebody else's job hold nodes: it stands in the same queue, but nobody sees that."""
+        """Let a job of somebody else wait in the same queue, and hold nodes, without a record."""
         allocation = await self._stand(NodeRequest(stranger, nodes))
         try:
             await self.world.sleep(seconds)
@@ -223,12 +223,12 @@ class SimulatedCluster(FifoCluster):
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
 
-    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
+    def _refuse_if_impossible(self, request: NodeRequest) -> None:
         """A request waits for nodes that will be back."""
         back = sum(loss.back is not None for loss in self._dead.values())
         self.size += back
         try:
-            super()._refuse_if_hopeless(request)
+            super()._refuse_if_impossible(request)
         finally:
             self.size -= back
 
@@ -319,7 +319,7 @@ class BatchCluster(SimulatedCluster):
         return next(iter(self._granted.values()), None)
 
     def deliver(self) -> None:
-        """Hand over the nodes; who cannot have the QPU as well lets others pass."""
+        """Hand over the nodes; a request that cannot have its QPU as well lets others pass."""
         lacking = []
         for slot in self._granted:
             pending = self._asking[slot]
@@ -337,7 +337,7 @@ class BatchCluster(SimulatedCluster):
             self._end_impatient()
 
     def expected_wait(self, nodes: int) -> float:
-        """None while nobody waits and there are enough free nodes; otherwise as it was lately."""
+        """No wait while nobody waits and enough nodes are free; otherwise as it was lately."""
         if not self.batch.queued and self.batch.free >= nodes:
             return self._latency
         return max(self._latency, self._waits.expected())
@@ -354,7 +354,7 @@ class BatchCluster(SimulatedCluster):
             held.append(slot)
         alarm = None
         if request.least is not None:
-            alarm = self.world.alarm(request.patience, lambda: self._settle_for_less(pending))
+            alarm = self.world.alarm(request.patience, lambda: self._accept_fewer(pending))
         return await self._grant_of(pending, alarm)
 
     def take_back(self, name: str) -> None:
@@ -398,12 +398,12 @@ class BatchCluster(SimulatedCluster):
             wanted.watch(lambda: self._look_again(wanted))
 
     def _look_again(self, wanted: CoAllocatable) -> None:
-        """A QPU may have become free: the first one that waits for it is looked at again."""
+        """A QPU may have become free: look at the first request that waits for it again."""
         if held := self._held.get(wanted):
             self.batch.look_again(held.popleft(), self.world.now())
 
-    def _settle_for_less(self, pending: PendingRequest) -> None:
-        """When its patience is over, a request takes what is free, if the scheduler lets it."""
+    def _accept_fewer(self, pending: PendingRequest) -> None:
+        """After its patience, a request takes the nodes that are free, if the scheduler lets it."""
         slot = self._slot_of(pending)
         if slot is None:
             return
@@ -415,7 +415,7 @@ class BatchCluster(SimulatedCluster):
             self._impatient.append(pending)
 
     def _end_impatient(self) -> None:
-        """Those who need no node end with nothing."""
+        """Answer requests that need no node with none."""
         impatient, self._impatient = self._impatient, []
         for pending in impatient:
             if self._withdrawn(pending):
@@ -426,11 +426,11 @@ class BatchCluster(SimulatedCluster):
         if slot is not None:
             del self._asking[slot]
             self.batch.withdraw(slot, self.world.now())
-            self._hold_no_longer(slot, pending.request.co_allocate)
+            self._stop_holding(slot, pending.request.co_allocate)
         return slot is not None
 
-    def _hold_no_longer(self, slot: int, wanted: CoAllocatable | None) -> None:
-        """Who withdraws passes the QPU that may be free for it on to the next one."""
+    def _stop_holding(self, slot: int, wanted: CoAllocatable | None) -> None:
+        """Let the next request look at the QPU that may have been free for a withdrawn one."""
         held = self._held.get(wanted) if wanted else None
         if held and slot in held:
             held.remove(slot)

@@ -79,7 +79,7 @@ class SlurmCluster(Cluster):
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
         """Submit a companion to Slurm, and wait until it is granted."""
         job, wanted = request.job, request.co_allocate
-        self._refuse_if_hopeless(request)
+        self._refuse_if_impossible(request)
         await self._reap_once(job)
         waiting = job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
         with waiting, self._waits.standing() as wait:
@@ -100,11 +100,11 @@ class SlurmCluster(Cluster):
         return self._waits.expected(announced=not ours)
 
     def waits_seen(self) -> list[float]:
-        """How long requests have stood in the queue lately."""
+        """Seconds that recent requests waited in the queue."""
         return self._waits.seen()
 
     def forget(self) -> None:
-        """Forget the waits of earlier jobs in `expected_wait`."""
+        """Ignore the waits of earlier jobs in `expected_wait`."""
         self._waits.forget()
 
     def admit(self, qpu: Qpu) -> None:
@@ -204,7 +204,7 @@ class SlurmCluster(Cluster):
             with suppress(SlurmFailed):  # the next driver, or their time limit, ends them
                 await reap(self._slurm, names)
 
-    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
+    def _refuse_if_impossible(self, request: NodeRequest) -> None:
         if request.needed > self.size:
             raise NotEnoughNodes(
                 f"{request.job.name} needs {request.needed} nodes, but Slurm's partition has "
