@@ -105,6 +105,6 @@ def test_a_service_that_listens_is_no_longer_coming_up(
         (folder / "stat").write_text(f"{number} ({name} )) {' '.join(words)}")
         (folder / "cmdline").write_bytes(command)
         (folder / "comm").write_text(f"{name}\n")
-    assert list(access._coming_up()) == [0]
+    assert list(access.services_coming_up()) == [0]
     monkeypatch.setattr(os, "geteuid", lambda: processes.stat().st_uid + 1)
-    assert list(access._coming_up()) == []
+    assert list(access.services_coming_up()) == []

@@ -187,11 +187,11 @@ def now_serving() -> None:
 
 def await_service(found: Callable[[], Any]) -> None:
     """Return once the service is found, or none is coming up any more, which has a limit."""
-    while not found() and list(_coming_up()):
+    while not found() and list(services_coming_up()):
         time.sleep(PAUSE)
 
 
-def _coming_up() -> Iterator[int]:
+def services_coming_up() -> Iterator[int]:
     """The processes of this user that will be services."""
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it has just ended
