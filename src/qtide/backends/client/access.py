@@ -46,7 +46,7 @@ class Access:
     socket: Path | None = None
     """The Unix socket to call it by: there, the kernel proves that it is the service."""
     state: Path | None = None
-    """The folder of its state, if it is on this host and said so."""
+    """The folder of its state, if the service is on this host and tells it."""
 
     def __repr__(self) -> str:
         """Without the token, since representations end up in logs."""

@@ -224,8 +224,8 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
     if not isinstance(answer, dict):
         raise AdmissionFailed(f"it answered {response.status} without a reason")
     if response.status >= http.client.BAD_REQUEST or "token" not in answer:
-        said = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
-        raise (Busy if response.status in BUSY else AdmissionFailed)(str(said))
+        why = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
+        raise (Busy if response.status in BUSY else AdmissionFailed)(str(why))
     return answer
 
 

@@ -160,7 +160,7 @@ class SlurmSlot(Slot):
             self._slots.bring_back(self._job, self._give_back())
 
     async def _log_in(self) -> None:
-        """Wait until the service has said whether it knows the slot's job."""
+        """Wait until the service has answered the request for a token."""
         if self._login is not None and not self._released:
             await self._slots.settled(self._login)  # awaited itself, it would be cancelled with us
             if not self._login.cancelled():

@@ -124,16 +124,16 @@ class SlurmKind(ClusterKind):
 
 def companion_options(setting: Setting) -> CompanionOptions:
     """The options of companions."""
-    said = setting.options(SlurmOptions)
+    given = setting.options(SlurmOptions)
     return CompanionOptions(
         partition=setting.argument or None,
-        account=said.account,
-        qos=said.qos,
-        constraint=said.constraint,
-        time_limit=said.time_limit,
-        extra=tuple(said.salloc),
-        qpu_by=None if said.qpu_by == "none" else said.qpu_by,
-        qpu_partition=said.qpu_partition,
+        account=given.account,
+        qos=given.qos,
+        constraint=given.constraint,
+        time_limit=given.time_limit,
+        extra=tuple(given.salloc),
+        qpu_by=None if given.qpu_by == "none" else given.qpu_by,
+        qpu_partition=given.qpu_partition,
     )
 
 
