@@ -5,6 +5,7 @@ A token is sent only to the service that it was given for, and never unencrypted
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
@@ -25,6 +26,8 @@ from qtide.core.files import state_folder
 from qtide.core.sockets import Untrusted, connected
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
+REFUSED = "QTIDE_REFUSED"
+"""By which the prolog of a job says why the job got no token."""
 UNIX = "unix://"
 """How the URL of a Unix socket begins; its path follows."""
 FILE = "access.json"
@@ -56,12 +59,16 @@ class Access:
 def find_access(url: str | None = None, token: str | None = None) -> Access:
     """What was given, otherwise the environment's, otherwise the service that this user started.
 
-    If neither is known, it is the site's; one that this user has just started is waited for.
+    If neither is known, it is the site's; one that this user has just started is waited for. A job
+    that was refused a token by the service of its environment is told so at once.
     """
     known = os.environ.get(URL, "").rstrip("/")
     url = (url or known).rstrip("/")
     if url in ("", known):  # a token of the environment is for the service named there
         token = token or os.environ.get(TOKEN)
+        refused = os.environ.get(REFUSED)
+        if refused and not token and here(url) is None:
+            raise UsageError(f"this job may not use the QPU: {refused}")
     away = next((each for each in _announced() if url == each.url), None)
     if _is_here(url):
         await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
@@ -83,7 +90,22 @@ def here(url: str = "") -> Access | None:
 
 def is_loopback(host: str | None) -> bool:
     """Whether a name or an address is this host's own."""
-    return host in ("localhost", "::1") or (host or "").startswith("127.")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def why_no_token(url: str) -> str:
+    """Why no token was sent to a service that wants one, as the end of a sentence."""
+    if refused := os.environ.get(REFUSED):
+        return f"; {refused}"
+    if os.environ.get(TOKEN):
+        named = os.environ.get(URL) or "no service"
+        return f"; {TOKEN} is set, but {URL} names {named}, so it was not sent: set {URL}={url}"
+    return ""
 
 
 def _check_secret(url: str, token: str | None) -> None:

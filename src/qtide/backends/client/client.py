@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access
+from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access, why_no_token
 from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
 from qtide.core.errors import PhaseError, QtideError
 
@@ -29,6 +30,7 @@ PAUSE, PAUSE_MOST = 0.05, 2.0
 """Seconds between two tries: at first, doubled each time, and at most."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and between two looks."""
+UNAUTHORISED = 401
 OVER = ("done", "failed", "cancelled")
 
 
@@ -48,13 +50,31 @@ class TaskFailed(PhaseError):  # noqa: N818 - what happened
 
 
 class Client:
-    """One service, as one user."""
+    """One service, as one user.
+
+    A copy, a pickled client and one in a forked process make connections of their own. A pickle
+    contains a token only if that was given; one of the environment is read again there.
+    """
 
     def __init__(
         self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
     ) -> None:
+        self._given = url, token
+        self._patience = patience
         self.access: Access = find_access(url, token)
-        self._pool = _pool(self.access, patience)
+        self._pools: dict[int, urllib3.PoolManager | UnixPool] = {}
+        """The connections, by the process that made them."""
+
+    def __copy__(self) -> Client:
+        other = Client.__new__(Client)
+        vars(other).update(vars(self) | {"_pools": {}})
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Client:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _client, (*self._given, self._patience)
 
     def submit(
         self,
@@ -153,14 +173,21 @@ class Client:
 
     def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
         try:
-            answer = self._pool.request(
+            answer = self._connections().request(
                 method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
             raise ServiceFailed(_no_answer(self.access, _brief(error))) from None
         if answer.status >= 400:
-            raise _refusal(self.access.url, answer)
+            raise _refusal(self.access, answer)
         return answer.json()
+
+    def _connections(self) -> urllib3.PoolManager | UnixPool:
+        """Those of this process: after a fork, two processes must not share a connection."""
+        process = os.getpid()
+        if process not in self._pools:
+            self._pools = {process: _pool(self.access, self._patience)}
+        return self._pools[process]
 
 
 class RemoteTask:
@@ -213,6 +240,11 @@ class RemoteTask:
         return f"<task {self.id} {self.state}>"
 
 
+def _client(url: str | None, token: str | None, patience: float) -> Client:
+    """A client from its pickle."""
+    return Client(url, token, patience=patience)
+
+
 def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
     if access.socket is not None:
         return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
@@ -234,12 +266,14 @@ def _retries(patience: float) -> urllib3.Retry:
     )
 
 
-def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
+def _refusal(access: Access, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
     try:
         response = answer.json()
         message = response["message"]
     except (ValueError, KeyError, TypeError):
-        response, message = {}, f"{url} answered with status {answer.status}"
+        response, message = {}, f"{access.url} answered with status {answer.status}"
+    if answer.status == UNAUTHORISED and access.token is None:
+        message += why_no_token(access.url)
     return ServiceFailed(message, answer.status, response)
 
 

@@ -100,7 +100,9 @@ def free(memory: ctypes.c_void_p) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is this host's own."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    first, *rest = host.split(".")  # `127.evil.example` is a name like any other
+    numeric = first == "127" and len(rest) == 3 and all(part.isdecimal() for part in rest)
+    return numeric or host in ("localhost", "::1")
 
 
 def binding(method: str, path: str, body: bytes) -> bytes:
