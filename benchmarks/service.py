@@ -149,7 +149,7 @@ def kills(service: LocalService) -> list[Claim]:
             number += 1
             task = client.submit(Burst(0.002, number), "dev")
             assert task.result() == number
-            seen.append((client, task.id, task.said))
+            seen.append((client, task.id, task.response))
 
     workers = [threading.Thread(target=one, args=(client,)) for client in clients]
     for worker in workers:
@@ -164,7 +164,7 @@ def kills(service: LocalService) -> list[Claim]:
         worker.join()
     accepted = select(service, "SELECT count(*) AS n FROM tasks")[0]["n"]
     lost = accepted - len({name for _, name, _ in seen})
-    twice = sum(client.task(name).said["ended"] != said["ended"] for client, name, said in seen)
+    twice = sum(client.task(name).response["ended"] != said["ended"] for client, name, said in seen)
     again = select(service, "SELECT count(*) AS n FROM tasks WHERE attempts > 1")[0]["n"]
     print(f"{KILLS} kills, {accepted} tasks, {again} of them ran again")
     return [

@@ -25,8 +25,7 @@ from claims import at_least, at_most, conclude
 
 from qtide import box
 from qtide.backends.models.batch_queue import BatchQueue
-from qtide.backends.models.kernel import Array
-from qtide.backends.models.trace import Trace
+from qtide.backends.models.trace import Array, Trace
 
 NODES, JOBS, LIMIT = 6, 30, 600.0
 WAVE = 10

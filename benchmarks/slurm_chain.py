@@ -22,8 +22,7 @@ from claims import Claim, at_most, conclude
 
 from qtide import box
 from qtide.backends.clusters.slurm.commands import Slurm, environment
-from qtide.backends.clusters.slurm.companion import Companion
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions
 
 INTERVALS = (1, 10)
 """Seconds of Slurm's bf_interval; a site's default is 30."""

@@ -20,9 +20,15 @@ from claims import Claim, at_least, at_most, conclude
 from easy_peer import Easy
 
 from qtide.backends.models.batch_queue import BatchQueue
-from qtide.backends.models.kernel import Array
-from qtide.backends.models.site_model import Background, Mix, QpuModel, ServiceModel, SiteModel
-from qtide.backends.models.trace import Generator, Trace, read_swf
+from qtide.backends.models.site_model import (
+    Background,
+    Generator,
+    Mix,
+    QpuModel,
+    ServiceModel,
+    SiteModel,
+)
+from qtide.backends.models.trace import Array, Trace, read_swf
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.runs.comparison import compare

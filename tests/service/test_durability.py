@@ -74,15 +74,19 @@ def test_the_workers_end_with_a_service_that_is_killed(serving: Serve) -> None:
 def test_a_task_whose_worker_is_killed_runs_again_and_pays_for_both(serving: Serve) -> None:
     service = serving(BURSTS)
     task = service.client().submit(Burst(0.5, "in the end"), "dev")
-    wait_until(lambda: task.refresh().said["started"])
-    first, killed = task.said["started"], time.time()
+    wait_until(lambda: task.refresh().response["started"])
+    first, killed = task.response["started"], time.time()
     os.kill(service.workers()[0], signal.SIGKILL)
     assert task.result(30) == "in the end"
-    assert task.said["attempts"] == 2
-    assert killed <= task.said["started"] <= task.said["ended"]
-    on_the_device = task.said["ended"] - task.said["started"]
+    assert task.response["attempts"] == 2
+    assert killed <= task.response["started"] <= task.response["ended"]
+    on_the_device = task.response["ended"] - task.response["started"]
     lost = killed - first
-    assert 0.5 + lost <= task.said["qpu_seconds"] <= on_the_device + (task.said["started"] - first)
+    assert (
+        0.5 + lost
+        <= task.response["qpu_seconds"]
+        <= on_the_device + (task.response["started"] - first)
+    )
 
 
 def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(serving: Serve) -> None:
@@ -91,14 +95,18 @@ def test_a_task_that_kills_every_worker_is_given_up_and_the_next_one_runs(servin
     deadly = client.submit(Burst(60.0), "dev")
     harmless = client.submit(Burst(0.0, "fine"), "dev")
     for _ in range(2):
-        wait_until(lambda: deadly.refresh().said["started"] and service.workers())
+        wait_until(lambda: deadly.refresh().response["started"] and service.workers())
         os.kill(service.workers()[0], signal.SIGKILL)
         wait_until(lambda: deadly.refresh().state != "running")
     with pytest.raises(TaskFailed, match="2 times when that stopped"):
         deadly.result(30)
     assert harmless.result(30) == "fine"
-    assert harmless.said["attempts"] == 1
-    assert 0.0 < deadly.said["qpu_seconds"] < deadly.said["ended"] - deadly.said["submitted"]
+    assert harmless.response["attempts"] == 1
+    assert (
+        0.0
+        < deadly.response["qpu_seconds"]
+        < deadly.response["ended"] - deadly.response["submitted"]
+    )
 
 
 def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving: Serve) -> None:
@@ -106,13 +114,17 @@ def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(serving: Serv
     client = service.client()
     endless = client.submit(Burst(0.5), "dev")
     following = client.submit(Burst(0.0, "fine"), "dev")
-    wait_until(lambda: endless.refresh().said["started"])
+    wait_until(lambda: endless.refresh().response["started"])
     os.kill(service.workers()[0], signal.SIGSTOP)
     with pytest.raises(TaskFailed, match=r"occupied the device for more than 0\.6 s"):
         endless.result(30)
     assert following.result(30) == "fine"
-    assert following.said["attempts"] == 1
-    assert 0.6 <= endless.said["qpu_seconds"] <= endless.said["ended"] - endless.said["submitted"]
+    assert following.response["attempts"] == 1
+    assert (
+        0.6
+        <= endless.response["qpu_seconds"]
+        <= endless.response["ended"] - endless.response["submitted"]
+    )
 
 
 def test_a_stopped_worker_is_replaced_before_it_begins_a_task_which_costs_nothing(
@@ -123,11 +135,11 @@ def test_a_stopped_worker_is_replaced_before_it_begins_a_task_which_costs_nothin
     os.kill(service.workers()[0], signal.SIGSTOP)
     task = client.submit(Burst(0.1, "in the end"), "dev")
     wait_until(lambda: task.refresh().state == "running")
-    assert task.said["started"] is None
+    assert task.response["started"] is None
     assert operator.call("GET", "/v1/usage", {"everybody": True}) == []
     assert task.result(30) == "in the end"
-    assert task.said["attempts"] == 1
-    assert 0.1 <= task.said["qpu_seconds"] < 0.5
+    assert task.response["attempts"] == 1
+    assert 0.1 <= task.response["qpu_seconds"] < 0.5
 
 
 def test_tasks_handed_ahead_are_not_blamed_for_the_deaths_of_their_worker(serving: Serve) -> None:
@@ -141,7 +153,7 @@ def test_tasks_handed_ahead_are_not_blamed_for_the_deaths_of_their_worker(servin
     wait_until(lambda: ahead[-1].refresh().state == "running")
     os.kill(service.workers()[0], signal.SIGKILL)
     assert [task.result(30) for task in ahead] == list(range(10))
-    assert {task.said["attempts"] for task in ahead} == {1}
+    assert {task.response["attempts"] for task in ahead} == {1}
     assert deadly.result(30) is None
 
 
@@ -203,7 +215,7 @@ def test_a_device_that_cannot_start_says_why_and_does_not_affect_others(
     assert "ended" in device["reason"]
     assert client.run(Burst(0.0, "fine"), "dev") == "fine"
     task = client.submit(Burst(0.0), "broken")
-    assert task.refresh().said["reason"] == "down"
+    assert task.refresh().response["reason"] == "down"
 
 
 def _rows(service: LocalService) -> list[dict[str, Any]]:

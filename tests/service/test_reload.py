@@ -63,13 +63,13 @@ def test_devices_and_quotas_change_while_tasks_run_and_wait(serving: Serve) -> N
     running, waiting = (ada.submit(Burst(1.0, n), "dev") for n in range(2))
     left = ada.submit(Burst(0.0, "left"), "old")
     left.result()
-    wait_until(lambda: running.refresh().said["started"] is not None)
+    wait_until(lambda: running.refresh().response["started"] is not None)
     said = reloaded(service, TWO, OTHER)
     assert said["event"] == "configuration reloaded"
     assert said["after_restart"] == []
     assert {"devices.dev.policy", "quotas.users.eve"} <= set(said["changed"])
     assert (running.result(), waiting.result()) == (0, 1)
-    assert running.said["attempts"] == 1
+    assert running.response["attempts"] == 1
     wait_until(lambda: states(service) == {"dev": "idle", "new": "idle"})
     policies = {each["name"]: each["policy"] for each in service.operator().devices()}
     assert policies == {"dev": "shortest", "new": "fair"}
@@ -102,10 +102,13 @@ def test_tasks_of_a_removed_device_wait_for_its_return(serving: Serve) -> None:
     operator, ada = service.operator(), service.client("ada")
     operator.call("POST", "/v1/devices/old/drain", form={"reason": "cooling"})
     task = ada.submit(Burst(0.0, "late"), "old")
-    assert (task.refresh().said["reason"], task.said["expected_start"]) == ("maintenance", None)
+    assert (task.refresh().response["reason"], task.response["expected_start"]) == (
+        "maintenance",
+        None,
+    )
     reloaded(service, '[devices.old]\nkind = "burst"\n', "")
     wait_until(lambda: "old" not in states(service))
-    wait_until(lambda: task.refresh().said["reason"] == "down")
+    wait_until(lambda: task.refresh().response["reason"] == "down")
     reloaded(service, "[devices.dev]", '[devices.old]\nkind = "burst"\n[devices.dev]')
     wait_until(lambda: states(service).get("old") == "maintenance")
     operator.call("POST", "/v1/devices/old/resume")

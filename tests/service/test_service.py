@@ -55,15 +55,15 @@ def test_a_waiting_task_says_where_it_stands_and_why(service: LocalService) -> N
     first = client.submit(Burst(5.0), "dev")
     second = client.submit(Burst(1.0), "dev")
     wait_until(lambda: first.refresh().state == "running")
-    said = second.refresh().said
+    said = second.refresh().response
     assert (said["state"], said["reason"], said["position"]) == ("queued", "queue", 1)
     assert said["expected_end"] == pytest.approx(said["expected_start"] + 1.0)
-    assert said["expected_start"] >= first.said["started"] + 4.9
+    assert said["expected_start"] >= first.response["started"] + 4.9
     assert second.cancel().state == "cancelled"
     first.cancel()
     with pytest.raises(TaskFailed, match="cancelled"):
         first.result(10)
-    assert 0 < first.said["qpu_seconds"] < 5.0
+    assert 0 < first.response["qpu_seconds"] < 5.0
 
 
 def test_the_same_key_is_the_same_task(service: LocalService) -> None:
@@ -128,7 +128,7 @@ def test_operators_see_what_there_is_but_no_payload_and_no_answer(service: Local
     task = service.client("gus", "physics").submit(Burst(0.01, "private"), "dev")
     task.result(10)
     operator = service.operator()
-    said = operator.task(task.id).said
+    said = operator.task(task.id).response
     assert (said["user"], said["account"], said["state"]) == ("gus", "physics", "done")
     assert "answer" not in said
     with pytest.raises(ServiceFailed, match="operators see no payloads"):
@@ -156,7 +156,7 @@ def test_tasks_are_listed_page_by_page_newest_first(service: LocalService) -> No
     listed = [each.id for each in client.tasks()]
     assert len(listed) == 120
     assert set(listed) == made
-    moments = [each.said["number"] for each in client.tasks()]
+    moments = [each.response["number"] for each in client.tasks()]
     assert moments == sorted(moments, reverse=True)
 
 
@@ -187,14 +187,14 @@ def test_a_longest_wait_is_promised_or_refused_at_once(service: LocalService) ->
     client, other = service.client("leo"), service.client("mia")
     other.submit(Burst(0.3), "dev")
     promised = client.submit(Burst(0.0), "dev", max_wait=20.0)
-    assert promised.said["expected_start"] <= promised.said["submitted"] + 20.0
+    assert promised.response["expected_start"] <= promised.response["submitted"] + 20.0
     blocking = client.submit(Burst(30.0), "dev")
-    wait_until(lambda: blocking.refresh().said["started"])
+    wait_until(lambda: blocking.refresh().response["started"])
     with pytest.raises(ServiceFailed, match="may wait 1 s, but could start in about") as refused:
         client.submit(Burst(0.0), "dev", max_wait=1.0)
     assert refused.value.status == 409
-    assert refused.value.said["reason"] == "queue"
-    assert refused.value.said["expected_start"] >= blocking.said["started"] + 30.0
+    assert refused.value.response["reason"] == "queue"
+    assert refused.value.response["expected_start"] >= blocking.response["started"] + 30.0
     blocking.cancel()
 
 
@@ -202,7 +202,7 @@ def test_a_drained_device_queues_new_tasks_until_it_is_resumed(service: LocalSer
     operator, client = service.operator(), service.client("ned")
     operator.call("POST", "/v1/devices/drained/drain", form={"reason": "cooling"})
     task = client.submit(Burst(0.0, "later"), "drained")
-    assert task.refresh().said["reason"] == "maintenance"
+    assert task.refresh().response["reason"] == "maintenance"
     device = client.device("drained")
     assert (device["state"], device["reason"]) == ("maintenance", "cooling")
     with pytest.raises(ServiceFailed, match="at an unknown time"):
@@ -275,7 +275,7 @@ def test_a_task_waits_for_a_calibration_and_says_so(serving: Serve) -> None:
     client = service.client()
     wait_until(lambda: client.device("dev")["state"] == "calibration")
     task = client.submit(Burst(0.0), "dev")
-    said = task.refresh().said
+    said = task.refresh().response
     assert (said["state"], said["reason"]) == ("queued", "calibration")
     assert said["expected_start"] > said["submitted"] + 900_000
 
@@ -285,14 +285,14 @@ def test_a_daily_quota_makes_tasks_wait_and_says_so(serving: Serve) -> None:
     client = service.client()
     client.run(Burst(0.9), "dev")
     task = client.submit(Burst(0.5), "dev")
-    said = task.refresh().said
+    said = task.refresh().response
     assert (said["state"], said["reason"]) == ("queued", "quota")
     told = urllib3.request("GET", f"{service.url}/metrics").data.decode()
     assert 'qtide_tasks_waiting{device="dev",why="quota"} 1.0' in told
     assert 'qtide_tasks_waiting{device="dev",why="queue"} 0.0' in told
     with pytest.raises(ServiceFailed, match="quota") as refused:
         client.submit(Burst(0.5), "dev", max_wait=10.0)
-    assert refused.value.said["reason"] == "quota"
+    assert refused.value.response["reason"] == "quota"
     assert client.submit(Burst(0.05), "dev").result(10) is None
     assert task.cancel().state == "cancelled"
 
@@ -314,9 +314,9 @@ def test_the_timing_of_a_device_without_a_profile_is_learnt(
 ) -> None:
     client = service.client("sue")
     first = client.submit(MODEL, "annealer", shots=10)
-    assert first.said["expected_seconds"] > 0
+    assert first.response["expected_seconds"] > 0
     first.result(20)
     later = client.submit(MODEL, "annealer", shots=10)
     later.result(20)
-    assert later.said["expected_seconds"] > 0
-    assert later.said["expected_seconds"] != first.said["expected_seconds"]
+    assert later.response["expected_seconds"] > 0
+    assert later.response["expected_seconds"] != first.response["expected_seconds"]

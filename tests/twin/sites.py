@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qtide.backends.models.site_model import Background, QpuModel, SiteModel
-from qtide.backends.models.trace import Generator
+from qtide.backends.models.site_model import Background, Generator, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from qtide.backends.clusters.batch import BatchCluster
+from qtide.backends.clusters.simulated import BatchCluster
 from qtide.backends.models.site_model import (
     Background,
     Delays,
     Failures,
+    Generator,
     Loss,
     Mix,
     Partition,
     SiteModel,
 )
-from qtide.backends.models.trace import Generator
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure

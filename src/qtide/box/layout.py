@@ -1,4 +1,4 @@
-"""Where the parts of a box are: all of them in one folder."""
+"""What a box consists of, where its parts are, and the programs that it needs."""
 
 from __future__ import annotations
 
@@ -11,44 +11,6 @@ from pathlib import Path
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Damaged, read_json, write_json
-
-DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where distributions put daemons; an ordinary user's PATH lacks them."""
-
-SLURM = ("munged", "slurmctld", "slurmd", "salloc", "srun", "sinfo")
-ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct", "sacctmgr")
-
-
-class PackagesMissing(QtideError):  # noqa: N818 - says what is wrong
-    """Programs that a box needs are not installed."""
-
-
-def program(name: str) -> str:
-    """The path of a program; PackagesMissing if it is not installed."""
-    path = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_FOLDERS]))
-    if path is None:
-        raise PackagesMissing(_sentence([name]))
-    return path
-
-
-def require(*, accounting: bool) -> None:
-    """Refuse with the names of all programs that are missing."""
-    missing = [name for name in SLURM + ACCOUNTING * accounting if not _installed(name)]
-    if missing:
-        raise PackagesMissing(_sentence(missing))
-
-
-def _installed(name: str) -> bool:
-    try:
-        return bool(program(name))
-    except PackagesMissing:
-        return False
-
-
-def _sentence(missing: Iterable[str]) -> str:
-    names = ", ".join(missing)
-    return f"a box needs programs that are not installed: {names}; install them: make box-packages"
-
 
 LONGEST_SOCKET = 107
 """The most bytes of a path that Linux can bind a socket to."""
@@ -132,3 +94,41 @@ class BoxLayout:
     def _sockets(self) -> list[Path]:
         # slurmstepd's own sockets are named node_job.step
         return [self.munge_socket, self.database_socket, self.folder / "spool/c99/c99_9999999.9999"]
+
+
+DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where distributions put daemons; an ordinary user's PATH lacks them."""
+
+SLURM = ("munged", "slurmctld", "slurmd", "salloc", "srun", "sinfo")
+ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct", "sacctmgr")
+
+
+class PackagesMissing(QtideError):  # noqa: N818 - says what is wrong
+    """Programs that a box needs are not installed."""
+
+
+def program(name: str) -> str:
+    """The path of a program; PackagesMissing if it is not installed."""
+    path = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_FOLDERS]))
+    if path is None:
+        raise PackagesMissing(_missing_sentence([name]))
+    return path
+
+
+def require(*, accounting: bool) -> None:
+    """Refuse with the names of all programs that are missing."""
+    missing = [name for name in SLURM + ACCOUNTING * accounting if not _installed(name)]
+    if missing:
+        raise PackagesMissing(_missing_sentence(missing))
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(program(name))
+    except PackagesMissing:
+        return False
+
+
+def _missing_sentence(missing: Iterable[str]) -> str:
+    names = ", ".join(missing)
+    return f"a box needs programs that are not installed: {names}; install them: make box-packages"

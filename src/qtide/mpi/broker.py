@@ -17,10 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
-from qtide.backends.clusters.slurm.companion import Companion
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, reap
-from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.core.errors import UsageError
 from qtide.core.files import lock
@@ -381,7 +379,7 @@ class RootRecord:
     async def _nodes(self) -> Nodes:
         if self._kind == "local":
             return LocalNodes()
-        from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+        from qtide.backends.clusters.slurm.companion import CompanionOptions
 
         options = CompanionOptions(partition=self._argument or None)
         return await SlurmNodes.open(options, self._job())

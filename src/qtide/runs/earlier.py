@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.simulated import Recorded
+from qtide.backends.clusters.virtual_tasks import Recorded
 from qtide.core.errors import QtideError
 from qtide.core.files import read_json, write_json, write_whole
 from qtide.core.forecasts import Forecast, Known

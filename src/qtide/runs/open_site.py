@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from qtide.backends.clusters.kind import cluster_kind
 from qtide.backends.clusters.simulated import (
-    Recorded,
     Simulated,
     SimulatedCluster,
     is_site,
     site_model,
 )
+from qtide.backends.clusters.virtual_tasks import Recorded
 from qtide.backends.devices.device import choice
 from qtide.backends.devices.runner import Runner
 from qtide.backends.leases.emulated import EmulatedQpu, ModelledQpu

@@ -8,10 +8,9 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.batch import BatchCluster
 from qtide.backends.clusters.cluster import Cluster
 from qtide.backends.clusters.pretend import pretend
-from qtide.backends.clusters.simulated import cluster_of
+from qtide.backends.clusters.simulated import BatchCluster, cluster_of
 from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.profile import UNTIMED
 from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from qtide.backends.clusters.batch import background
-from qtide.backends.models.kernel import Array
-from qtide.backends.models.site_model import Background, Mix, SiteModel
-from qtide.backends.models.trace import Generator, Trace
+from qtide.backends.clusters.simulated import background
+from qtide.backends.models.site_model import Background, Generator, Mix, SiteModel
+from qtide.backends.models.trace import Array, Trace
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.runs.served import PromiseCounts

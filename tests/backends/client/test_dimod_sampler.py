@@ -47,12 +47,12 @@ def test_the_answer_says_how_long_it_took(client: Client) -> None:
     model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0.0, "SPIN")
     samples = DimodSampler(client, "annealer").sample(model, num_reads=100, label="by its label")
     task = client.task(samples.info["task_id"])
-    waited = task.said["started"] - task.said["submitted"]
+    waited = task.response["started"] - task.response["submitted"]
     assert samples.info["timing"] == {
-        "qpu_access_time": round(1e6 * task.said["qpu_seconds"]),
+        "qpu_access_time": round(1e6 * task.response["qpu_seconds"]),
         "queue_time": round(1e6 * waited),
     }
-    assert task.said["name"] == "by its label"
+    assert task.response["name"] == "by its label"
     assert task.result().first.energy == samples.first.energy
 
 

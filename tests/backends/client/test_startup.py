@@ -14,6 +14,7 @@ import pytest
 from qtide.backends.client import access
 from qtide.backends.client.access import URL, find_access, here
 from qtide.backends.client.client import Client
+from qtide.backends.clusters.slurm import prolog
 from qtide.core.errors import UsageError
 from qtide.core.sockets import free_ports
 from qtide.service.local_service import QTIDE
@@ -105,6 +106,41 @@ def test_a_service_that_listens_is_no_longer_coming_up(
         (folder / "stat").write_text(f"{number} ({name} )) {' '.join(words)}")
         (folder / "cmdline").write_bytes(command)
         (folder / "comm").write_text(f"{name}\n")
-    assert list(access._coming_up()) == [0]
+    assert list(access.services_coming_up()) == [0]
     monkeypatch.setattr(os, "geteuid", lambda: processes.stat().st_uid + 1)
-    assert list(access._coming_up()) == []
+    assert list(access.services_coming_up()) == []
+
+
+def test_a_job_that_was_refused_hears_why_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "await_service", lambda _: pytest.fail("it waited"))
+    monkeypatch.setenv(access.REFUSED, "job 7 holds no slot of a QPU")
+    with pytest.raises(UsageError, match="this job may not use the QPU: job 7 holds no slot"):
+        Client()
+    monkeypatch.setenv(URL, "https://qpu.example")
+    with pytest.raises(UsageError, match="job 7 holds no slot"):
+        Client()
+    monkeypatch.setenv(access.TOKEN, "of another way")
+    assert Client().access.token == "of another way"
+
+
+def test_a_token_for_another_service_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert access.why_no_token("https://a") == ""
+    monkeypatch.setenv(access.TOKEN, "secret")
+    sentence = "; QTIDE_TOKEN is set, but QTIDE_URL names no service, so it was not sent: "
+    assert access.why_no_token("https://a") == sentence + "set QTIDE_URL=https://a"
+    monkeypatch.setenv(URL, "https://b")
+    assert "QTIDE_URL names https://b, so" in access.why_no_token("https://a")
+
+
+@pytest.mark.parametrize("host", ["127.evil.example", "127.0.0.1.evil.example", "127.", "", None])
+def test_a_name_that_looks_like_the_loopback_is_a_stranger(host: str | None) -> None:
+    assert not access.is_loopback(host)
+    assert not prolog.is_loopback(host or "")
+    assert access.is_loopback("127.0.0.2") and prolog.is_loopback("127.0.0.2")
+
+
+def test_no_token_is_sent_unencrypted_to_such_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="unencrypted; use https"):
+        find_access("http://127.evil.example:8037", "token")

@@ -1,6 +1,6 @@
 """How long tasks take in virtual time that pretend nothing: as long as they worked before."""
 
-from qtide.backends.clusters.simulated import Recorded
+from qtide.backends.clusters.virtual_tasks import Recorded
 from qtide.core.ledger import Interval
 
 
@@ -15,4 +15,4 @@ def test_what_a_task_imported_is_not_its_work() -> None:
         busy(1.0, 3.0, "starting"),
         busy(4.0, 5.0),
     ]
-    assert Recorded.of(spans, 2.0)._calls == {"f": [2.0, 2.0]}
+    assert Recorded.of(spans, 2.0).calls == {"f": [2.0, 2.0]}

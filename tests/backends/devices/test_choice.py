@@ -53,6 +53,8 @@ def test_every_profile_still_is_a_qpu(name: str) -> None:
     [
         ("abacus", r"no QPU 'abacus': name a device \(annealer, atoms, .*trapped-ion\), or a dev"),
         ("", "no QPU ''"),
+        ("star-noisy", r"no QPU 'star-noisy' \(did you mean noisy-star\?\): name a device"),
+        ("anealer", r"no QPU 'anealer' \(did you mean annealer\?\)"),
         ("star:fast", "no QPU profile 'fast'; there are: annealer"),
         ("photonic:annealer", "'photonic' is a timing: name a device first, as in annealer:phot"),
         ("star,qubits=3", "'star' has no option 'qubits'; it has: noisy, threads"),

@@ -17,7 +17,7 @@ from qtide.service.local_service import LocalService
 from tests.service.apis.environments import IQM_CLIENTS, python_with
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src"
+SOURCE = HERE.parents[2] / "src"
 LIMIT = 300.0
 
 DEVICES = """

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from qtide.backends.models.batch_queue import BatchQueue
-from qtide.backends.models.kernel import Array
-from qtide.backends.models.trace import Trace
+from qtide.backends.models.trace import Array, Trace
 from tests.backends.models.slow_easy import Job, schedule
 
 NODES = 8

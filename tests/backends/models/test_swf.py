@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.models.trace import Generator, read_swf, write_swf
+from qtide.backends.models.site_model import Generator
+from qtide.backends.models.trace import read_swf, write_swf
 from qtide.core.errors import UsageError
 
 GOOD = "1 10 0 100 4 -1 -1 8 200 -1 1 7 -1 -1 -1 -1 -1 -1"

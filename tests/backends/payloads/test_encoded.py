@@ -15,6 +15,9 @@ from qtide.backends.payloads.encoded import (
     decode_answer,
     encode,
     encode_answer,
+    is_circuits,
+    is_duration,
+    stated_seconds,
 )
 from qtide.backends.payloads.guard import MOST_BYTES
 from qtide.backends.payloads.payload import Burst, PayloadRefused
@@ -106,13 +109,27 @@ def test_what_cannot_travel_is_not_packed(payload: Any, sentence: str) -> None:
         encode(payload)
 
 
+def test_each_format_says_what_it_is() -> None:
+    names = ["bqm", "burst", "iqm", "qasm3", "qpy", "of-nobody"]
+    assert [name for name in names if is_circuits(name)] == ["iqm", "qasm3", "qpy"]
+    assert [name for name in names if is_duration(name)] == ["burst"]
+
+
+def test_a_duration_says_its_seconds_and_nothing_else_does() -> None:
+    assert stated_seconds(encode(Burst(2.5))) == 2.5
+    assert stated_seconds(encode(Burst())) is None
+    assert stated_seconds(encode("OPENQASM 3.0;")) is None
+    with pytest.raises(PayloadRefused, match="they cannot be negative"):
+        stated_seconds(Encoded("burst", b'{"seconds": -1}'))
+
+
 def test_no_sdk_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys; from qtide.backends.payloads.encoded import *\n"
         "from qtide.backends.payloads.payload import Burst\n"
-        "from qtide.devices import kinds\n"
+        "from qtide.backends.devices.device import make\n"
         "for kind in ('star', 'gate', 'annealer', 'burst', 'atoms'):\n"
-        "    kinds.make(kind, {}).properties()\n"
+        "    make(kind, {}).properties()\n"
         "decode(encode(Burst(3)))\n"
         "heavy = {'numpy', 'dimod', 'qiskit', 'qiskit_aer', 'pulser', 'iqm'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from qtide import task
 from qtide.backends.clusters.cluster import Node, Work
 from qtide.backends.clusters.slurm.commands import environment
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger

@@ -9,8 +9,7 @@ import pytest
 
 from qtide.backends.clusters.cluster import NodeLost
 from qtide.backends.clusters.slurm.commands import SlurmFailed
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
-from qtide.backends.clusters.slurm.requests import QueuedTooLong
+from qtide.backends.clusters.slurm.companion import CompanionOptions, QueuedTooLong
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.devices.profile import profile

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.world.real import RealWorld
 from tests.backends.slurm.stage import Stage

@@ -25,7 +25,7 @@ from tests.backends.slurm.stage import Stage, run, until
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from qtide.backends.clusters.slurm.companion_options import Options
+from qtide.backends.clusters.slurm.companion import Options
 from tests.backends.slurm.stage import Stage
 
 async def scene(cluster):

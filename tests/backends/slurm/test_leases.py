@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from qtide.backends.clusters.slurm.commands import Slurm, environment
-from qtide.backends.clusters.slurm.companion import SlurmRefused
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions, QueuedTooLong, SlurmRefused
 from qtide.backends.clusters.slurm.mark import Driver, job_name, qpu_name, reap
-from qtide.backends.clusters.slurm.requests import QueuedTooLong
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.devices.profile import profile

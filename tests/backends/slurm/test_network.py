@@ -11,7 +11,7 @@ import pytest
 
 from qtide import classical, task
 from qtide.backends.clusters.cluster import Node
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.strategies.node_pool import NodePool
 from tests.backends.slurm.network import SLURMD_TIMEOUT, Network, wired

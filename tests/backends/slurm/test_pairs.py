@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from qtide import box
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.runs.driver import Outcome, drive

@@ -71,6 +71,8 @@ def test_what_others_are_called_is_no_slot(others: list[tuple[str, int]]) -> Non
     assert slots_held(f"{licences},qpu:1", gres, 2) == 1
 
 
-@given(text=st.text())
-def test_no_text_is_too_odd(text: str) -> None:
-    assert slots_held(text, text, 1) >= 0
+@given(text=st.text().filter(lambda text: "qpu" not in text))
+def test_text_that_names_no_slot_counts_as_none(text: str) -> None:
+    assert slots_held(text, text, 1) == 0
+    assert slots_held(f"qpu:2,{text}", f"{text},gres:qpu:1", 1) == 2
+    assert slots_held(text, f"{text},gres:qpu:1", 3) == 3

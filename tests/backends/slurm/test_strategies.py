@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.mark import qpu_name
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qtide import classical, task
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.mark import job_name, qpu_name
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.job import JobContext

@@ -57,7 +57,7 @@ def test_the_job_of_a_lease_is_admitted_and_charged(
     done = run(site, service, tmp_path, "--qpu-by", by, "--strategy", strategy, "--nodes", "1")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["value"] == [0, 1]
-    tasks = [task.said for task in service.operator().tasks(everybody=True)][:2]
+    tasks = [task.response for task in service.operator().tasks(everybody=True)][:2]
     jobs = {task["job"] for task in tasks}
     assert None not in jobs
     assert len(jobs) == (2 if strategy == "workflow" else 1)  # a lease each, or one for both

@@ -57,7 +57,7 @@ def test_a_circuit_passes_through_both(service: LocalService, nearer: LocalServi
     [rows] = call("GET", f"jobs/{job}/artifacts/measurements")
     assert rows["a"] == [[1, 0]] * 4
     behind = service.client("site").tasks()
-    assert [task.said["name"] for task in behind] == ["flips"]
+    assert [task.response["name"] for task in behind] == ["flips"]
 
 
 def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalService) -> None:

@@ -5,10 +5,10 @@ A token is sent only to the service that it was given for, and never unencrypted
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import socket
-import socket as sockets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -26,6 +26,8 @@ from qtide.core.files import state_folder
 from qtide.core.sockets import Untrusted, connected
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
+REFUSED = "QTIDE_REFUSED"
+"""By which the prolog of a job says why the job got no token."""
 UNIX = "unix://"
 """How the URL of a Unix socket begins; its path follows."""
 FILE = "access.json"
@@ -47,7 +49,7 @@ class Access:
     socket: Path | None = None
     """The Unix socket to call it by: there, the kernel proves that it is the service."""
     state: Path | None = None
-    """The folder of its state, if it is on this host and said so."""
+    """The folder of its state, if the service is on this host and tells it."""
 
     def __repr__(self) -> str:
         """Without the token, since representations end up in logs."""
@@ -57,12 +59,16 @@ class Access:
 def find_access(url: str | None = None, token: str | None = None) -> Access:
     """What was given, otherwise the environment's, otherwise the service that this user started.
 
-    If neither is known, it is the site's; one that this user has just started is waited for.
+    If neither is known, it is the site's; one that this user has just started is waited for. A job
+    that was refused a token by the service of its environment is told so at once.
     """
     known = os.environ.get(URL, "").rstrip("/")
     url = (url or known).rstrip("/")
     if url in ("", known):  # a token of the environment is for the service named there
         token = token or os.environ.get(TOKEN)
+        refused = os.environ.get(REFUSED)
+        if refused and not token and here(url) is None:
+            raise UsageError(f"this job may not use the QPU: {refused}")
     away = next((each for each in _announced() if url == each.url), None)
     if _is_here(url):
         await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
@@ -72,8 +78,8 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
         return Access(own.url, token, socket=own.socket, state=own.state)
     if url:
         _check_secret(url, token)
-        socket = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
-        return Access(url, token, os.environ.get(AUTHORITY), socket)
+        path = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
+        return Access(url, token, os.environ.get(AUTHORITY), path)
     raise UsageError(_nowhere())
 
 
@@ -84,7 +90,22 @@ def here(url: str = "") -> Access | None:
 
 def is_loopback(host: str | None) -> bool:
     """Whether a name or an address is this host's own."""
-    return host in ("localhost", "::1") or (host or "").startswith("127.")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def why_no_token(url: str) -> str:
+    """Why no token was sent to a service that wants one, as the end of a sentence."""
+    if refused := os.environ.get(REFUSED):
+        return f"; {refused}"
+    if os.environ.get(TOKEN):
+        named = os.environ.get(URL) or "no service"
+        return f"; {TOKEN} is set, but {URL} names {named}, so it was not sent: set {URL}={url}"
+    return ""
 
 
 def _check_secret(url: str, token: str | None) -> None:
@@ -115,7 +136,7 @@ def _listens_at(url: str) -> bool:
     parts = urlsplit(url)
     place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
     try:
-        with closing(sockets.create_connection(place, QUICK)):
+        with closing(socket.create_connection(place, QUICK)):
             return True
     except OSError:
         return False
@@ -188,11 +209,11 @@ def now_serving() -> None:
 
 def await_service(found: Callable[[], Any]) -> None:
     """Return once the service is found, or none is coming up any more, which has a limit."""
-    while not found() and list(_coming_up()):
+    while not found() and list(services_coming_up()):
         time.sleep(PAUSE)
 
 
-def _coming_up() -> Iterator[int]:
+def services_coming_up() -> Iterator[int]:
     """The processes of this user that will be services."""
     for folder in PROCESSES.glob("[0-9]*"):
         with suppress(OSError):  # it has just ended

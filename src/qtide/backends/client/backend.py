@@ -118,12 +118,12 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
 
     def queue_position(self) -> int | None:
         """How many tasks are ahead of it, if it waits."""
-        position: int | None = self._task.refresh().said.get("position")
+        position: int | None = self._task.refresh().response.get("position")
         return position
 
     def error_message(self) -> str | None:
         """Why it failed."""
-        message: str | None = self._task.refresh().said["error"]
+        message: str | None = self._task.refresh().response["error"]
         return message
 
 
@@ -147,15 +147,15 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
     """One device that takes Qiskit circuits."""
 
     def __init__(self, client: Client, device: str) -> None:
-        said = client.started_device(device)
+        found = client.started_device(device)
         super().__init__(
             name=device,
-            description=f"{said['kind']} of qtide",
+            description=f"{found['kind']} of qtide",
             backend_version=__version__,
         )
         self._client = client
-        self._target = target_of(said)
-        self._most_circuits: int | None = said["properties"]["most"].get("circuits")
+        self._target = target_of(found)
+        self._most_circuits: int | None = found["properties"]["most"].get("circuits")
 
     @property
     def target(self) -> Target:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access
+from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access, why_no_token
 from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
 from qtide.core.errors import PhaseError, QtideError
 
@@ -29,6 +30,7 @@ PAUSE, PAUSE_MOST = 0.05, 2.0
 """Seconds between two tries: at first, doubled each time, and at most."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and between two looks."""
+UNAUTHORISED = 401
 OVER = ("done", "failed", "cancelled")
 
 
@@ -36,11 +38,11 @@ class ServiceFailed(QtideError):  # noqa: N818 - what happened
     """The service refused a request, or did not answer."""
 
     def __init__(
-        self, message: str, status: int = 0, said: Mapping[str, Any] | None = None
+        self, message: str, status: int = 0, response: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.said = dict(said or {})
+        self.response = dict(response or {})
 
 
 class TaskFailed(PhaseError):  # noqa: N818 - what happened
@@ -48,13 +50,31 @@ class TaskFailed(PhaseError):  # noqa: N818 - what happened
 
 
 class Client:
-    """One service, as one user."""
+    """One service, as one user.
+
+    A copy, a pickled client and one in a forked process make connections of their own. A pickle
+    contains a token only if that was given; one of the environment is read again there.
+    """
 
     def __init__(
         self, url: str | None = None, token: str | None = None, *, patience: float = PATIENCE
     ) -> None:
+        self._given = url, token
+        self._patience = patience
         self.access: Access = find_access(url, token)
-        self._pool = _pool(self.access, patience)
+        self._pools: dict[int, urllib3.PoolManager | UnixPool] = {}
+        """The connections, by the process that made them."""
+
+    def __copy__(self) -> Client:
+        other = Client.__new__(Client)
+        vars(other).update(vars(self) | {"_pools": {}})
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Client:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _client, (*self._given, self._patience)
 
     def submit(
         self,
@@ -82,8 +102,8 @@ class Client:
             "max_wait": max_wait,
         }
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        said = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
-        return RemoteTask(self, said)
+        response = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
+        return RemoteTask(self, response)
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
         """Submit a payload and wait for its answer."""
@@ -98,9 +118,9 @@ class Client:
         before: int | None = None
         while True:
             terms = {"state": states, "everybody": everybody, "before": before}
-            said = self.call("GET", "/v1/tasks", terms)
-            yield from (RemoteTask(self, each) for each in said["tasks"])
-            before = said["before"]
+            response = self.call("GET", "/v1/tasks", terms)
+            yield from (RemoteTask(self, each) for each in response["tasks"])
+            before = response["before"]
             if before is None:
                 return
 
@@ -153,38 +173,45 @@ class Client:
 
     def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
         try:
-            answer = self._pool.request(
+            answer = self._connections().request(
                 method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ServiceFailed(_silence(self.access, _brief(error))) from None
+            raise ServiceFailed(_no_answer(self.access, _brief(error))) from None
         if answer.status >= 400:
-            raise _refusal(self.access.url, answer)
+            raise _refusal(self.access, answer)
         return answer.json()
+
+    def _connections(self) -> urllib3.PoolManager | UnixPool:
+        """Those of this process: after a fork, two processes must not share a connection."""
+        process = os.getpid()
+        if process not in self._pools:
+            self._pools = {process: _pool(self.access, self._patience)}
+        return self._pools[process]
 
 
 class RemoteTask:
     """A task at the service, in the state it had when we last asked."""
 
-    def __init__(self, client: Client, said: dict[str, Any]) -> None:
+    def __init__(self, client: Client, response: dict[str, Any]) -> None:
         self._client = client
-        self.said = said
+        self.response = response
 
     @property
     def id(self) -> str:
         """The id by which any process of the same user finds it."""
-        name: str = self.said["id"]
+        name: str = self.response["id"]
         return name
 
     @property
     def state(self) -> str:
         """queued, running, done, failed or cancelled."""
-        state: str = self.said["state"]
+        state: str = self.response["state"]
         return state
 
     def refresh(self, wait: float = 0.0) -> RemoteTask:
         """Ask again; the service may hold the answer until the task is over."""
-        self.said = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
+        self.response = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
         return self
 
     def result(self, timeout: float | None = None) -> Any:
@@ -197,20 +224,25 @@ class RemoteTask:
             self.refresh(left)
         if self.state != "done":
             raise TaskFailed(
-                f"the task {self.id} {self.state}: {self.said['error'] or 'on request'}"
+                f"the task {self.id} {self.state}: {self.response['error'] or 'on request'}"
             )
-        if "answer" not in self.said:
+        if "answer" not in self.response:
             self.refresh()
-        answer = json.dumps(self.said["answer"]).encode()
-        return decode_answer(Encoded(self.said["answer_format"], answer))
+        answer = json.dumps(self.response["answer"]).encode()
+        return decode_answer(Encoded(self.response["answer_format"], answer))
 
     def cancel(self) -> RemoteTask:
         """Cancel it; if it is on the device, it ends when the device releases it."""
-        self.said = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
+        self.response = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
         return self
 
     def __repr__(self) -> str:
         return f"<task {self.id} {self.state}>"
+
+
+def _client(url: str | None, token: str | None, patience: float) -> Client:
+    """A client from its pickle."""
+    return Client(url, token, patience=patience)
 
 
 def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
@@ -234,20 +266,22 @@ def _retries(patience: float) -> urllib3.Retry:
     )
 
 
-def _refusal(url: str, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
+def _refusal(access: Access, answer: urllib3.BaseHTTPResponse) -> ServiceFailed:
     try:
-        said = answer.json()
-        message = said["message"]
+        response = answer.json()
+        message = response["message"]
     except (ValueError, KeyError, TypeError):
-        said, message = {}, f"{url} answered with status {answer.status}"
-    return ServiceFailed(message, answer.status, said)
+        response, message = {}, f"{access.url} answered with status {answer.status}"
+    if answer.status == UNAUTHORISED and access.token is None:
+        message += why_no_token(access.url)
+    return ServiceFailed(message, answer.status, response)
 
 
-def _silence(access: Access, why: str) -> str:
-    said = f"{access.url} does not answer: {why}"
+def _no_answer(access: Access, why: str) -> str:
+    sentence = f"{access.url} does not answer: {why}"
     if access.state is not None:
-        said += f" (if another service has taken its place, delete {access.state / FILE})"
-    return said
+        sentence += f" (if another service has taken its place, delete {access.state / FILE})"
+    return sentence
 
 
 def _brief(error: Exception) -> str:

@@ -69,9 +69,9 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
 
 def _timing(task: RemoteTask) -> dict[str, int]:
     """As D-Wave reports them: the time on the device, and the time before."""
-    said = task.said
-    started = said["ended"] if said["started"] is None else said["started"]
+    response = task.response
+    started = response["ended"] if response["started"] is None else response["started"]
     return {
-        "qpu_access_time": round(1e6 * said["qpu_seconds"]),
-        "queue_time": round(1e6 * (started - said["submitted"])),
+        "qpu_access_time": round(1e6 * response["qpu_seconds"]),
+        "queue_time": round(1e6 * (started - response["submitted"])),
     }

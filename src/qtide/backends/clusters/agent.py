@@ -25,10 +25,10 @@ from qtide.core.values import Packed, Unstorable, Values
 
 
 class Imports:
-    """What tasks imported, by name; what a module imports in turn counts for that module.
+    """The modules that tasks imported, with seconds; nested imports count for the outer module.
 
-    Many modules read the environment as they are loaded. So what is imported after a task has
-    changed it takes time, but is not named: another process must not import it beforehand.
+    Many modules read the environment as they are loaded. So a module that is imported after a task
+    has changed the environment is not named: another process must not import it beforehand.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Imports:
         system._find_and_load = timed  # type: ignore[attr-defined]
 
     def take(self) -> dict[str, Any]:
-        """What was imported since the last call, for an answer; nothing if nothing was."""
+        """What was imported since the last call, as fields of an answer."""
         if not self._seconds:
             return {}
         taken = {"imported": self._modules, "importing": self._seconds}
@@ -76,7 +76,7 @@ class Imports:
 
 
 def load(modules: list[str]) -> None:
-    """Import what there is; whatever cannot be imported, the task that needs it will say so."""
+    """Import what can be imported; the task that needs a missing module reports it."""
     import gc
     from importlib import import_module
 

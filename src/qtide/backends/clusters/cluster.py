@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from qtide.core.errors import NodeUnusable, PhaseError, TimedOut
 from qtide.core.job import NOTHING, Imported, JobContext
-from qtide.core.world.world import Alarm, Future, World
+from qtide.core.world.world import Future, World
 from qtide.mpi.rank import Rank
 
 
@@ -24,23 +24,23 @@ class NodeTask(Protocol):
 
     @property
     def name(self) -> str:
-        """What the ledger calls it."""
+        """Its name in the ledger."""
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is called."""
+        """The function that is called."""
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """With what."""
+        """Its arguments."""
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """And with which keywords."""
+        """Its keyword arguments."""
 
     @property
     def nodes(self) -> int:
-        """On how many nodes at the same time (SPMD)."""
+        """How many nodes it runs on at the same time (SPMD)."""
 
     @property
     def mpi(self) -> bool:
@@ -48,7 +48,7 @@ class NodeTask(Protocol):
 
     @property
     def limit(self) -> float | None:
-        """For how many seconds it may run; None if there is no limit."""
+        """Seconds that it may run; None if there is no limit."""
 
 
 TRIES = 3
@@ -64,11 +64,11 @@ class Work:
     key: str
     rank: int = 0
     gang: str = ""
-    """What the ranks of this attempt at an MPI task have in common."""
+    """The name that the ranks of this attempt at an MPI task share."""
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is called on the node; the ranks of an MPI task meet first."""
+        """The function that is called on the node; the ranks of an MPI task meet first."""
         task = self.task
         if not task.mpi:
             return task.function
@@ -77,7 +77,7 @@ class Work:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What the log calls it: its place in the program, and its function."""
+        """Its names in the log: its place in the program, and its function."""
         return self.key, self.task.name
 
     @property
@@ -93,7 +93,7 @@ class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words
 
 
 class CoAllocatable(Protocol):
-    """Something that is to be had together with nodes, or not at all: a QPU."""
+    """A resource that is granted together with nodes, or not at all: a QPU."""
 
     def take(self, job: JobContext) -> Any | None:
         """Take it now; None if that is not possible."""
@@ -103,7 +103,7 @@ class CoAllocatable(Protocol):
 
 
 class Host(Protocol):
-    """Who has the agents of nodes."""
+    """Has the agents of nodes: a cluster, or an allocation of one."""
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Let the node work; its answer goes to `node.deliver`."""
@@ -116,7 +116,7 @@ class Host(Protocol):
 
 
 class Node:
-    """A node for as long as one grant lasts."""
+    """A node, for the duration of one grant."""
 
     _tickets = count(1)
 
@@ -138,13 +138,16 @@ class Node:
     async def run(self, work: Work) -> Any:
         """The result of a task; raises what the task raised, TimedOut or NodeLost."""
         if self._interrupted and not self._gone:
-            await self._begin_anew(work.job)
+            await self._renew(work.job)
         if self._gone:
             raise NodeLost(f"node {self.name} {self._gone}")
         ticket, answer = next(Node._tickets), self._world.future()
         self._pending = (ticket, answer)
         with work.job.ledger.span("busy", f"node/{self.name}", work.task.name) as busy:
-            alarm = self._alarm(ticket, work)
+            limit = work.task.limit
+            alarm = None
+            if limit is not None:
+                alarm = self._world.alarm(limit, lambda: self._time_out(ticket, work))
             try:
                 self._host.send(self, ticket, work)
                 return await answer
@@ -157,12 +160,6 @@ class Node:
                     alarm.cancel()
                 self._book(work, busy.start)
 
-    def _alarm(self, ticket: int, work: Work) -> Alarm | None:
-        limit = work.task.limit
-        if limit is None:
-            return None
-        return self._world.alarm(limit, lambda: self._time_out(ticket, work))
-
     def _time_out(self, ticket: int, work: Work) -> None:
         """A task cannot be asked to stop while compiled code runs, so its process is ended."""
         if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
@@ -174,8 +171,8 @@ class Node:
         self._host.interrupt(self)
         self._pending[1].set_exception(error)
 
-    async def _begin_anew(self, job: JobContext) -> None:
-        """After a task was ended: only now, since the node may not be needed any more."""
+    async def _renew(self, job: JobContext) -> None:
+        """Start the node again after a task was ended: only now, as it may not be needed again."""
         began = job.ledger.clock()
         renewal: Future[Any] = self._world.start(self._host.renew(self, job))
         try:
@@ -209,7 +206,7 @@ class Node:
         return True
 
     def _book(self, work: Work, began: float) -> None:
-        """Tell the part of a task that went into imports from work, and learn from it."""
+        """Record the part of a task that went into imports as starting, and learn from it."""
         imported, self._imported = self._imported, NOTHING
         self.importing = self._world.counted(imported.seconds)
         if imported.seconds:
@@ -219,7 +216,7 @@ class Node:
             ledger.enter("starting", lane, began, end, work.task.name)
 
     def lose(self, why: str) -> None:
-        """The node is gone: whoever waits for it hears so, and nothing more is accepted."""
+        """Tell whoever waits for the node that it is gone, and accept no more answers."""
         if self._gone:
             return
         self._gone = why
@@ -280,7 +277,7 @@ class Cluster(ABC):
     """Whether the process of a node outlives a grant, and with it what it has loaded."""
 
     async def request(self, job: JobContext, nodes: int, **terms: Any) -> Allocation:
-        """Wait for nodes that are ready to work; the terms are those of `Request`.
+        """Wait for nodes that are ready to work; the terms are those of `NodeRequest`.
 
         If an agent does not start, the nodes go back, and others are asked for.
         """
@@ -298,7 +295,7 @@ class Cluster(ABC):
         return allocation
 
     async def _until_ready(self, job: JobContext, allocation: Allocation) -> None:
-        """Wait until the nodes can work at full speed; what that takes is no work."""
+        """Wait until the nodes can work at full speed, and record that time as starting."""
         began = job.ledger.clock()
         try:
             await allocation.ready()
@@ -315,15 +312,15 @@ class Cluster(ABC):
 
     @abstractmethod
     def expected_wait(self, nodes: int) -> float:
-        """How long a request for `nodes` would now stand in the queue, as far as can be told."""
+        """Seconds that a request for `nodes` would wait now, as far as is known."""
 
     @abstractmethod
     def waits_seen(self) -> list[float]:
-        """How long requests have stood in the queue lately."""
+        """Seconds that recent requests waited in the queue."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Let the waits of earlier jobs no longer count for the expected one."""
+        """Ignore the waits of earlier jobs in `expected_wait`."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""First come, first served: the queue that the embedded and the simulated cluster share."""
+"""First come, first served: the queue that the local and the simulated cluster share."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class FifoCluster(Cluster):
         self.world = world
         self.size = len(names)
         self._latency = latency
-        """Seconds until a request is looked at for the first time,"""
+        """Seconds until a request is looked at for the first time."""
         self._withdrawal = withdrawal
-        """and until one that was withdrawn has left."""
+        """Seconds until a withdrawn request has left the queue."""
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
         self._queue: deque[PendingRequest] = deque()
@@ -80,24 +80,24 @@ class FifoCluster(Cluster):
 
     async def grant(self, request: NodeRequest) -> FifoAllocation:
         """Stand in the queue."""
-        self._refuse_if_hopeless(request)
+        self._refuse_if_impossible(request)
         self._watch(request.co_allocate)
         span = request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
         with span, self._waits.standing():
             return await self._stand(request)
 
     def expected_wait(self, nodes: int) -> float:
-        """None while there are enough free nodes; otherwise as the forecast says."""
+        """No wait while enough nodes are free; otherwise as the forecast says."""
         if len(self._free) >= nodes + sum(each.request.nodes for each in self._queue):
             return self._latency
         return max(self._latency, self._waits.expected())
 
     def waits_seen(self) -> list[float]:
-        """How long requests have stood in the queue lately."""
+        """Seconds that recent requests waited in the queue."""
         return self._waits.seen()
 
     def forget(self) -> None:
-        """Let the waits of earlier jobs no longer count for the expected one."""
+        """Ignore the waits of earlier jobs in `expected_wait`."""
         self._waits.forget()
 
     @abstractmethod
@@ -140,12 +140,12 @@ class FifoCluster(Cluster):
             self.take_back(node.name)
 
     def take_back(self, name: str) -> None:
-        """A node is free again."""
+        """Add a node to the free ones."""
         self._free.append(name)
         self._serve()
 
     def lose(self, name: str) -> None:
-        """The node is dead: the cluster has one less, and whoever holds it hears so."""
+        """Remove a dead node from the cluster, and tell whoever holds it."""
         self.size -= 1
         if name in self._free:
             self._free.remove(name)
@@ -153,14 +153,14 @@ class FifoCluster(Cluster):
             self.granted[name].lose("died")
         for pending in list(self._queue):
             try:
-                self._refuse_if_hopeless(pending.request)
+                self._refuse_if_impossible(pending.request)
             except NotEnoughNodes as error:
                 self._queue.remove(pending)
                 pending.answer.set_exception(error)
         self._serve()
 
     def gain(self, name: str) -> None:
-        """A node is there again."""
+        """Add a node that is back."""
         self.size += 1
         self.take_back(name)
 
@@ -172,19 +172,19 @@ class FifoCluster(Cluster):
         latency = self.latency_of(request)
         if latency:
             await self.world.sleep(latency)
-            self._refuse_if_hopeless(request)
+            self._refuse_if_impossible(request)
         return await self.queue_up(request)
 
     async def queue_up(self, request: NodeRequest) -> FifoAllocation:
         """Wait in the queue."""
         pending = PendingRequest(request, self.world.future())
         self._queue.append(pending)
-        alarm = None if request.least is None else self.world.start(self._hurry(pending))
+        alarm = None if request.least is None else self.world.start(self._lose_patience(pending))
         self._serve()
         return await self._grant_of(pending, alarm)
 
     async def _grant_of(self, pending: PendingRequest, alarm: Alarm | None) -> FifoAllocation:
-        """Wait for the answer to a request; who waits no longer withdraws it."""
+        """Wait for the answer to a request; a cancelled wait withdraws it."""
         try:
             return await pending.answer
         except CancelledError:
@@ -205,7 +205,7 @@ class FifoCluster(Cluster):
         self._serve()
         return True
 
-    async def _hurry(self, pending: PendingRequest) -> None:
+    async def _lose_patience(self, pending: PendingRequest) -> None:
         """When its patience is over, a request takes fewer nodes; one that needs none ends."""
         await self.world.sleep(pending.request.patience)
         pending.impatient = True
@@ -216,7 +216,7 @@ class FifoCluster(Cluster):
             self._serve()
 
     def _serve(self) -> None:
-        """Grant what can be granted, in order. Who waits for a QPU as well lets others pass."""
+        """Grant what can be granted, in order; a request that lacks its QPU lets others pass."""
         if self._queue and self._share(self._queue[0]) is None:
             return  # before the queue, which may be long, is copied
         for pending in list(self._queue):
@@ -248,7 +248,7 @@ class FifoCluster(Cluster):
             self._watched.add(wanted)  # not its id: that of a QPU that is gone may come again
             wanted.watch(self._serve)
 
-    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
+    def _refuse_if_impossible(self, request: NodeRequest) -> None:
         needed = request.nodes if request.least is None else request.least
         if needed > self.size:
             raise NotEnoughNodes(

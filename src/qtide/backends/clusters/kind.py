@@ -24,7 +24,7 @@ DEFAULT_NODES = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run says about its cluster: `local:4` is the kind `local` with the argument `4`."""
+    """What a run chose for its cluster: `local:4` is the kind `local` with the argument `4`."""
 
     argument: str = ""
     nodes: int | None = None
@@ -33,7 +33,7 @@ class Setting:
     """The options of all plug-ins, by name."""
 
     def options(self, kind: type[T]) -> T:
-        """Those of one kind."""
+        """The options of one kind of cluster."""
         return chosen(kind, self.given)
 
     def check_nodes(self, size: int) -> None:
@@ -47,14 +47,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Queue:
-    """What a cluster says about its queue now: real seconds until a request is granted."""
+    """A cluster's queue now: real seconds until a request is granted, and a sentence about it."""
 
     wait: float
     words: str
 
 
 class ClusterKind(ABC):
-    """How a kind of cluster is checked and put up, and what it can do for drivers beside that."""
+    """How a kind of cluster is checked and opened, and what it can tell about a run."""
 
     summary: str
     """A line for the help."""
@@ -62,25 +62,25 @@ class ClusterKind(ABC):
 
     @abstractmethod
     def check(self, setting: Setting) -> None:
-        """Refuse what cannot be put up, with a sentence."""
+        """Refuse a setting that cannot be opened, with a sentence."""
 
     @abstractmethod
     async def open(self, world: World, setting: Setting) -> Cluster:
-        """Put the cluster up; what a job's tasks print goes to the job's log."""
+        """Open the cluster; what a job's tasks print goes to the job's log."""
 
     def world(self, time_scale: float) -> World:
-        """Whose clock the cluster lives by."""
+        """The world whose clock the cluster uses."""
         return RealWorld(time_scale)
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
-        """How long a request for so many nodes would wait now; None if the cluster cannot say."""
+        """How long a request for `nodes` would wait now; None if the cluster cannot say."""
         return None
 
     @staticmethod
     def accounts(
         job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
     ) -> dict[str, Any]:
-        """What the site charges for a job next to what it held; nothing if it keeps no accounts.
+        """What the site charges for a job, and what the ledger has; empty if it keeps no accounts.
 
         `ended` are jobs of the site that should be in its records by now.
         """
@@ -98,12 +98,12 @@ class ClusterKind(ABC):
 
     @staticmethod
     def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
-        """Start a driver as a job of the site; where it is, in words."""
+        """Start a driver as a job of the site; says where it is."""
         raise UsageError("this cluster runs no driver as a job; --driver background does without")
 
     @staticmethod
     def reap() -> list[int]:
-        """End jobs that dead drivers of this user left behind; which they were."""
+        """Cancel jobs that dead drivers of this user left behind; returns their numbers."""
         return []
 
 
@@ -111,7 +111,7 @@ CLUSTERS: Plugins[type[ClusterKind]] = Plugins("qtide.clusters", "cluster")
 
 
 def cluster_kind(cluster: str) -> tuple[ClusterKind, str]:
-    """The kind, and its argument, that a word like `local:4` names."""
+    """The kind and the argument that a word like `local:4` names."""
     name, _, argument = cluster.partition(":")
     return CLUSTERS.load(name)(), argument
 

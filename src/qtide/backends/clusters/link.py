@@ -20,20 +20,20 @@ from qtide.core.values import Packed
 START_LIMIT = 30.0
 """Seconds within which an agent has to answer for the first time."""
 PREPARATION_LIMIT = 60.0
-"""Seconds within which it has to have imported what earlier tasks needed."""
+"""Seconds within which it must have imported what earlier tasks needed."""
 USUAL = ("srun: cluster configuration lacks support for cpu binding",)
-"""What is said of every agent where that is so, and helps nobody."""
+"""Lines of srun that appear for every agent on some sites, and help nobody."""
 LAST_WORDS = 1.0
-"""Seconds for what an agent that is gone has left in its pipe."""
+"""Seconds to read what an agent that is gone has left in its pipe."""
 SILENCE = 60.0
-"""Seconds without a word after which a node counts as lost. The network may stumble: what was lost
-is sent again after as long as it took to miss it, so half of this is ridden out."""
+"""Seconds without a message after which a node counts as lost. TCP repeats lost packets after
+increasing pauses, so an outage of half this time is survived."""
 BEATS = 12
 """How many heartbeats are missed by then."""
 
 
 class NodeTaskFailed(PhaseError):  # noqa: N818 - what happened
-    """A task raised something that cannot be brought back; the text is what there is."""
+    """A task raised an exception that cannot be unpickled; only its text is known."""
 
 
 class AgentFailed(Exception):  # noqa: N818 - what happened
@@ -41,11 +41,11 @@ class AgentFailed(Exception):  # noqa: N818 - what happened
 
 
 class PreparationFailed(AgentFailed):
-    """An agent started, but died while it prepared itself, or did not get done with it."""
+    """An agent started, but died or took too long while it imported modules."""
 
 
 def supervisor_terms(silence: float, release_command: Sequence[str] = ()) -> dict[str, Any]:
-    """What the other end of a link has to know of it."""
+    """What the supervisor at the other end of a link has to know."""
     return {"beat": silence / BEATS, "release_command": list(release_command)}
 
 
@@ -67,30 +67,30 @@ class Link:
         self._silence = silence
         self._missed = 0
         self.node: Node | None = None
-        """Whom answers are for; an agent may outlive a grant."""
+        """The node that answers are for; an agent may outlive a grant."""
         self._works: dict[int, Work] = {}
         self._given_up = False
-        self._complaints = asyncio.create_task(self._note_complaints())
+        self._stderr = asyncio.create_task(self._log_stderr())
 
     async def greet(self, preparation: Preparation) -> None:
         """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
-        await self._word(START_LIMIT, AgentFailed)
+        await self._first_message(START_LIMIT, AgentFailed)
         try:
-            await self._word(PREPARATION_LIMIT, PreparationFailed)
+            await self._first_message(PREPARATION_LIMIT, PreparationFailed)
         except PreparationFailed:
             preparation.failed()
             raise
         self._listener = asyncio.create_task(self._listen())
         self._pulse = asyncio.create_task(self._beat())
 
-    async def _word(self, limit: float, failure: type[AgentFailed]) -> None:
-        """Wait for its next word; heartbeats are none."""
+    async def _first_message(self, limit: float, failure: type[AgentFailed]) -> None:
+        """Wait for its next message other than a heartbeat or output."""
         try:
             async with asyncio.timeout(limit):
-                while not self._heard(*await self.child.message()):
+                while not self._is_message(*await self.child.message()):
                     continue
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
-            await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
+            await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
             raise failure from error
 
     def send(self, ticket: int, work: Work) -> None:
@@ -113,7 +113,7 @@ class Link:
         return self._missed > BEATS
 
     def hang_up(self) -> None:
-        """Let it end; what is said about its end is of no interest."""
+        """Let it end; messages about its end are ignored."""
         self._given_up = True
         self.child.hang_up()
 
@@ -121,20 +121,20 @@ class Link:
         """End it, with everything it started."""
         self._given_up = True
         await self.child.kill()
-        await asyncio.wait({self._complaints}, timeout=LAST_WORDS)
+        await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
 
     async def _listen(self) -> None:
         async for header, body in self.child.messages():
             self._missed = 0
-            if self._heard(header, body):
+            if self._is_message(header, body):
                 self._answer(header, body)
         self._pulse.cancel()
         code = await self.child.ended()
         if self.node is not None:
             self.node.lose(f"lost its agent ({_ending(code)})")
 
-    def _heard(self, header: Header, body: bytes) -> bool:
-        """Whether it is a word for us: neither a heartbeat, which is empty, nor what it prints."""
+    def _is_message(self, header: Header, body: bytes) -> bool:
+        """Whether it is neither a heartbeat, which is empty, nor output, which goes to the log."""
         if "log" in header:
             work = self._works.get(header["log"])
             log, place = (work.job.log, work.place) if work else (self.log, ())
@@ -142,8 +142,8 @@ class Link:
                 log.write(self.name, body.decode(errors="replace"), *place)
         return bool(header) and "log" not in header
 
-    async def _note_complaints(self) -> None:
-        """What is said by the command that starts it, or by the supervisor, if anything."""
+    async def _log_stderr(self) -> None:
+        """Log what the command that starts it, or its supervisor, writes to stderr."""
         async for text in self.child.complaints():
             told = [
                 line for line in text.decode(errors="replace").splitlines() if line not in USUAL
@@ -152,7 +152,7 @@ class Link:
                 self.log.write(self.name, "\n".join(told))
 
     async def _beat(self) -> None:
-        """Say that we are there, and notice when the other side no longer does.
+        """Send heartbeats, and notice when the other side sends none.
 
         Beats are counted, not timed: a driver that was suspended has missed none of them.
         """

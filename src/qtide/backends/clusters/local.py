@@ -1,6 +1,6 @@
-"""The embedded cluster: N nodes of this machine, each an agent process that is kept warm.
+"""The local cluster: nodes of this machine, each an agent process that outlives a grant.
 
-With `cold` it is not: every grant pays for a new agent, as on Slurm.
+With the option `cold`, every grant starts a new agent, as on Slurm.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class LocalCluster(FifoCluster):
         return agent
 
     def _terms_of(self, name: str) -> dict[str, Any]:
-        """Limits, and how to stay in touch. The nodes go round this machine's cores."""
+        """Limits and heartbeats; nodes get this machine's cores in turn."""
         per_node, cores = self._options, sorted(os.sched_getaffinity(0))
         limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
         if per_node.cores is not None:
@@ -145,10 +145,10 @@ class Local(ClusterKind):
     """This machine."""
 
     summary = "processes of this machine, as local or local:4"
-    LocalOptions = LocalOptions
+    Options = LocalOptions
 
     def check(self, setting: Setting) -> None:
-        """Refuse sizes and limits that cannot be."""
+        """Refuse impossible sizes and limits."""
         setting.check_nodes(numbered("local", setting.argument))
         cores = setting.options(LocalOptions).cores
         if cores is not None and cores < 1:

@@ -15,7 +15,7 @@ _meters: list[list[float]] = []
 
 
 def pretend(seconds: float) -> None:
-    """Let `seconds` of the run's clock pass, as if the task had worked for so long."""
+    """Let `seconds` of the run's clock pass, as if the task had worked that long."""
     if _meters:
         _meters[-1].append(seconds)
     else:
@@ -23,7 +23,7 @@ def pretend(seconds: float) -> None:
 
 
 class metered:  # noqa: N801 - a context manager; a generator would take twice as long
-    """Within, pretended work takes no time, but is noted in the list."""
+    """Inside of it, pretended work takes no time, but is added to a list."""
 
     def __enter__(self) -> list[float]:
         _meters.append([])
@@ -40,7 +40,7 @@ def rehearse(
     rank: int = 0,
     size: int = 1,
 ) -> None:
-    """Call a function; if it fails, the call that counts will say so."""
+    """Call a function in advance; if it fails, the real call reports that."""
     with suppress(Exception):
         function(*args, **kwargs)
 

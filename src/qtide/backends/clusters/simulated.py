@@ -1,133 +1,49 @@
-"""A cluster in virtual time: the embedded cluster's rules, with delays and faults as parameters."""
+"""Clusters in virtual time: nodes with delays and faults, behind their own queue or a batch system.
+
+Tasks are really called, at once; only the time that they pretend to work passes, on a clock that
+jumps. Behind a batch system, hybrid jobs queue with the jobs of other users, which are rows of a
+trace that the scheduler of `qtide.backends.models` goes through by itself. Before the clock moves,
+the scheduler is asked whether a hybrid job gets nodes before then; all requests of one moment are
+in the same pass.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, defaultdict
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
-from qtide.backends.clusters.cluster import Node, NodeRequest, Work
-from qtide.backends.clusters.fifo import FifoCluster
+from qtide.backends.clusters.cluster import CoAllocatable, Node, NodeRequest, Work
+from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster, PendingRequest
 from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
+from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
 from qtide.core.errors import NodeUnusable, PhaseError
 from qtide.core.job import JobContext
-from qtide.core.ledger import Interval, Ledger, Span
-from qtide.core.log import MOST, Log
+from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
+if TYPE_CHECKING:
+    from qtide.backends.models.batch_queue import Interrupted, Started
+    from qtide.backends.models.trace import Trace
 
-class Recorded:
-    """The n-th call of a function takes as long as its n-th call took; later ones, the mean."""
-
-    def __init__(self, calls: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._calls = calls or {}
-        self._counts: Counter[tuple[JobContext, str]] = Counter()
-        self.used: set[str] = set()
-        """Tasks that pretended nothing and took as long as they did before,"""
-        self.missing: set[str] = set()
-        """and those of which nothing is known: they took no time."""
-
-    @staticmethod
-    def of(intervals: Iterable[Interval], scale: float) -> Recorded:
-        """From a run's ledger, on whose clock a second took `scale` real seconds."""
-        calls: dict[str, list[float]] = defaultdict(list)
-        spans = sorted(intervals, key=lambda interval: interval.start)
-        imports = {(each.lane, each.start): each.seconds for each in spans if _within_a_task(each)}
-        for each in spans:
-            if each.what == "busy" and each.lane.startswith("node/"):
-                worked = each.seconds - imports.get((each.lane, each.start), 0.0)
-                calls[each.label].append(worked * scale)
-        return Recorded(calls)
-
-    def seconds(self, work: Work, pretended: float | None) -> float:
-        """How long a task takes; what it pretended, if anything, counts alone."""
-        if pretended is not None:
-            return pretended
-        name = work.task.name
-        known = self._calls.get(name)
-        if not known:
-            self.missing.add(name)
-            return 0.0
-        self.used.add(name)
-        number = self._counts[work.job, name]
-        self._counts[work.job, name] += 1
-        return known[number] if number < len(known) else fmean(known)
-
-
-def _within_a_task(interval: Interval) -> bool:
-    """What a task has to import first is part of its node's start, which has no label itself."""
-    return interval.what == "starting" and bool(interval.label)
-
-
-class Printed(TextIOWrapper):
-    """Stands for stdout and stderr during one task at a time."""
-
-    def __init__(self) -> None:
-        self._bytes = BytesIO()
-        self.in_use = False
-        super().__init__(self._bytes, encoding="utf-8", errors="replace", write_through=True)
-
-    def write(self, text: str, /) -> int:
-        """Keep it; a logger that was set up in a task may also write between tasks."""
-        if not self.in_use:
-            return sys.stderr.write(text)
-        return super().write(text) if self._bytes.tell() < MOST else len(text)
-
-    def fileno(self) -> int:
-        """For processes that the task starts: they have no log."""
-        return sys.__stderr__.fileno() if sys.__stderr__ else 2
-
-    def take(self) -> str:
-        """What was printed since the last time."""
-        if not self._bytes.tell():
-            return ""
-        text = self._bytes.getvalue().decode(errors="replace")
-        self._bytes.seek(0)
-        self._bytes.truncate()
-        return text
-
-
-_unused: list[Printed] = []
-"""Used again, since creating one takes longer than all the rest of a task in virtual time."""
-
-
-class logged:  # noqa: N801 - a context manager; a generator would take twice as long
-    """Within, what this process prints goes to a log."""
-
-    def __init__(self, log: Log | None, node: str, task: str, function: str) -> None:
-        self._log = log
-        self._from = (node, task, function)
-
-    def __enter__(self) -> None:
-        if self._log is not None:
-            self._usual = sys.stdout, sys.stderr
-            self._printed = _unused.pop() if _unused else Printed()
-            self._printed.in_use = True
-            sys.stdout = sys.stderr = self._printed
-
-    def __exit__(self, *_: Any) -> None:
-        if self._log is not None:
-            sys.stdout, sys.stderr = self._usual
-            self._printed.in_use = False
-            text = self._printed.take()
-            _unused.append(self._printed)
-            if text:
-                node, *place = self._from
-                self._log.write(node, text, *place)
-
-
-__all__ = ["Delays", "Loss", "Simulated", "SimulatedCluster", "cluster_of", "site_model"]
+__all__ = [
+    "BatchCluster",
+    "Delays",
+    "Loss",
+    "Simulated",
+    "SimulatedCluster",
+    "cluster_of",
+    "site_model",
+]
 
 
 @dataclass(frozen=True)
@@ -142,6 +58,53 @@ class SimulatedOptions:
             metavar="RUN",
         ),
     ] = ""
+
+
+class Simulated(ClusterKind):
+    """The strategies' own code in virtual time."""
+
+    summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
+    Options: type = SimulatedOptions
+
+    def check(self, setting: Setting) -> None:
+        """Refuse impossible sizes."""
+        setting.check_nodes(site_model(setting).nodes)
+
+    def world(self, time_scale: float) -> World:
+        """Virtual time has no scale."""
+        return VirtualWorld()
+
+    async def open(self, world: World, setting: Setting) -> SimulatedCluster:
+        """All nodes are there at once."""
+        return cluster_of(world, site_model(setting))
+
+
+def is_site(argument: str) -> bool:
+    """Whether a cluster's argument names a site file, and maybe one of its partitions."""
+    return argument.endswith(SUFFIX) or f"{SUFFIX}:" in argument
+
+
+def site_model(setting: Setting) -> SiteModel:
+    """The site that a cluster's argument names: a file, or so many nodes without any delay."""
+    if is_site(setting.argument):
+        file, _, partition = setting.argument.partition(f"{SUFFIX}:")
+        return read_site(Path(file + SUFFIX if partition else file)).part(partition)
+    return SiteModel(nodes=numbered("simulated", setting.argument))
+
+
+def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
+    """The cluster of a site: its own queue, or a batch system with other users' jobs."""
+    if model.is_batch and isinstance(world, VirtualWorld):
+        return BatchCluster(world, model)
+    cluster = SimulatedCluster(
+        world,
+        model.nodes,
+        model.delays,
+        model.losses,
+        failures=model.failures,
+    )
+    cluster.keeps_agents = model.keeps_agents
+    return cluster
 
 
 class SimulatedCluster(FifoCluster):
@@ -176,7 +139,7 @@ class SimulatedCluster(FifoCluster):
             self._faults.append(world.start(self._fail(failures.losses(names))))
 
     async def ready(self, node: Node, job: JobContext) -> None:
-        """As several are."""
+        """The same as for several."""
         await self.all_ready([node], job)
 
     async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
@@ -196,7 +159,7 @@ class SimulatedCluster(FifoCluster):
         self.world.alarm(self.seconds(work, pretended), answered)
 
     def interrupt(self, node: Node) -> None:
-        """What the task would answer comes too late."""
+        """Nothing to end: the task's answer comes too late and is refused."""
 
     async def stopped(self, node: Node) -> bool:
         """At once; a dead node does not come back this way."""
@@ -230,7 +193,7 @@ class SimulatedCluster(FifoCluster):
         self.world.alarm(self._delays.turnaround, turned)
 
     def latency_of(self, request: NodeRequest) -> float:
-        """To grow may take another time than to begin."""
+        """A request to grow may take another time than a first one."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
 
@@ -244,7 +207,7 @@ class SimulatedCluster(FifoCluster):
         return self._delays.cold if cold else 0.0
 
     async def occupy(self, stranger: JobContext, nodes: int, seconds: float) -> None:
-        """Let somebody else's job hold nodes: it stands in the same queue, but nobody sees that."""
+        """Let a job of somebody else wait in the same queue, and hold nodes, without a record."""
         allocation = await self._stand(NodeRequest(stranger, nodes))
         try:
             await self.world.sleep(seconds)
@@ -260,12 +223,12 @@ class SimulatedCluster(FifoCluster):
         if loss is None or loss.answers:
             node.deliver(ticket, result, error)
 
-    def _refuse_if_hopeless(self, request: NodeRequest) -> None:
+    def _refuse_if_impossible(self, request: NodeRequest) -> None:
         """A request waits for nodes that will be back."""
         back = sum(loss.back is not None for loss in self._dead.values())
         self.size += back
         try:
-            super()._refuse_if_hopeless(request)
+            super()._refuse_if_impossible(request)
         finally:
             self.size -= back
 
@@ -302,50 +265,189 @@ def _call(work: Work, node: str) -> tuple[Any, Exception | None, float | None]:
     return result, failure, sum(pretended) if pretended else None
 
 
-class Simulated(ClusterKind):
-    """Nothing is waited for: the strategies' own code, on a clock that jumps."""
+class BatchCluster(SimulatedCluster):
+    """The simulated cluster's nodes behind the queue of a batch system."""
 
-    summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
-    Options: type = SimulatedOptions
+    def __init__(
+        self,
+        world: VirtualWorld,
+        model: SiteModel,
+        started: Started = lambda *_: None,
+        trace: Iterable[Trace] | None = None,
+        interrupted: Interrupted = lambda *_: None,
+    ) -> None:
+        # with numpy and numba this takes a second to load, and most runs have no batch system
+        from qtide.backends.models.batch_queue import BatchQueue
 
-    def check(self, setting: Setting) -> None:
-        """Refuse sizes that cannot be."""
-        setting.check_nodes(site_model(setting).nodes)
+        failures = model.failures
+        super().__init__(world, model.nodes, model.delays, model.losses, failures=failures)
+        trace = background(model) if trace is None else trace
+        backfill = model.scheduler == "easy"
+        self.batch = BatchQueue(
+            model.nodes, trace, started, backfill=backfill, interrupted=interrupted
+        )
+        self._chance = Random(0 if failures is None else failures.seed)
+        """Whether a node that fails is free, or one of a background job."""
+        self._limit = model.limit
+        self._asking: dict[int, PendingRequest] = {}
+        self._slots: dict[str, int] = {}
+        """By which slot each granted node is held."""
+        self._granted: dict[int, float] = {}
+        self._impatient: list[PendingRequest] = []
+        self._held: dict[CoAllocatable, deque[int]] = {}
+        """Who waits for a QPU as well, by the QPU, in the order in which they came."""
+        world.beside(self)
 
-    def world(self, time_scale: float) -> World:
-        """Virtual time has no scale."""
-        return VirtualWorld()
+    @property
+    def asks(self) -> bool:
+        """Whether a hybrid job waits for nodes."""
+        return bool(self._asking)
 
-    async def open(self, world: World, setting: Setting) -> SimulatedCluster:
-        """All nodes are there at once."""
-        return cluster_of(world, site_model(setting))
+    @property
+    def upcoming(self) -> float:
+        """When something happens next; now, if somebody's patience is over."""
+        return self.world.now() if self._impatient else self.batch.upcoming()
+
+    def until(self, moment: float) -> float | None:
+        """When the next hybrid job is answered, if that is at `moment` or before."""
+        if moment < self.batch.quiet_until and not self._impatient:
+            return None
+        now = self.world.now()
+        self._granted = self.batch.advance(now if self._impatient else moment)
+        if not self._granted and self._impatient:
+            return now
+        return next(iter(self._granted.values()), None)
+
+    def deliver(self) -> None:
+        """Hand over the nodes; a request that cannot have its QPU as well lets others pass."""
+        lacking = []
+        for slot in self._granted:
+            pending = self._asking[slot]
+            wanted = pending.request.co_allocate
+            taken = wanted.take(pending.request.job) if wanted else None
+            if wanted is not None and taken is None:
+                lacking.append((slot, wanted))
+            else:
+                del self._asking[slot]
+                self._hand_over(slot, pending, taken)
+        for slot, wanted in reversed(lacking):
+            self.batch.hold(slot, self.world.now())
+            self._held.setdefault(wanted, deque()).appendleft(slot)
+        if not self._granted:
+            self._end_impatient()
+
+    def expected_wait(self, nodes: int) -> float:
+        """No wait while nobody waits and enough nodes are free; otherwise as it was lately."""
+        if not self.batch.queued and self.batch.free >= nodes:
+            return self._latency
+        return max(self._latency, self._waits.expected())
+
+    async def queue_up(self, request: NodeRequest) -> FifoAllocation:
+        """Wait in the batch system's queue."""
+        if request.least is not None:
+            request = replace(request)  # it may settle for fewer nodes
+        pending = PendingRequest(request, self.world.future())
+        held = self._held.get(request.co_allocate) if request.co_allocate else None
+        slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))
+        self._asking[slot] = pending
+        if held:
+            held.append(slot)
+        alarm = None
+        if request.least is not None:
+            alarm = self.world.alarm(request.patience, lambda: self._accept_fewer(pending))
+        return await self._grant_of(pending, alarm)
+
+    def take_back(self, name: str) -> None:
+        """A node of a hybrid job is free for everybody, after the turnaround."""
+        slot = self._slots.pop(name, None)
+        if slot is None:  # it was lost, and is there again
+            self.batch.resize(1, self.world.now())
+            self._free.append(name)
+        else:
+            self.after_turnaround(name, lambda: self._give_back(slot, name))
+
+    def lose(self, name: str) -> None:
+        """The node is dead: a hybrid job's, a free one, or one of a background job."""
+        now, unnamed = self.world.now(), len(self._free)
+        super().lose(name)
+        if name in self._slots:
+            return
+        if self._chance.random() * unnamed >= self.batch.free:
+            self.batch.interrupt(self._chance.random(), now)
+        self.batch.resize(-1, now)
+
+    def _give_back(self, slot: int, name: str) -> None:
+        self._free.append(name)
+        self.batch.give_back(slot, 1, self.world.now())
+
+    def _hand_over(self, slot: int, pending: PendingRequest, taken: object) -> None:
+        nodes = pending.request.nodes
+        if pending.answer.done():  # whoever asked was cancelled at this very moment
+            self.batch.give_back(slot, nodes, self.world.now())
+            return
+        self._answer(pending, nodes, taken)
+        for node in pending.answer.result().nodes:
+            self._slots[node.name] = slot
+
+    def _serve(self) -> None:
+        """Nothing is granted before the moment is over."""
+
+    def _watch(self, wanted: CoAllocatable | None) -> None:
+        if wanted is not None and wanted not in self._watched:
+            self._watched.add(wanted)
+            wanted.watch(lambda: self._look_again(wanted))
+
+    def _look_again(self, wanted: CoAllocatable) -> None:
+        """A QPU may have become free: look at the first request that waits for it again."""
+        if held := self._held.get(wanted):
+            self.batch.look_again(held.popleft(), self.world.now())
+
+    def _accept_fewer(self, pending: PendingRequest) -> None:
+        """After its patience, a request takes the nodes that are free, if the scheduler lets it."""
+        slot = self._slot_of(pending)
+        if slot is None:
+            return
+        nodes = min(self.batch.free, pending.request.nodes)
+        if nodes >= max(1, pending.request.least or 0):
+            pending.request.nodes = nodes
+            self.batch.look_again(slot, self.world.now(), nodes)
+        if pending.request.least == 0:
+            self._impatient.append(pending)
+
+    def _end_impatient(self) -> None:
+        """Answer requests that need no node with none."""
+        impatient, self._impatient = self._impatient, []
+        for pending in impatient:
+            if self._withdrawn(pending):
+                pending.answer.set_result(FifoAllocation(self, pending.request.job, []))
+
+    def _withdrawn(self, pending: PendingRequest) -> bool:
+        slot = self._slot_of(pending)
+        if slot is not None:
+            del self._asking[slot]
+            self.batch.withdraw(slot, self.world.now())
+            self._stop_holding(slot, pending.request.co_allocate)
+        return slot is not None
+
+    def _stop_holding(self, slot: int, wanted: CoAllocatable | None) -> None:
+        """Let the next request look at the QPU that may have been free for a withdrawn one."""
+        held = self._held.get(wanted) if wanted else None
+        if held and slot in held:
+            held.remove(slot)
+        elif wanted is not None:
+            self._look_again(wanted)
+
+    def _slot_of(self, pending: PendingRequest) -> int | None:
+        return next((slot for slot, each in self._asking.items() if each is pending), None)
 
 
-def is_site(argument: str) -> bool:
-    """Whether a cluster's argument names a site file, and maybe one of its partitions."""
-    return argument.endswith(SUFFIX) or f"{SUFFIX}:" in argument
+def background(model: SiteModel) -> Iterable[Trace]:
+    """The jobs of other users, as far as they fit on the cluster."""
+    if model.background.trace is not None:
+        from qtide.backends.models.trace import read_swf  # loads numpy, as a generator does
 
-
-def site_model(setting: Setting) -> SiteModel:
-    """The site that a cluster's argument names: a file, or so many nodes without any delay."""
-    if is_site(setting.argument):
-        file, _, partition = setting.argument.partition(f"{SUFFIX}:")
-        return read_site(Path(file + SUFFIX if partition else file)).part(partition)
-    return SiteModel(nodes=numbered("simulated", setting.argument))
-
-
-def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
-    """The cluster of a site: its own queue, or a batch system with other users' jobs."""
-    if model.is_batch and isinstance(world, VirtualWorld):
-        from qtide.backends.clusters.batch import BatchCluster
-
-        return BatchCluster(world, model)
-    cluster = SimulatedCluster(
-        world,
-        model.nodes,
-        model.delays,
-        model.losses,
-        failures=model.failures,
-    )
-    cluster.keeps_agents = model.keeps_agents
-    return cluster
+        trace = read_swf(Path(model.background.trace)).trace
+        return trace.fitting(model.nodes).chunks()
+    if model.background.generate is not None:
+        return (chunk.fitting(model.nodes) for chunk in model.background.generate.chunks())
+    return ()

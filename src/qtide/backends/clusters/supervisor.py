@@ -1,8 +1,8 @@
 """The supervisor: the process between a driver and the agent that works for it.
 
-A task may hold Python's lock for minutes, and its process then says nothing. So a process of its
-own passes tasks and answers on, says every few seconds that the node is there, and ends the agent
-when the driver is gone.
+A task may hold Python's lock for minutes, and its process then sends nothing. So a separate process
+passes tasks and answers on, sends a heartbeat every few seconds, and ends the agent when the driver
+is gone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,141 @@ from typing import BinaryIO, NoReturn
 
 from qtide.core.processes import frame, read, wake_at_parents_death
 
+BEAT = 5.0
+"""Seconds between two heartbeats, unless the driver says otherwise."""
+ABANDONED = 60
+"""After missing so many heartbeats of its driver, a node that can release itself does so."""
+DRAIN = 1.0
+"""Seconds for a dead agent's last answer; what it has started may keep the pipe open for longer."""
+LIMIT = 60.0
+"""Seconds that the release command may take."""
+
+
+def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
+    """Leave this process to a supervisor, and return in its child.
+
+    Gives the pipe by which tasks come in, and the one by which answers go out.
+    The release command gives the node back to its scheduler; without one, it is not ours to give.
+    """
+    (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
+    printed, printing = output_pipe()
+    agent = os.fork()
+    if agent:
+        os.close(tasks)
+        os.close(answers)
+        os.close(printing)
+        pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
+        Supervisor(agent, *pipes, printed, beat, release_command).serve()
+    os.close(to_agent)
+    os.close(from_agent)
+    os.close(printed)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream in (1, 2):  # what a task prints must not end up among the answers
+        os.dup2(printing, stream)
+    os.close(printing)
+    return os.fdopen(tasks, "rb"), os.fdopen(answers, "wb", buffering=0)
+
+
+class Supervisor:
+    """Passes on tasks and answers of an agent, and sends its heartbeats."""
+
+    def __init__(
+        self,
+        agent: int,
+        to_agent: BinaryIO,
+        from_agent: BinaryIO,
+        printed: int,
+        beat: float,
+        release_command: Sequence[str],
+    ) -> None:
+        self._agent = agent
+        self._to_agent = to_agent
+        self._from_agent = from_agent
+        self._output = Output(
+            printed, lambda ticket, text: self._send(frame({"log": ticket}, text))
+        )
+        self._beat = beat
+        self._release_command = release_command
+        self._silent = 0
+        self._alone = False
+        self._sending = Lock()
+        self._out = os.fdopen(1, "wb", buffering=0)
+
+    def serve(self) -> NoReturn:
+        """Pass messages on until one side is gone, then end as the agent did."""
+        jobs = (self._pass_on, self._listen, self._pulse, self._output.watch)
+        answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
+        for thread in threads:
+            thread.start()
+        wake_at_parents_death()
+        _, status = os.waitpid(self._agent, 0)
+        answers.join(DRAIN)
+        self._output.end()
+        if self._alone and os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # with everything that the agent has started
+        _end_as(os.waitstatus_to_exitcode(status))
+
+    def _pass_on(self) -> None:
+        while (answer := read(self._from_agent)) is not None:
+            self._output.end()
+            self._send(frame(*answer))
+
+    def _listen(self) -> None:
+        while (message := read(sys.stdin.buffer)) is not None:
+            self._silent = 0
+            if message[0]:  # an empty header is a heartbeat
+                self._output.begin(message[0].get("ticket"))
+                with suppress(BrokenPipeError):
+                    self._to_agent.write(frame(*message))
+        self._abandon()
+
+    def _pulse(self) -> None:
+        """Beats are counted, not timed: a node that was suspended has missed none of them."""
+        while not self._alone:
+            time.sleep(self._beat)
+            self._send(frame({}))
+            self._silent += 1
+            if self._release_command and self._silent > ABANDONED:
+                _call(self._release_command)
+                self._abandon()
+
+    def _send(self, message: bytes) -> None:
+        with self._sending:
+            try:
+                self._out.write(message)
+            except BrokenPipeError:
+                self._abandon()
+
+    def _abandon(self) -> None:
+        """The driver is gone: end the agent."""
+        self._alone = True
+        with suppress(ProcessLookupError):
+            os.kill(self._agent, signal.SIGKILL)
+
+
+def _call(command: Sequence[str]) -> None:
+    """Run a command; there is nobody left to tell if it fails."""
+    import subprocess  # only here: an agent starts faster without
+
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT, check=False)
+
+
+def _end_as(code: int) -> NoReturn:
+    if code < 0:
+        with suppress(OSError):  # a kill cannot be handled anyway
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
 CHUNK = 1 << 16
 PIPE = 1 << 20
 """Bytes that may wait in the pipe before a task that prints has to wait itself."""
 PAUSE = 0.02
-"""Seconds in which lines are gathered: a task that prints many is not slowed down by each."""
+"""Seconds in which lines are collected, so that a task is not slowed down by each line."""
 MOST = 4 * 2**20
-"""Bytes of one task that are passed on."""
+"""Bytes of one task's output that are passed on."""
 
 
 def output_pipe() -> tuple[int, int]:
@@ -95,129 +223,3 @@ class Output:
         if self._passed < MOST:
             self._tell(self._ticket, lines)
         self._passed += len(lines)
-
-
-BEAT = 5.0
-"""Seconds between two heartbeats, unless the driver says otherwise."""
-ABANDONED = 60
-"""After missing so many heartbeats of its driver, a node that can release itself does so."""
-DRAIN = 1.0
-"""Seconds for a dead agent's last answer; what it has started may keep the pipe open for longer."""
-LIMIT = 60.0
-"""Seconds that the release command may take."""
-
-
-def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
-    """Leave this process to a supervisor, and return in its child.
-
-    Gives the pipe by which tasks come in, and the one by which answers go out.
-    The release command gives the node back to its scheduler; without one, it is not ours to give.
-    """
-    (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
-    printed, printing = output_pipe()
-    agent = os.fork()
-    if agent:
-        os.close(tasks)
-        os.close(answers)
-        os.close(printing)
-        pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
-        Supervisor(agent, *pipes, printed, beat, release_command).serve()
-    os.close(to_agent)
-    os.close(from_agent)
-    os.close(printed)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in (1, 2):  # what a task prints must not end up among the answers
-        os.dup2(printing, stream)
-    os.close(printing)
-    return os.fdopen(tasks, "rb"), os.fdopen(answers, "wb", buffering=0)
-
-
-class Supervisor:
-    """Speaks for an agent, whatever that is doing."""
-
-    def __init__(
-        self,
-        agent: int,
-        to_agent: BinaryIO,
-        from_agent: BinaryIO,
-        printed: int,
-        beat: float,
-        release_command: Sequence[str],
-    ) -> None:
-        self._agent = agent
-        self._to_agent = to_agent
-        self._from_agent = from_agent
-        self._output = Output(printed, lambda ticket, text: self._say(frame({"log": ticket}, text)))
-        self._beat = beat
-        self._release_command = release_command
-        self._silent = 0
-        self._alone = False
-        self._mouth = Lock()
-        self._out = os.fdopen(1, "wb", buffering=0)
-
-    def serve(self) -> NoReturn:
-        """Pass on what is said until one side is gone, then end as the agent did."""
-        jobs = (self._pass_on, self._listen, self._pulse, self._output.watch)
-        answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
-        for thread in threads:
-            thread.start()
-        wake_at_parents_death()
-        _, status = os.waitpid(self._agent, 0)
-        answers.join(DRAIN)
-        self._output.end()
-        if self._alone and os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # with everything that the agent has started
-        _end_as(os.waitstatus_to_exitcode(status))
-
-    def _pass_on(self) -> None:
-        while (answer := read(self._from_agent)) is not None:
-            self._output.end()
-            self._say(frame(*answer))
-
-    def _listen(self) -> None:
-        while (message := read(sys.stdin.buffer)) is not None:
-            self._silent = 0
-            if message[0]:  # an empty header is a heartbeat
-                self._output.begin(message[0].get("ticket"))
-                with suppress(BrokenPipeError):
-                    self._to_agent.write(frame(*message))
-        self._abandon()
-
-    def _pulse(self) -> None:
-        """Beats are counted, not timed: a node that was suspended has missed none of them."""
-        while not self._alone:
-            time.sleep(self._beat)
-            self._say(frame({}))
-            self._silent += 1
-            if self._release_command and self._silent > ABANDONED:
-                _call(self._release_command)
-                self._abandon()
-
-    def _say(self, words: bytes) -> None:
-        with self._mouth:
-            try:
-                self._out.write(words)
-            except BrokenPipeError:
-                self._abandon()
-
-    def _abandon(self) -> None:
-        """The driver is gone: nobody wants to know what the agent is doing."""
-        self._alone = True
-        with suppress(ProcessLookupError):
-            os.kill(self._agent, signal.SIGKILL)
-
-
-def _call(words: Sequence[str]) -> None:
-    """Run a command; there is nobody left to tell if it fails."""
-    import subprocess  # only here: an agent starts faster without
-
-    with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(words, stdin=subprocess.DEVNULL, timeout=LIMIT, check=False)
-
-
-def _end_as(code: int) -> NoReturn:
-    if code < 0:
-        with suppress(OSError):  # a kill cannot be handled anyway
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)

@@ -7,31 +7,6 @@ from typing import Any
 from qtide.backends.devices.device import Device
 from qtide.backends.payloads.payload import PayloadRefused
 
-
-def check_model(payload: Any, device: str, most: int) -> None:
-    """Refuse all but a binary quadratic model with some variables, and not too many."""
-    import dimod
-
-    if not isinstance(payload, dimod.BinaryQuadraticModel):
-        kind = type(payload).__name__
-        raise PayloadRefused(f"the {device} takes a dimod.BinaryQuadraticModel, not {kind}")
-    if payload.num_variables == 0:
-        raise PayloadRefused(f"the {device} was given a model without variables")
-    if payload.num_variables > most:
-        has = payload.num_variables
-        raise PayloadRefused(f"the {device} takes {most} variables at most; the model has {has}")
-
-
-def best_first(samples: Any) -> Any:
-    """Equal samples merged, in order of energy; without timings, since these vary."""
-    import dimod
-    import numpy as np
-
-    together = samples.aggregate()
-    order = np.argsort(together.record.energy, kind="stable")
-    return dimod.SampleSet(together.record[order], together.variables, {}, together.vartype)
-
-
 READS = 100
 """The most reads actually computed; shots beyond that only take their time."""
 
@@ -68,3 +43,27 @@ class Annealer(Device):
             payload, num_reads=min(shots, READS), num_sweeps=self._sweeps, seed=seed % 2**31
         )
         return best_first(samples)
+
+
+def check_model(payload: Any, device: str, most: int) -> None:
+    """Refuse all but a binary quadratic model with some variables, and not too many."""
+    import dimod
+
+    if not isinstance(payload, dimod.BinaryQuadraticModel):
+        kind = type(payload).__name__
+        raise PayloadRefused(f"the {device} takes a dimod.BinaryQuadraticModel, not {kind}")
+    if payload.num_variables == 0:
+        raise PayloadRefused(f"the {device} was given a model without variables")
+    if payload.num_variables > most:
+        has = payload.num_variables
+        raise PayloadRefused(f"the {device} takes {most} variables at most; the model has {has}")
+
+
+def best_first(samples: Any) -> Any:
+    """Equal samples merged, in order of energy; without timings, since these vary."""
+    import dimod
+    import numpy as np
+
+    together = samples.aggregate()
+    order = np.argsort(together.record.energy, kind="stable")
+    return dimod.SampleSet(together.record[order], together.variables, {}, together.vartype)

@@ -14,76 +14,8 @@ from qtide.backends.devices.annealer import best_first, check_model
 from qtide.backends.devices.device import Device
 from qtide.backends.payloads.payload import PayloadRefused
 
-STARTS = 32
-STEPS = 600
-FAR = 1.6
-"""The target distance of non-edges, if the longest edge is 1."""
-
-NEAREST = 0.6
-"""The least distance between any two atoms: traps have a size."""
-
-MARGIN = 1.3
-"""The least ratio of the shortest non-edge to the longest edge: interactions differ fivefold."""
-
 Edges = frozenset[tuple[int, int]]
 Points = tuple[tuple[float, float], ...]
-
-
-@lru_cache(maxsize=128)
-def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
-    """Places in units of the longest edge, and their margin; None if none were found."""
-    import numpy as np
-
-    adjacent = np.zeros((atoms, atoms), dtype=bool)
-    for first, second in edges:
-        adjacent[first, second] = adjacent[second, first] = True
-    drawings = _relaxed(_starts(adjacent), adjacent)
-    longest, apart, nearest = _distances(drawings, adjacent)
-    margins = np.where(nearest >= NEAREST * longest, apart / longest, 0.0)
-    best = int(margins.argmax())
-    if margins[best] < MARGIN:
-        return None
-    points = drawings[best] / longest[best]
-    points -= (points.min(axis=0) + points.max(axis=0)) / 2
-    return tuple((float(x), float(y)) for x, y in points), min(float(margins[best]), FAR)
-
-
-def _starts(adjacent: Any) -> Any:
-    """Random drawings; as wide in each direction as a grid of the atoms would be."""
-    import numpy as np
-
-    atoms = len(adjacent)
-    return np.random.default_rng(0).normal(0, atoms**0.5, (STARTS, atoms, 2))
-
-
-def _relaxed(points: Any, adjacent: Any) -> Any:
-    """The drawings after many small steps; atoms pass through each other at first."""
-    import numpy as np
-
-    least = np.where(adjacent, NEAREST * 1.1, FAR)
-    most = np.where(adjacent, 1.0, np.inf)
-    for step in range(STEPS):
-        firmness = min(1.0, 2 * step / STEPS)
-        between = points[:, :, None] - points[:, None]
-        length = np.sqrt((between**2).sum(axis=-1)) + 1e-9
-        push = firmness * np.maximum(0, least - length) - np.maximum(0, length - most)
-        np.einsum("sii->si", push)[:] = 0
-        points = points + 0.2 * (between * (push / length)[..., None]).sum(axis=2)
-    return points
-
-
-def _distances(drawings: Any, adjacent: Any) -> tuple[Any, Any, Any]:
-    """For each drawing its longest edge, its shortest non-edge and its shortest distance."""
-    import numpy as np
-
-    between = drawings[:, :, None] - drawings[:, None]
-    length = np.sqrt((between**2).sum(axis=-1))
-    np.einsum("sii->si", length)[:] = np.inf
-    longest = np.where(adjacent, length, 0).max(axis=(1, 2))
-    apart = np.where(adjacent, np.inf, length).min(axis=(1, 2))
-    longest = np.where(longest > 0, longest, 1.0)
-    return longest, apart, length.min(axis=(1, 2))
-
 
 MOST_ATOMS = 10
 """QuTiP takes 0.3 s for ten atoms, 14 s for twelve."""
@@ -172,12 +104,12 @@ def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
 def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
     """The probability of each bit string at the end."""
     from pulser import InterpolatedWaveform, Pulse, Register, Sequence
-    from pulser.devices import DigitalAnalogDevice as ServedDevice
+    from pulser.devices import DigitalAnalogDevice
 
-    blockade = (ServedDevice.interaction_coeff / DETUNING) ** (1 / 6)
+    blockade = (DigitalAnalogDevice.interaction_coeff / DETUNING) ** (1 / 6)
     longest = blockade / margin**0.5
     atoms = {str(i): (x * longest, y * longest) for i, (x, y) in enumerate(places)}
-    sequence = Sequence(Register(atoms), ServedDevice)
+    sequence = Sequence(Register(atoms), DigitalAnalogDevice)
     sequence.declare_channel("light", "rydberg_global")
     rise = InterpolatedWaveform(SWEEP_NS, [NO_LIGHT, AMPLITUDE, NO_LIGHT])
     sweep = InterpolatedWaveform(SWEEP_NS, [-DETUNING, 0, DETUNING])
@@ -198,3 +130,69 @@ def _final(sequence: Any) -> dict[str, float]:
     chances = state.bitstring_probabilities(one_state="r")
     total = sum(chances.values())
     return {bits: float(chance / total) for bits, chance in sorted(chances.items())}
+
+
+STARTS = 32
+"""Random drawings that the search for places begins with."""
+
+STEPS = 600
+"""Small steps by which the drawings are improved."""
+
+FAR = 1.6
+"""The target distance of non-edges, if the longest edge is 1."""
+
+NEAREST = 0.6
+"""The least distance between any two atoms: traps have a size."""
+
+MARGIN = 1.3
+"""The least ratio of the shortest non-edge to the longest edge: interactions differ fivefold."""
+
+
+@lru_cache(maxsize=128)
+def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
+    """Places in units of the longest edge, and their margin; None if none were found."""
+    import numpy as np
+
+    adjacent = np.zeros((atoms, atoms), dtype=bool)
+    for first, second in edges:
+        adjacent[first, second] = adjacent[second, first] = True
+    # random drawings, as wide in each direction as a grid of the atoms would be
+    starts = np.random.default_rng(0).normal(0, atoms**0.5, (STARTS, atoms, 2))
+    drawings = _relaxed(starts, adjacent)
+    longest, apart, nearest = _distances(drawings, adjacent)
+    margins = np.where(nearest >= NEAREST * longest, apart / longest, 0.0)
+    best = int(margins.argmax())
+    if margins[best] < MARGIN:
+        return None
+    points = drawings[best] / longest[best]
+    points -= (points.min(axis=0) + points.max(axis=0)) / 2
+    return tuple((float(x), float(y)) for x, y in points), min(float(margins[best]), FAR)
+
+
+def _relaxed(points: Any, adjacent: Any) -> Any:
+    """The drawings after many small steps; atoms pass through each other at first."""
+    import numpy as np
+
+    least = np.where(adjacent, NEAREST * 1.1, FAR)
+    most = np.where(adjacent, 1.0, np.inf)
+    for step in range(STEPS):
+        firmness = min(1.0, 2 * step / STEPS)
+        between = points[:, :, None] - points[:, None]
+        length = np.sqrt((between**2).sum(axis=-1)) + 1e-9
+        push = firmness * np.maximum(0, least - length) - np.maximum(0, length - most)
+        np.einsum("sii->si", push)[:] = 0
+        points = points + 0.2 * (between * (push / length)[..., None]).sum(axis=2)
+    return points
+
+
+def _distances(drawings: Any, adjacent: Any) -> tuple[Any, Any, Any]:
+    """For each drawing its longest edge, its shortest non-edge and its shortest distance."""
+    import numpy as np
+
+    between = drawings[:, :, None] - drawings[:, None]
+    length = np.sqrt((between**2).sum(axis=-1))
+    np.einsum("sii->si", length)[:] = np.inf
+    longest = np.where(adjacent, length, 0).max(axis=(1, 2))
+    apart = np.where(adjacent, np.inf, length).min(axis=(1, 2))
+    longest = np.where(longest > 0, longest, 1.0)
+    return longest, apart, length.min(axis=(1, 2))

@@ -1,4 +1,4 @@
-"""What every device offers."""
+"""Devices: what each offers, how one is made by its kind, and which one `--qpu` names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
 from math import inf
@@ -28,7 +29,7 @@ class DeviceAway(DeviceFailed):
 
 
 class Device(ABC):
-    """Computes answers. How long that appears to take is decided by the timing profile.
+    """Computes answers; the timing profile decides how long that appears to take.
 
     Every device answers bursts, so that a workload that consists only of durations runs anywhere.
     """
@@ -38,9 +39,9 @@ class Device(ABC):
     usual_profile: str | None = "superconducting"
     """The timing profile of a run that names none; None if the device takes its own time."""
     light = False
-    """Whether a driver computes its answers itself: it needs only what qtide itself needs."""
+    """Whether a driver computes its answers itself, without a worker process."""
     extra: str | None = None
-    """The optional part of qtide that installs what it needs."""
+    """The extra of qtide that installs its packages, as in `pip install 'qtide[gate]'`."""
 
     def check(self, payload: Any) -> None:
         """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
@@ -221,6 +222,13 @@ def _seconds(limit: Any) -> float:
 def _unknown(name: str) -> UsageError:
     devices, timings = ", ".join(DEVICES.names()), ", ".join(sorted(profiles()))
     return UsageError(
-        f"there is no QPU {name!r}: name a device ({devices}), a timing profile for the "
-        f"{TIMED_ONLY} ({timings}), or a device of a service as http://HOST:PORT/DEVICE"
+        f"there is no QPU {name!r}{_suggestion(name)}: name a device ({devices}), a timing profile "
+        f"for the {TIMED_ONLY} ({timings}), or a device of a service as http://HOST:PORT/DEVICE"
     )
+
+
+def _suggestion(name: str) -> str:
+    """The known name that is most like it, whatever the order of its words."""
+    known = {"-".join(sorted(each.split("-"))): each for each in (*profiles(), *DEVICES.names())}
+    near = get_close_matches("-".join(sorted(name.split("-"))), known, n=1)
+    return f" (did you mean {known[near[0]]}?)" if near else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from qtide.backends.devices.device import Device, DeviceAway, DeviceFailed
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit
-from qtide.backends.payloads.guard import plain
+from qtide.backends.payloads.guard import plain_message
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
@@ -96,7 +96,7 @@ class IqmServer(Device):
         try:
             return call(circuits, qubit_mapping=batch.qubit_mapping, shots=shots)
         except (_package().CircuitValidationError, ValueError) as error:
-            raise PayloadRefused(plain(error)) from None
+            raise PayloadRefused(plain_message(error)) from None
         except Exception as error:
             raise self._failed(error) from None
 
@@ -141,7 +141,7 @@ class IqmServer(Device):
     def _failed(self, error: Exception) -> DeviceFailed:
         """The client's error as ours; network failures are OSErrors."""
         kind = DeviceAway if isinstance(error, OSError) else DeviceFailed
-        return kind(f"{self._place} failed: {plain(error)}")
+        return kind(f"{self._place} failed: {plain_message(error)}")
 
 
 def _package() -> Any:

@@ -1,4 +1,4 @@
-"""Our end of the pipes to a worker that is a process of this host: a service's, or a run's."""
+"""The worker of a device as a child process, seen from the service or the run that started it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ class Process:
         kind: str, options: dict[str, Any], python: str | None, log: IO[bytes]
     ) -> Process:
         """Start a worker, and return when its device is ready."""
-        child = await _spawn(python or sys.executable, log)
+        python = python or sys.executable
+        try:
+            child = await Child.start((python, "-m", "qtide.backends.devices.worker"), log)
+        except OSError as error:
+            raise WorkerLost(f"{python} cannot be started: {error.strerror}") from None
         try:
             async with asyncio.timeout(START_LIMIT):
                 return Process(child, await _greet(child, kind, options))
@@ -48,15 +52,15 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._child.pid
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Give it something to do; whoever listens hears of its end as well."""
+        """Send it an order, or a payload to check."""
         self._child.send(header, body)
 
     def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """What it says, until it ends."""
+        """Its messages, until it ends."""
         return self._child.messages()
 
     async def end(self) -> None:
@@ -65,7 +69,7 @@ class Process:
 
 
 async def _greet(child: Child, kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Tell it which device it is, and hear what that is like."""
+    """Tell the worker which device it has; returns the device's properties."""
     child.send({"kind": kind, "options": options})
     try:
         header, _ = await child.message()
@@ -75,10 +79,3 @@ async def _greet(child: Child, kind: str, options: dict[str, Any]) -> dict[str, 
         raise WorkerLost(f"the device did not start: {header['failed']}")
     properties: dict[str, Any] = header["ready"]
     return properties
-
-
-async def _spawn(python: str, log: IO[bytes]) -> Child:
-    try:
-        return await Child.start((python, "-m", "qtide.backends.devices.worker"), log)
-    except OSError as error:
-        raise WorkerLost(f"{python} cannot be started: {error.strerror}") from None

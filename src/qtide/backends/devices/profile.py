@@ -30,7 +30,7 @@ class Profile:
 
 
 UNTIMED = Profile("untimed", 0.0, 0.0, 1000)
-"""Of a device that takes its own time."""
+"""The profile of a device that takes its own time."""
 
 
 @cache

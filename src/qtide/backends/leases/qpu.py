@@ -16,140 +16,15 @@ from typing import Any
 
 from qtide.backends.devices.device import Device, needed_packages, takers
 from qtide.backends.devices.profile import Profile
-from qtide.backends.payloads.encoded import encode, format_of
+from qtide.backends.payloads.encoded import encode, format_of, is_circuits
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError
 from qtide.core.forecasts import Outlook, Waits
 from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
-
-class Slot:
-    """The right of one job to submit payloads, until it is given back."""
-
-    token: str | None = None
-    """What proves to a service that this slot is held, if whoever granted it can prove that."""
-    refusal: str | None = None
-    """Why there is no token, if one was asked for."""
-
-    def __init__(
-        self, job: JobContext, number: int, free: Callable[[int], None], label: str = ""
-    ) -> None:
-        self.number = number
-        self._free = free
-        self._held = job.ledger.span("held", f"vqpu/{number}", label)
-
-    async def ready(self) -> None:
-        """Return once payloads may be submitted: at once, unless the slot was taken away."""
-
-    def release(self) -> None:
-        """Give it back."""
-        self._held.close()
-        self._free(self.number)
-
-
-class Slots(ABC):
-    """Grants slots."""
-
-    @property
-    def has_free(self) -> bool:
-        """Whether `take` would succeed."""
-        return False
-
-    @abstractmethod
-    def take(self, job: JobContext) -> Slot | None:
-        """A slot at once; None if the job has to wait."""
-
-    @abstractmethod
-    async def acquire(self, job: JobContext) -> Slot:
-        """Wait for a slot."""
-
-    async def returned(self, job: JobContext) -> None:
-        """Wait until what the job has given back has arrived: here, it arrives at once."""
-        return
-
-    @abstractmethod
-    def watch(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever `take` may succeed again."""
-
-
 AGAIN = 10.0
-"""For how many times as long as a job waited for a slot in vain, none is expected."""
-
-
-class QpuFailed(PhaseError):  # noqa: N818 - what happened
-    """The device failed on a payload."""
-
-
-class QpuBusy(PhaseError):  # noqa: N818 - what happened
-    """The device did not begin with a payload in time."""
-
-
-class QpuTask(ABC):
-    """A submitted payload."""
-
-    @property
-    @abstractmethod
-    def outlook(self) -> Outlook:
-        """Where it stands."""
-
-    @abstractmethod
-    async def run(self) -> Any:
-        """Queue for the device, and return its answer."""
-
-
-@dataclass(frozen=True)
-class Payload:
-    """What a job submits."""
-
-    job: JobContext
-    content: Any
-    shots: int | None
-    seed: int
-    slot: Slot | None = None
-    """By which right."""
-    begun: Callable[[], None] = lambda: None
-    """Called when the device begins with it."""
-
-
-class Lease:
-    """A slot of a QPU, held by one job."""
-
-    def __init__(self, qpu: Qpu, job: JobContext, slot: Slot) -> None:
-        self._qpu = qpu
-        self._job = job
-        self._slot: Slot | None = slot
-        self._tasks: list[QpuTask] = []
-
-    async def run(
-        self,
-        payload: Any,
-        shots: int | None,
-        seed: int,
-        begun: Callable[[], None] = lambda: None,
-    ) -> Any:
-        """The device's answer; `begun` is called when the device begins with the payload."""
-        if self._slot is not None:
-            await self._slot.ready()
-        if self._slot is None:
-            raise QpuFailed("the lease of the QPU has already been given back")
-        task = self._qpu.task(Payload(self._job, payload, shots, seed, self._slot, begun))
-        self._tasks.append(task)
-        try:
-            return await task.run()
-        finally:
-            self._tasks.remove(task)
-
-    @property
-    def outlook(self) -> Outlook | None:
-        """Where the last submitted payload stands; None if there is none."""
-        return self._tasks[-1].outlook if self._tasks else None
-
-    def release(self) -> None:
-        """Give the slot back; a second call has no effect."""
-        if self._slot is not None:
-            slot, self._slot = self._slot, None
-            slot.release()
+"""After a job waited in vain for a slot, none is expected for this many times as long."""
 
 
 class Qpu(ABC):
@@ -233,6 +108,130 @@ class Qpu(ABC):
         self.admission.watch(freed)
 
 
+class Lease:
+    """A slot of a QPU, held by one job."""
+
+    def __init__(self, qpu: Qpu, job: JobContext, slot: Slot) -> None:
+        self._qpu = qpu
+        self._job = job
+        self._slot: Slot | None = slot
+        self._tasks: list[QpuTask] = []
+
+    async def run(
+        self,
+        payload: Any,
+        shots: int | None,
+        seed: int,
+        begun: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """The device's answer; `begun` is called when the device begins with the payload."""
+        if self._slot is not None:
+            await self._slot.ready()
+        if self._slot is None:
+            raise QpuFailed("the lease of the QPU has already been given back")
+        task = self._qpu.task(Payload(self._job, payload, shots, seed, self._slot, begun))
+        self._tasks.append(task)
+        try:
+            return await task.run()
+        finally:
+            self._tasks.remove(task)
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """Where the last submitted payload stands; None if there is none."""
+        return self._tasks[-1].outlook if self._tasks else None
+
+    def release(self) -> None:
+        """Give the slot back; a second call has no effect."""
+        if self._slot is not None:
+            slot, self._slot = self._slot, None
+            slot.release()
+
+
+class QpuTask(ABC):
+    """A submitted payload."""
+
+    @property
+    @abstractmethod
+    def outlook(self) -> Outlook:
+        """Where it stands."""
+
+    @abstractmethod
+    async def run(self) -> Any:
+        """Queue for the device, and return its answer."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a job submits."""
+
+    job: JobContext
+    content: Any
+    shots: int | None
+    seed: int
+    slot: Slot | None = None
+    """By which right."""
+    begun: Callable[[], None] = lambda: None
+    """Called when the device begins with it."""
+
+
+class QpuFailed(PhaseError):  # noqa: N818 - what happened
+    """The device failed on a payload."""
+
+
+class QpuBusy(PhaseError):  # noqa: N818 - what happened
+    """The device did not begin with a payload in time."""
+
+
+class Slot:
+    """The right of one job to submit payloads, until it is given back."""
+
+    token: str | None = None
+    """What proves to a service that this slot is held, if whoever granted it can prove that."""
+    refusal: str | None = None
+    """Why there is no token, if one was asked for."""
+
+    def __init__(
+        self, job: JobContext, number: int, free: Callable[[int], None], label: str = ""
+    ) -> None:
+        self.number = number
+        self._free = free
+        self._held = job.ledger.span("held", f"vqpu/{number}", label)
+
+    async def ready(self) -> None:
+        """Return once payloads may be submitted: at once, unless the slot was taken away."""
+
+    def release(self) -> None:
+        """Give it back."""
+        self._held.close()
+        self._free(self.number)
+
+
+class Slots(ABC):
+    """Grants slots."""
+
+    @property
+    def has_free(self) -> bool:
+        """Whether `take` would succeed."""
+        return False
+
+    @abstractmethod
+    def take(self, job: JobContext) -> Slot | None:
+        """A slot at once; None if the job has to wait."""
+
+    @abstractmethod
+    async def acquire(self, job: JobContext) -> Slot:
+        """Wait for a slot."""
+
+    async def returned(self, job: JobContext) -> None:
+        """Wait until what the job has given back has arrived: here, it arrives at once."""
+        return
+
+    @abstractmethod
+    def watch(self, freed: Callable[[], None]) -> None:
+        """Call `freed` whenever `take` may succeed again."""
+
+
 class FifoSlots(Slots):
     """Slots that live in this process."""
 
@@ -281,46 +280,6 @@ class FifoSlots(Slots):
             freed()
 
 
-class IdleMeter:
-    """Knows who wants a QPU and whether it works."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._wanting: dict[JobContext, None] = {}
-        self._working = 0
-        self._since = 0.0
-        self._idle = 0.0
-
-    def idle(self) -> float:
-        """The seconds up to now in which it idled while a job wanted it."""
-        now = self._world.now()
-        if self._wanting and not self._working:
-            self._idle += now - self._since
-        self._since = now
-        return self._idle
-
-    def wanted(self, job: JobContext) -> None:
-        """A job has to wait for a lease."""
-        self.idle()
-        self._wanting[job] = None
-
-    def satisfied(self, job: JobContext) -> None:
-        """It waits no longer."""
-        self.idle()
-        self._wanting.pop(job, None)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """The device is occupied meanwhile."""
-        self.idle()
-        self._working += 1
-        try:
-            yield
-        finally:
-            self.idle()
-            self._working -= 1
-
-
 class MeteredQpu(Qpu):
     """A QPU that tells its meter who waits for a lease."""
 
@@ -348,7 +307,44 @@ class MeteredQpu(Qpu):
         self.meter.satisfied(job)
 
 
-CIRCUITS = ("iqm", "qasm3", "qpy")
+class IdleMeter:
+    """Measures for how long a QPU idled while a job wanted it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._wanting: dict[JobContext, None] = {}
+        self._working = 0
+        self._since = 0.0
+        self._idle = 0.0
+
+    def idle(self) -> float:
+        """Seconds up to now in which it idled while a job wanted it."""
+        now = self._world.now()
+        if self._wanting and not self._working:
+            self._idle += now - self._since
+        self._since = now
+        return self._idle
+
+    def wanted(self, job: JobContext) -> None:
+        """A job has to wait for a lease."""
+        self.idle()
+        self._wanting[job] = None
+
+    def satisfied(self, job: JobContext) -> None:
+        """It waits no longer."""
+        self.idle()
+        self._wanting.pop(job, None)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """The device is occupied inside of this block."""
+        self.idle()
+        self._working += 1
+        try:
+            yield
+        finally:
+            self.idle()
+            self._working -= 1
 
 
 def check(device: Device, payload: Any, shots: int | None) -> None:
@@ -361,14 +357,9 @@ def check(device: Device, payload: Any, shots: int | None) -> None:
         if not device.light:  # it is sent to a worker; in virtual time the same rules apply
             encode(payload)
     except PayloadRefused as error:
-        raise PayloadRefused(f"{error}{_remedy(device, payload)}") from None
-
-
-def _remedy(device: Device, payload: Any) -> str:
-    """What to do with a payload of another format; with one that has the right format, or none."""
-    name = format_of(payload)
-    if name is None:
-        return ""
-    if name not in device.properties()["formats"]:
-        return takers(name)
-    return "; a parameter `target` of the program says what fits" if name in CIRCUITS else ""
+        remedy, name = "", format_of(payload)
+        if name is not None and name not in device.properties()["formats"]:
+            remedy = takers(name)
+        elif name is not None and is_circuits(name):
+            remedy = "; a parameter `target` of the program says what fits"
+        raise PayloadRefused(f"{error}{remedy}") from None

@@ -30,9 +30,9 @@ HOLD = 2.0
 UNKNOWN_TOKEN = 401
 """The status of a request whose token is missing, or no longer valid."""
 NOTICE, NOTICES = 0.5, 20
-"""Seconds between two looks at a slot whose token has ended, and how many there are."""
+"""Seconds between two looks at a slot whose token has ended, and how many looks there are."""
 LONG = 600.0
-"""Seconds that a task of a device that is drained or down is always supposed to wait still."""
+"""Seconds that a task is expected to wait for a device that is drained or down."""
 
 
 @dataclass(eq=False)
@@ -43,24 +43,24 @@ class RemoteQpuTask(QpuTask):
     payload: Payload
     submitted: float
     seconds: float
-    said: dict[str, Any] = field(default_factory=dict)
+    response: dict[str, Any] = field(default_factory=dict)
     """The service's last response about it."""
 
     @property
     def outlook(self) -> Outlook:
         """As the service expects; until it has answered, as if there were no queue."""
         usual = self.submitted
-        if self.said and self.said.get("expected_start") is None:
+        if self.response and self.response.get("expected_start") is None:
             usual = self.qpu.world.now() + LONG  # nobody knows, as its device is drained or down
-        start = self.qpu.moment(self.said.get("expected_start"), usual)
-        end = self.qpu.moment(self.said.get("expected_end"), usual + self.seconds)
-        return Outlook(self.said.get("position") or 0, start, end)
+        start = self.qpu.moment(self.response.get("expected_start"), usual)
+        end = self.qpu.moment(self.response.get("expected_end"), usual + self.seconds)
+        return Outlook(self.response.get("position") or 0, start, end)
 
-    def heard(self, said: dict[str, Any]) -> None:
-        """The service has said where it stands."""
-        if said["started"] is not None and self.said.get("started") is None:
+    def update(self, response: dict[str, Any]) -> None:
+        """Take the service's latest response."""
+        if response["started"] is not None and self.response.get("started") is None:
             self.payload.begun()
-        self.said = said
+        self.response = response
 
     async def run(self) -> Any:
         """Submit it, and wait."""
@@ -148,13 +148,13 @@ class RemoteQpu(Qpu):
         """The service's answer."""
         remote = await self.world.offload(self._submit, task)
         try:
-            while remote.said["ended"] is None:
-                task.heard(remote.said)
+            while remote.response["ended"] is None:
+                task.update(remote.response)
                 remote = await self._followed(remote, task.payload.slot)
         except BaseException:
             self.world.start(self._withdraw(remote))
             raise
-        self._account(task, remote.said)
+        self._account(task, remote.response)
         try:
             return remote.result()
         except RemoteFailed as error:
@@ -221,7 +221,7 @@ class RemoteQpu(Qpu):
                 key=key,
             )
         except ServiceFailed as error:
-            if error.said.get("error") == "payload_refused":
+            if error.response.get("error") == "payload_refused":
                 raise PayloadRefused(str(error)) from None
             if error.status == UNKNOWN_TOKEN and payload.slot and payload.slot.refusal:
                 raise ServiceFailed(f"{error}; {payload.slot.refusal}", error.status) from None
@@ -240,15 +240,15 @@ class RemoteQpu(Qpu):
             return Burst(content.seconds * self._scale, content.answer)
         return content
 
-    def _account(self, task: RemoteQpuTask, said: dict[str, Any]) -> None:
+    def _account(self, task: RemoteQpuTask, response: dict[str, Any]) -> None:
         """Record in the ledger what the service has measured."""
         ledger, now = task.payload.job.ledger, self.world.now()
-        started = self.moment(said["started"], now)
+        started = self.moment(response["started"], now)
         kind = type(task.payload.content).__name__
         ledger.enter("wait", "qpu", task.submitted, started, "the device")
-        if said["started"] is not None:
-            end = started + said["qpu_seconds"] / self._scale
-            ledger.enter("busy", f"qpu/{said['device']}", started, end, kind)
+        if response["started"] is not None:
+            end = started + response["qpu_seconds"] / self._scale
+            ledger.enter("busy", f"qpu/{response['device']}", started, end, kind)
 
 
 def _profile(client: Client, device: str | None) -> Profile:
@@ -258,5 +258,5 @@ def _profile(client: Client, device: str | None) -> Profile:
     if not found:
         known = ", ".join(each["name"] for each in devices)
         raise UsageError(f"{client.access.url} has no device {device!r}; it has: {known}")
-    said = found[0]["profile"]
-    return Profile(found[0]["name"], said["payload_s"], said["shot_s"], int(said["shots"]))
+    timing = found[0]["profile"]
+    return Profile(found[0]["name"], timing["payload_s"], timing["shot_s"], int(timing["shots"]))

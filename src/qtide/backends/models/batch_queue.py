@@ -12,8 +12,7 @@ from math import inf
 import numpy as np
 
 from qtide.backends.models import kernel
-from qtide.backends.models.kernel import Array
-from qtide.backends.models.trace import Trace
+from qtide.backends.models.trace import Array, Trace
 
 SLOTS = 1024
 STARTS = 65_536

@@ -14,9 +14,11 @@ A job waits or runs in a slot. All arrays are named as the columns that they hol
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import numpy as np
+
+from qtide.backends.models.trace import Array
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -30,8 +32,6 @@ def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
         return function
     return cast("Callable[Given, Result]", numba.njit(cache=True)(function))
 
-
-Array = np.ndarray[Any, Any]
 
 # the columns of `slot_times` and of `slot_counts`
 RUN, LIMIT, EXPECTED, SUBMIT = range(4)

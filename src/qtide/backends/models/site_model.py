@@ -1,4 +1,8 @@
-"""How strictly a site file is read: unknown keys and infinite numbers are mistakes."""
+"""A site as a file describes it: nodes, delays, failures, QPUs, service, and the jobs on it.
+
+Unknown keys and infinite numbers in a site file are mistakes. numpy, with all that works on traces
+of jobs, is imported only where jobs are generated: most runs that read this file need neither.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,21 @@ from dataclasses import dataclass, field, replace
 from math import floor, log, sqrt
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from qtide.backends.models.trace import STRICT, Generator, Seconds
 from qtide.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.random import Generator as NumpyRandom
+
+    from qtide.backends.models.trace import Trace
+
+STRICT = {"extra": "forbid", "allow_inf_nan": False}
+"""The configuration of every part of a site, read by pydantic alone."""
+
+Seconds = Annotated[float, Ge(0)]
 
 
 @dataclass(frozen=True)
@@ -163,22 +176,6 @@ class Mix:
     __pydantic_config__ = STRICT
 
 
-__all__ = [
-    "SUFFIX",
-    "Background",
-    "Delays",
-    "Failures",
-    "Loss",
-    "Partition",
-    "Power",
-    "QpuModel",
-    "ServiceModel",
-    "SiteModel",
-    "Window",
-    "read_site",
-    "site_of",
-]
-
 SUFFIX = ".toml"
 
 Scheduler = Literal["fifo", "easy"]
@@ -217,6 +214,81 @@ class Power:
     qpu: Seconds = 25_000.0
 
     __pydantic_config__ = STRICT
+
+
+DAY, WEEK = 86_400.0, 604_800.0
+HOURS = (4, 3, 3, 2, 2, 2, 3, 5, 8, 11, 13, 13, 12, 13, 14, 14, 13, 11, 9, 8, 7, 6, 5, 5)
+"""How many of a day's jobs are submitted in each of its hours, relative to each other."""
+DAYS = (1.15, 1.2, 1.2, 1.15, 1.1, 0.6, 0.6)
+"""The same for the days of a week, from Monday on."""
+
+Positive = Annotated[float, Gt(0)]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What the jobs of other users are like; they are generated at random."""
+
+    jobs: Annotated[int, Ge(0)] = 1000
+    days: Positive = 7.0
+    """In how many days they are submitted."""
+    largest: Annotated[int, Ge(1)] = 64
+    """The most nodes of a job."""
+    smaller: Annotated[float, Gt(0), Lt(1)] = 0.5
+    """How strongly small jobs prevail: the chance of each doubling of the nodes."""
+    mean_run: Positive = 3600.0
+    spread_run: Positive = 1.5
+    """The standard deviation of the logarithm of the run time."""
+    longest: Positive = DAY
+    users: Annotated[int, Ge(1)] = 50
+    seed: int = 0
+
+    __pydantic_config__ = STRICT
+
+    def chunks(self, size: int = 65_536) -> Iterator[Trace]:
+        """The jobs in the order of submission, piece by piece; the same for the same seed."""
+        import numpy as np
+
+        random = np.random.default_rng([self.seed, self.jobs])
+        last = 0.0
+        for start in range(0, self.jobs, size):
+            number = min(size, self.jobs - start)
+            work = last + np.cumsum(random.exponential(1.0, number))
+            last = float(work[-1])
+            yield self._jobs(random, _by_calendar(work / self.jobs * self.days))
+
+    def trace(self) -> Trace:
+        """All jobs at once."""
+        from qtide.backends.models.trace import Trace
+
+        return next(self.chunks(max(1, self.jobs)), Trace.of([]))
+
+    def _jobs(self, random: NumpyRandom, submit: Any) -> Trace:
+        import numpy as np
+
+        from qtide.backends.models.trace import Trace
+
+        number = len(submit)
+        mean = np.log(self.mean_run) - self.spread_run**2 / 2
+        run = np.clip(random.lognormal(mean, self.spread_run, number), 1.0, self.longest)
+        limit = np.ceil(run * random.choice([1, 1.5, 2, 4, 10], number) / 600) * 600
+        user = np.minimum(random.zipf(1.5, number), self.users)
+        sizes = 2.0 ** np.minimum(random.geometric(1 - self.smaller, number) - 1, 40)
+        odd = random.random(number) < 0.25
+        sizes[odd] = np.ceil(sizes[odd] * random.uniform(0.5, 1.0, int(odd.sum())))
+        nodes = np.minimum(sizes, self.largest).astype(np.int64)
+        return Trace(submit, nodes, run, limit, user)
+
+
+def _by_calendar(days: Any) -> Any:
+    """Convert evenly spread days to seconds at which people submit, by hour and by weekday."""
+    import numpy as np
+
+    hours = np.concatenate([np.array(HOURS) * weight for weight in DAYS])
+    edges = np.concatenate([[0.0], np.cumsum(hours / hours.sum())])
+    weeks = days / 7
+    whole = np.floor(weeks)
+    return (whole + np.interp(weeks - whole, edges, np.linspace(0, 1, len(edges)))) * WEEK
 
 
 @dataclass(frozen=True)

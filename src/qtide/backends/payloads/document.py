@@ -1,4 +1,4 @@
-"""JSON from untrusted clients: whatever is wrong with it, one sentence says what and where."""
+"""Reading and writing JSON of untrusted clients: one sentence says what is wrong, and where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
 def brief(value: Any) -> str:
-    """The value in a few characters, so that messages stay short whatever was sent."""
+    """A short form of the value, so that messages stay short whatever was sent."""
     return _short.repr(value)
 
 
@@ -47,15 +47,23 @@ def write(value: Any, what: str) -> bytes:
         raise PayloadRefused(f"{what} cannot be written as JSON: {error}") from None
 
 
+def write_exactly(value: Any, what: str) -> bytes:
+    """The bytes that encode the value; refuses a value that JSON would change, such as a tuple."""
+    data = write(value, what)
+    if json.loads(data) != value:
+        raise PayloadRefused(f"JSON would change {what}; use only lists, strings and numbers")
+    return data
+
+
 def record(value: Any, where: str) -> dict[str, Any]:
-    """The value, which has to be an object."""
+    """The value, which must be an object."""
     if not isinstance(value, dict):
         refuse(where, f"an object is expected, not {brief(value)}")
     return value
 
 
 def sequence(value: Any, where: str, most: int | None = None) -> list[Any]:
-    """The value, which has to be a list of at most `most` entries."""
+    """The value, which must be a list of at most `most` entries."""
     if not isinstance(value, list):
         refuse(where, f"a list is expected, not {brief(value)}")
     if most is not None and len(value) > most:
@@ -64,14 +72,14 @@ def sequence(value: Any, where: str, most: int | None = None) -> list[Any]:
 
 
 def text(value: Any, where: str) -> str:
-    """The value, which has to be a string that is not too long."""
+    """The value, which must be a string that is not too long."""
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         refuse(where, f"a string of at most {MOST_TEXT} characters is expected, not {brief(value)}")
     return value
 
 
 def number(value: Any, where: str) -> float:
-    """The value, which has to be a finite number."""
+    """The value, which must be a finite number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             if math.isfinite(value):

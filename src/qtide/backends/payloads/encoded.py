@@ -1,7 +1,7 @@
 """Encoded payloads and answers: the name of a format, and bytes.
 
-Formats are plug-ins, one module each. The service in front of the devices does not look into
-payloads and imports no vendor's SDK; so a format imports one only when it meets such a payload.
+Formats are plug-ins. The service in front of the devices does not look into payloads and imports
+no vendor's SDK, so a format imports one only when it meets such a payload.
 """
 
 from __future__ import annotations
@@ -15,19 +15,25 @@ from qtide.core.plugins import Plugins
 
 
 class Format(Protocol):
-    """What the module of a format provides.
+    """What a format provides: a module, or an object in one, with these three functions.
 
-    It may also have `unpack_trusted`, for bytes that our own `pack` made.
+    It may also have:
+
+    - `unpack_trusted(data)`: a faster `unpack`, for bytes that its own `pack` wrote;
+    - `is_circuits = True`: its payloads are circuits, which a program fits to its device;
+    - `seconds(data)`: its payloads are only durations. Returns how long one occupies the device, or
+      None if the device's timing profile decides. Every device takes such payloads unchecked, so
+      `seconds` has to refuse bad bytes as `unpack` does.
     """
 
     def recognises(self, value: Any, /) -> bool:
         """Whether the value has this format."""
 
     def pack(self, value: Any, /) -> bytes:
-        """The value as bytes; raises PayloadRefused if it cannot be."""
+        """The value as bytes; raises PayloadRefused if it cannot be encoded."""
 
     def unpack(self, data: bytes, /) -> Any:
-        """The value again; raises PayloadRefused whatever is wrong with the bytes."""
+        """The value again; raises PayloadRefused for any bytes that are not valid."""
 
 
 FORMATS: Plugins[Format] = Plugins("qtide.formats", "payload format")
@@ -48,11 +54,6 @@ class Encoded:
     data: bytes
 
 
-def format_of(payload: Any) -> str | None:
-    """The name of the format that recognises the payload, if one does."""
-    return _recognised(FORMATS, payload)
-
-
 def encode(payload: Any) -> Encoded:
     """The payload as bytes; raises PayloadRefused if there is no format for it."""
     name = format_of(payload)
@@ -62,10 +63,10 @@ def encode(payload: Any) -> Encoded:
 
 
 def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
-    """The payload again; raises PayloadRefused whatever is wrong with the bytes.
+    """The payload again; raises PayloadRefused for any bytes that are not valid.
 
-    Vendors' readers get untrusted bytes only in a process that may die; with `trusted`, for bytes
-    that our own `encode` made, that process is spared.
+    Untrusted bytes are first read in a process that may die. With `trusted`, for bytes that our
+    own `encode` wrote, they are read directly.
     """
     if encoded.format not in FORMATS.names():
         known = ", ".join(FORMATS.names())
@@ -82,7 +83,7 @@ def encode_answer(answer: Any) -> Encoded:
 
 
 def decode_answer(encoded: Encoded) -> Any:
-    """The answer again; raises AnswerUnreadable whatever is wrong with the bytes."""
+    """The answer again; raises AnswerUnreadable for any bytes that are not valid."""
     if encoded.format not in ANSWERS.names():
         raise AnswerUnreadable(f"there is no answer format {encoded.format!r}")
     try:
@@ -91,5 +92,35 @@ def decode_answer(encoded: Encoded) -> Any:
         raise AnswerUnreadable(str(error)) from None
 
 
+def format_of(payload: Any) -> str | None:
+    """The name of the format that recognises the payload, if one does."""
+    return _recognised(FORMATS, payload)
+
+
+def is_circuits(name: str) -> bool:
+    """Whether payloads of this format are circuits."""
+    return bool(_property(name, "is_circuits"))
+
+
+def is_duration(name: str) -> bool:
+    """Whether payloads of this format are only durations, which every device takes."""
+    return _property(name, "seconds") is not None
+
+
+def stated_seconds(encoded: Encoded) -> float | None:
+    """How long the payload occupies the device, if it is a duration that says so.
+
+    Raises PayloadRefused if it is a duration whose bytes are not valid.
+    """
+    read = _property(encoded.format, "seconds")
+    seconds: float | None = None if read is None else read(encoded.data)
+    return seconds
+
+
 def _recognised(formats: Plugins[Format], value: Any) -> str | None:
     return next((name for name in formats.names() if formats.load(name).recognises(value)), None)
+
+
+def _property(name: str, which: str) -> Any:
+    """What a format says about itself; None if it says nothing, or is not installed here."""
+    return getattr(FORMATS.load(name), which, None) if name in FORMATS.names() else None

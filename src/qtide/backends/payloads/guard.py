@@ -1,7 +1,8 @@
-"""Reading untrusted bytes. Vendors' readers believe any length that the bytes claim: four bytes
-can claim four gigabytes, and a reader that gets no memory takes its process down. So a child
-process with little memory and little time reads them first and packs the result again with our
-own packer; only that is read here.
+"""Reading untrusted bytes with vendors' readers.
+
+These trust any length that the bytes claim: four bytes can claim four gigabytes, and a reader that
+gets no memory takes its process down. So a child process with little memory and little time reads
+the bytes first and packs the result again with our own packer; only that is read here.
 """
 
 from __future__ import annotations
@@ -20,35 +21,34 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.sandbox import confine
 
 MOST_BYTES = 16 * 2**20
-"""Of an encoded payload or answer."""
+"""Most bytes of an encoded payload or answer."""
 
 MOST_CIRCUITS = 10_000
-"""In a batch."""
+"""Most circuits in a batch."""
 
 MOST_INSTRUCTIONS = 100_000
-"""In a circuit; instructions in branches are counted by the device."""
+"""Most instructions in a circuit; the device counts those in branches."""
 
 MOST_QUBITS = 1_000
-"""In a circuit; the limit for its classical bits is the same."""
+"""Most qubits in a circuit, and most classical bits."""
 
 MOST_VARIABLES = 100_000
-"""In a binary quadratic model."""
+"""Most variables in a binary quadratic model."""
 
 MOST_TEXT = 1_000
-"""Characters in a name or a key."""
+"""Most characters in a name or a key."""
 
 READING_SECONDS = 10.0
-"""That a vendor's reader may take to decode circuits."""
+"""Seconds that a vendor's reader may take to decode circuits."""
 
 READING_BYTES = 2**29
 """Memory that a vendor's reader may take in addition to what its process already has."""
 
-
 MOST_MESSAGE = 200
-"""The most characters of a vendor's message."""
+"""Most characters of a vendor's message that are passed on."""
 
 NICENESS = 15
-"""Of readers: whoever is served goes first."""
+"""Of readers, which give way to requests that are being served."""
 
 _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
 
@@ -56,10 +56,13 @@ _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
 def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
     """What `read` makes of the data; PayloadRefused if it fails, dies or takes too long."""
     receiving, sending = os.pipe()
-    child = _fork()
+    with warnings.catch_warnings():
+        # the child only reads, so the threads of its parent do not matter
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         os.close(receiving)
-        _serve(read, data, sending)
+        _read_and_exit(read, data, sending)
     os.close(sending)
     try:
         answer = _receive(receiving, time.monotonic() + READING_SECONDS)
@@ -67,10 +70,6 @@ def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
         os.close(receiving)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    return _judged(answer, what)
-
-
-def _judged(answer: bytes | None, what: str) -> bytes:
     if answer is None:
         raise PayloadRefused(f"reading {what} took more than {READING_SECONDS:g} s")
     if answer.startswith(_FINE):
@@ -81,44 +80,25 @@ def _judged(answer: bytes | None, what: str) -> bytes:
     raise PayloadRefused(f"{what} cannot be read: {reason}")
 
 
-def _fork() -> int:
-    """A fork; the child only reads, so the threads of its parent do not matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _serve(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoReturn:
+def _read_and_exit(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoReturn:
     """All that the child does; whatever happens, it never returns into the parent's code."""
     try:
-        _confine()
+        faulthandler.disable()  # a reader's death is expected and need not be logged
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # readers print what they stumble on
+        os.dup2(nowhere, 2)
+        os.nice(NICENESS)
+        confine(READING_BYTES)
         answer = _FINE + read(data)
     except PayloadRefused as error:
         answer = _REFUSED + str(error).encode(errors="replace")
     except BaseException as error:  # a Rust panic is not an Exception
-        answer = _FAILED + plain(error).encode(errors="replace")
+        answer = _FAILED + plain_message(error).encode(errors="replace")
     try:
         while answer:
             answer = answer[os.write(sending, answer) :]
     finally:
         os._exit(0)
-
-
-def _confine() -> None:
-    """Silence readers, which print what they stumble on, and leave them nothing but to read."""
-    faulthandler.disable()  # a reader's death is expected: no need to log it
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    os.nice(NICENESS)
-    confine(READING_BYTES)
-
-
-def plain(error: BaseException) -> str:
-    """Enough of a vendor's message to act on, without colours and frames."""
-    text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
-    words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
-    return " ".join(words)[:MOST_MESSAGE] or type(error).__name__
 
 
 def _receive(receiving: int, end: float) -> bytes | None:
@@ -132,3 +112,10 @@ def _receive(receiving: int, end: float) -> bytes | None:
         if not part:
             return b"".join(parts)
         parts.append(part)
+
+
+def plain_message(error: BaseException) -> str:
+    """Enough of a vendor's message to act on, without colours and frames."""
+    text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
+    words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
+    return " ".join(words)[:MOST_MESSAGE] or type(error).__name__

@@ -1,7 +1,8 @@
-"""Payloads: what a quantum phase hands to a QPU. Any type can be one; a device says what it takes.
+"""Payloads: what a quantum phase hands to a QPU.
 
-So far: a `dimod.BinaryQuadraticModel`; circuits, one or a list of them, as `qiskit.QuantumCircuit`,
-as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, a payload that is only a duration.
+A device says which types it takes. So far these are: a `dimod.BinaryQuadraticModel`; circuits, one
+or a list of them, as `qiskit.QuantumCircuit`, as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, a
+payload that is only a duration.
 """
 
 from __future__ import annotations
@@ -43,6 +44,6 @@ class Burst:
 
 
 def is_of(value: Any, package: str, name: str) -> bool:
-    """Whether it is of a vendor's class; never true before the vendor's package is imported."""
+    """Whether the value is of a vendor's class, without importing the vendor's package."""
     module = sys.modules.get(package)
     return module is not None and isinstance(value, getattr(module, name))

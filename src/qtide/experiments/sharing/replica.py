@@ -124,7 +124,7 @@ class Replica:
         shots, seed = self.plan.shots, self.plan.seed + self.record.tasks
         task = self.client.submit(phase.payload, DEVICE, shots=shots, seed=seed, wait=HOLD)
         answer = task.result(LIMIT)
-        said = task.said
+        said = task.response
         self.record.tasks += 1
         self.record.quantum += said["qpu_seconds"]
         self.record.queue += said["started"] - said["submitted"]

@@ -80,12 +80,12 @@ def _task(runs: Path, name: str, url: str | None) -> RemoteTask | None:
 
 
 def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
-    if task.said["ended"] is not None:
+    if task.response["ended"] is not None:
         raise UsageError(f"the task {task.id} is over already; it is {task.state}")
     task.cancel()
     if json_wanted:
         as_json({"task": task.id, "state": task.state})
-    elif task.said["ended"] is None:
+    elif task.response["ended"] is None:
         out.print(f"task {task.id} ends as soon as the device releases it", markup=False)
     else:
         out.print(f"task {task.id} is {task.state}", markup=False)

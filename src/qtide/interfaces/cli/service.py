@@ -100,7 +100,7 @@ def queue(
     Example: qtide queue --everybody
     """
     states = () if all_states else ("queued", "running")
-    tasks = [task.said for task in client(url).tasks(*states, everybody=everybody)]
+    tasks = [task.response for task in client(url).tasks(*states, everybody=everybody)]
     if json:
         as_json(tasks)
         return

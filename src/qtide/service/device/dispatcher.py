@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qtide.backends.devices.process import Process
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.encoded import Encoded, is_duration
 from qtide.core.processes import Header
 from qtide.core.world.world import Alarm, Signal, World
 from qtide.service import records
@@ -332,7 +332,7 @@ class Dispatcher:
         return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
 
     def _timed(self, task: ServiceTask) -> bool:
-        return self._setup.profile is not None or task.format == "burst"
+        return self._setup.profile is not None or is_duration(task.format)
 
     def _ask_to_stop(self, task: ServiceTask) -> None:
         if self._worker is not None:

@@ -7,8 +7,6 @@ sender hangs up is not begun, or ended.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from itertools import count
 from typing import Any
 
 from qtide.backends.devices.process import WorkerLost
-from qtide.backends.payloads.encoded import Encoded, decode
-from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.backends.payloads.encoded import Encoded, is_duration, stated_seconds
+from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.dispatcher import StartWorker, WorkerLink
@@ -30,8 +28,7 @@ START_LIMIT = 60.0
 ATTEMPTS = 3
 """How often a payload is checked if its validator dies: something else may have killed it."""
 SMALL = 16 * 1024
-"""Bytes of a burst that is read at once, without a process."""
-SECONDS = re.compile(rb'\{"seconds": ?([^,}]+)')
+"""Bytes of a payload that is only a duration and is read at once, without a process."""
 
 HungUp = Callable[[], Future[None]]
 """A future that is resolved when the sender of a payload has gone."""
@@ -85,9 +82,8 @@ class Validator:
         self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
     ) -> Checked:
         """Refuse a payload, with a reason, or return it as it should be stored."""
-        if encoded.format == "burst" and len(encoded.data) <= SMALL:
-            burst: Burst = decode(encoded)
-            return Checked(encoded, seconds=burst.seconds)
+        if is_duration(encoded.format) and len(encoded.data) <= SMALL:
+            return Checked(encoded, seconds=stated_seconds(encoded))
         self._allowance.check(f"user {user}")
         work = self._in_turn(encoded, f"user {user}")
         return await (work if hung_up is None else self._until(hung_up(), work))
@@ -215,10 +211,4 @@ def _judged(header: dict[str, Any], body: bytes) -> Checked:
     if "refused" in header:
         raise PayloadRefused(header["refused"])
     encoded, qubits = Encoded(header["format"], body), header.get("qubits", 0)
-    return Checked(encoded, header["size"], qubits, _seconds(header, body))
-
-
-def _seconds(header: dict[str, Any], body: bytes) -> float | None:
-    """A burst says how long it takes; the worker has written that first."""
-    found = SECONDS.match(body) if header["format"] == "burst" else None
-    return None if found is None or found[1] == b"null" else float(json.loads(found[1]))
+    return Checked(encoded, header["size"], qubits, header.get("seconds"))

@@ -14,11 +14,84 @@ from qtide.backends.clusters.slurm.queue import QueueEntry, entries
 from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 
+T = TypeVar("T")
+
 RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader")
 FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes"
 
+LIMIT = 10.0
+"""Seconds within which Slurm has to answer."""
+PATIENCE, PAUSE = 2.0, 0.25
+"""Seconds to wait for the records of jobs that have just ended, and between two looks."""
 HISTORY = 30 * 86400.0
 """Seconds to look back if no start is given: the whole database need not be searched."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Seconds of nodes, or of QPUs, by the real clock, as counted by the ledger and by Slurm."""
+
+    held: float
+    charged: Usage
+    missing: int = 0
+    """How many jobs have ended, but their ends are not in Slurm's records yet."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "held": self.held,
+            "charged": self.charged.node_seconds,
+            "difference": self.charged.node_seconds - self.held,
+            "jobs": self.charged.companions,
+            "missing": self.missing,
+            "source": self.charged.source,
+        }
+
+
+async def accounts(
+    job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
+) -> dict[str, Account]:
+    """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
+
+    Waits a moment for the records of jobs that are known to have ended. Raises SlurmFailed if
+    Slurm does not answer.
+    """
+    nodes, leases = await _answered(_complete(_slurm(), job, since, ended))
+    missing = set(ended) - nodes.ended - leases.ended
+    found = {"nodes": Account(metrics.nodes_held * scale, nodes, len(missing))}
+    if leases.companions:
+        found["qpu"] = Account(metrics.slots_held * scale, leases, len(missing))
+    return found
+
+
+async def when_ended(jobs: Collection[int], since: float) -> dict[int, float]:
+    """When jobs ended; raises SlurmFailed if Slurm does not answer."""
+    return await _answered(ends(_slurm(), jobs, since))
+
+
+async def _complete(
+    slurm: Slurm, job: JobContext, since: float, ended: Collection[int]
+) -> tuple[Usage, Usage]:
+    """What Slurm's records have, once they are complete, or patience is over."""
+    last = time.monotonic() + PATIENCE
+    while True:
+        nodes, leases = await usage(slurm, job, since), await qpu_usage(slurm, job, since)
+        if not set(ended) - nodes.ended - leases.ended or time.monotonic() > last:
+            return nodes, leases
+        await asyncio.sleep(PAUSE)
+
+
+def _slurm() -> Slurm:
+    slurm = Slurm()
+    slurm.check()
+    return slurm
+
+
+async def _answered(question: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await asyncio.wait_for(question, LIMIT)
+    except TimeoutError:
+        raise SlurmFailed(f"Slurm gave no answer within {LIMIT:g} s") from None
 
 
 @dataclass(frozen=True)
@@ -94,78 +167,3 @@ async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
 
 def _record(entry: QueueEntry, now: float) -> SacctRecord:
     return SacctRecord(entry.job, entry.node_seconds(now), None if entry.holds else entry.end)
-
-
-T = TypeVar("T")
-
-LIMIT = 10.0
-"""Seconds within which Slurm has to answer."""
-PATIENCE, PAUSE = 2.0, 0.25
-"""Seconds that are waited for records of jobs that have just ended, and between two looks."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """Seconds of nodes, or of QPUs, by the real clock, as counted by the ledger and by Slurm."""
-
-    held: float
-    charged: Usage
-    missing: int = 0
-    """How many jobs have ended, but their ends are not in Slurm's records yet."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {
-            "held": self.held,
-            "charged": self.charged.node_seconds,
-            "difference": self.charged.node_seconds - self.held,
-            "jobs": self.charged.companions,
-            "missing": self.missing,
-            "source": self.charged.source,
-        }
-
-
-async def accounts(
-    job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
-) -> dict[str, Account]:
-    """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
-
-    Waits a moment for the records of jobs that are known to have ended. Raises SlurmFailed if
-    Slurm does not answer.
-    """
-    nodes, leases = await _answered(_complete(_slurm(), job, since, ended))
-    missing = set(ended) - nodes.ended - leases.ended
-    found = {"nodes": Account(metrics.nodes_held * scale, nodes, len(missing))}
-    if leases.companions:
-        found["qpu"] = Account(metrics.slots_held * scale, leases, len(missing))
-    return found
-
-
-async def when_ended(jobs: Collection[int], since: float) -> dict[int, float]:
-    """When jobs ended; raises SlurmFailed if Slurm does not answer."""
-    return await _answered(ends(_slurm(), jobs, since))
-
-
-async def _complete(
-    slurm: Slurm, job: JobContext, since: float, ended: Collection[int]
-) -> tuple[Usage, Usage]:
-    """What Slurm's records have, once they are complete, or patience is over."""
-    last = time.monotonic() + PATIENCE
-    while True:
-        nodes, leases = await usage(slurm, job, since), await qpu_usage(slurm, job, since)
-        if not set(ended) - nodes.ended - leases.ended or time.monotonic() > last:
-            return nodes, leases
-        await asyncio.sleep(PAUSE)
-
-
-def _slurm() -> Slurm:
-    slurm = Slurm()
-    slurm.check()
-    return slurm
-
-
-async def _answered(question: Coroutine[Any, Any, T]) -> T:
-    try:
-        return await asyncio.wait_for(question, LIMIT)
-    except TimeoutError:
-        raise SlurmFailed(f"Slurm gave no answer within {LIMIT:g} s") from None

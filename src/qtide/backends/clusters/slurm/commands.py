@@ -15,7 +15,7 @@ LIMIT = 30.0
 """Seconds that a command may take."""
 
 OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
-"""Variables through which an enclosing job, or a user's settings, would change a command."""
+"""Prefixes of variables by which an enclosing job or a user's settings would change a command."""
 
 
 class SlurmFailed(QtideError):  # noqa: N818 - what happened
@@ -44,13 +44,13 @@ class Slurm:
 
     async def output(self, *words: str, limit: float = LIMIT) -> str:
         """What a command prints; if it fails, SlurmFailed with its message."""
-        code, out, err = await self.said(*words, limit=limit)
+        code, out, err = await self.run(*words, limit=limit)
         if code:
             raise SlurmFailed(f"{words[0]} failed: {reason(err)}")
         return out
 
-    async def said(self, *words: str, limit: float = LIMIT) -> tuple[int | None, str, str]:
-        """How a command ends, what it prints, and what it complains about."""
+    async def run(self, *words: str, limit: float = LIMIT) -> tuple[int | None, str, str]:
+        """The exit code of a command, its stdout and its stderr."""
         process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
         try:
             out, err = await asyncio.wait_for(process.communicate(), limit)
@@ -100,6 +100,6 @@ IMPLYING = {"associations", "limits", "qos", "safe", "all", "1", "2"}
 
 
 async def accounts_are_checked(slurm: Slurm, limit: float = LIMIT) -> bool:
-    """Whether a job's account is one of its user's."""
+    """Whether Slurm refuses a job whose account is not one of its user's."""
     found = ENFORCED.search(await slurm.output("scontrol", "show", "config", limit=limit))
     return found is not None and bool(IMPLYING & set(found[1].lower().split(",")))

@@ -1,24 +1,211 @@
-"""A companion: a job that only holds nodes, for as long as its driver holds a pipe to it.
+"""A companion: a Slurm job that only holds nodes, for as long as its driver holds a pipe to it.
 
-salloc runs a `cat` that reads from us. It ends, and Slurm takes the nodes back, as soon as we
-close the pipe or die. The command prints the names of its nodes, so we need not ask for them.
+salloc runs a `cat` that reads from the driver. It ends, and Slurm takes the nodes back, as soon as
+the driver closes the pipe or dies. The command prints the names of its nodes, so that nobody has to
+ask for them.
 
 A heterogeneous companion holds nodes and a QPU, granted together. If the QPU's component is
 cancelled, salloc takes the whole job to be over: it sends its command a SIGHUP and releases nothing
-later. So the command ignores the signal, and cancels the job itself when our end of the pipe is
-closed. It also kills salloc, which otherwise may wait forever if its command and its job end at the
-same moment.
+later. So the command ignores the signal, and cancels the job itself when the driver's end of the
+pipe is closed. It also kills salloc, which otherwise may wait forever if its command and its job
+end at the same moment.
+
+A request goes from `Requests`, which waits in Slurm's queue, to `Companion`, one salloc. The
+command lines are those of `CompanionOptions`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
+from qtide.backends.clusters.link import SILENCE, preparation_terms, supervisor_terms
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.backends.clusters.slurm.queue import entries
 from qtide.core.errors import NotEnoughNodes
+from qtide.core.forecasts import Wait
+from qtide.core.job import JobContext, Preparation
+from qtide.core.world.real import RealWorld
+
+ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
+"""How a job asks Slurm for one virtual QPU."""
+
+AGENT = "from qtide.backends.clusters.agent import main; main()"
+"""The same as `-m qtide.backends.clusters.agent`, but some milliseconds faster."""
+
+
+@dataclass(frozen=True)
+class CompanionOptions:
+    """What a user can choose for companions, as Slurm takes it; None means the site's default."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_limit: str = "60"
+    """Minutes, or any form that --time takes. A companion that reaches it is replaced."""
+    queue_limit: float = 86400.0
+    """Seconds after which a request that is still queued is given up."""
+    whole_nodes: bool = True
+    """Ask for exclusive nodes, with all of their memory."""
+    extra: Sequence[str] = ()
+    """More options for salloc, such as --reservation=NAME."""
+    qpu_by: str | None = None
+    """How Slurm grants leases of the QPU: `gres` or `licence`; None if it does not."""
+    qpu_partition: str = "quantum"
+    """The partition of jobs that hold a QPU."""
+    silence: float = SILENCE
+    """Seconds without a heartbeat after which a node counts as lost."""
+    python: str = sys.executable
+    """The interpreter that runs agents; the same path has to work on the nodes."""
+
+    def salloc(self, name: str, comment: str, nodes: str) -> list[str]:
+        """The command that asks for a companion with `nodes` nodes: a number or a range."""
+        return [
+            "salloc",
+            f"--nodes={nodes}",
+            *self._common(name, comment),
+            "--no-kill",  # a node that fails does not end the others
+            *(["--exclusive", "--mem=0"] if self.whole_nodes else []),
+            *_given(partition=self.partition, constraint=self.constraint),
+            *self.extra,
+        ]
+
+    def qpu(self, name: str, comment: str) -> list[str]:
+        """The options of salloc for a job, or a component of one, that holds a QPU."""
+        assert self.qpu_by is not None
+        words = [f"--partition={self.qpu_partition}", "--ntasks=1", ADMISSION[self.qpu_by]]
+        return [*words, *self._common(name, comment)]
+
+    def srun(
+        self, job: int, node: str, preparation: Preparation, *, het: bool = False
+    ) -> list[str]:
+        """The command that runs an agent on a node of a companion, with all its resources."""
+        # a node whose driver is lost cancels its own companion, long before the time limit
+        supervisor = supervisor_terms(self.silence, ["scancel", str(job)])
+        terms = {"supervisor": supervisor, "preparation": preparation_terms(preparation)}
+        return self.step(job, node, [self.python, "-c", AGENT, json.dumps(terms)], het=het)
+
+    def step(self, job: int, node: str, command: list[str], *, het: bool = False) -> list[str]:
+        """The command that runs another one on a node of a companion, with all its resources."""
+        return [
+            "srun",
+            f"--jobid={job}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={node}",
+            *(["--het-group=0"] if het else []),  # with --nodelist, it is not implied
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--unbuffered",
+            *command,
+        ]
+
+    def _common(self, name: str, comment: str) -> list[str]:
+        own = [f"--job-name={name}", f"--comment={comment}", f"--time={self.time_limit}"]
+        return [*own, *_given(account=self.account, qos=self.qos)]
+
+
+def _given(**words: str | None) -> list[str]:
+    return [f"--{key}={value}" for key, value in words.items() if value is not None]
+
+
+class SlurmRefused(SlurmFailed, NotEnoughNodes):
+    """Slurm refuses these nodes: strategies are told that none will come."""
+
+
+class ControllerAway(SlurmRefused):
+    """Slurm's controller does not answer at the moment."""
+
+
+AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
+"""Seconds that Slurm's controller may be down, and between two tries."""
+LOOK_FIRST, LOOK_MOST = 1.0, 30.0
+"""Seconds between two looks at the queue while a request waits in it."""
+
+
+class QueuedTooLong(NotEnoughNodes):
+    """A request waited in Slurm's queue for longer than its user allows."""
+
+    exit_code = 1
+
+
+@dataclass(eq=False)
+class Place:
+    """A request in Slurm's queue: for which job, for what, and why it waits."""
+
+    job: JobContext
+    wait: Wait
+    sought: str = "nodes"
+    reason: str = "not known"
+
+
+class Requests:
+    """Gets companions from one Slurm, within the wait that the user allows."""
+
+    def __init__(self, world: RealWorld, slurm: Slurm, limit: float) -> None:
+        self.world = world
+        self._slurm = slurm
+        self._limit = limit
+
+    async def granted(self, place: Place, words: list[str]) -> Companion:
+        """Submit a companion and wait for it, for as long as the user allows."""
+        companion = await self.granted_within(self._limit, place, words)
+        if companion is None:
+            raise QueuedTooLong(
+                f"{place.job.name} waited in Slurm's queue for {self._limit:g} s ({place.reason}) "
+                "and gave up; finished phases are kept, resume it later"
+            )
+        return companion
+
+    async def granted_within(
+        self, limit: float, place: Place, words: list[str]
+    ) -> Companion | None:
+        """The companion, or None after `limit` seconds; if the controller is down, wait for it."""
+        last = asyncio.get_running_loop().time() + AWAY_LIMIT
+        while True:
+            try:
+                return await self._submitted(limit, place, words)
+            except ControllerAway:
+                if asyncio.get_running_loop().time() > last:
+                    raise
+                await asyncio.sleep(AWAY_PAUSE)
+
+    async def _submitted(self, limit: float, place: Place, words: list[str]) -> Companion | None:
+        companion = await Companion.submit(self._slurm, words, place.sought)
+        look = asyncio.create_task(self._follow(place, companion))
+        try:
+            await asyncio.wait({companion.granted}, timeout=limit)
+            granted = companion.granted.done() or await companion.withdraw()
+            if granted and companion.granted.result():
+                return companion
+        except BaseException:
+            await self.world.settled([self.world.start(companion.end())])
+            raise
+        finally:
+            look.cancel()
+        await companion.end()
+        return None
+
+    async def _follow(self, place: Place, companion: Companion) -> None:
+        """Record when Slurm expects to start it, and why it waits."""
+        pause = LOOK_FIRST
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_MOST)
+            if companion.job is None:
+                continue
+            with suppress(SlurmFailed):
+                for entry in await entries(self._slurm, f"--jobs={companion.job}"):
+                    place.reason = entry.reason
+                    start = (entry.start or 0.0) / self.world.scale
+                    place.wait.announced = start - place.wait.since
+
 
 NAMES = (
     'names() { case "$1" in *\\[*) scontrol show hostnames "$1" | tr "\\n" , ;; '
@@ -41,20 +228,17 @@ NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
 """Seconds within which Slurm has to take nodes back; its own KillWait is 30 by default."""
-POLITE = 5.0
-"""Seconds that salloc may take to end by itself,"""
-GRACE = 0.5
-"""or to end once its job is over."""
-ABSENT = ("contact slurm controller", "Socket timed out", "backup controller", "Zero Bytes")
+END_GRACE = 5.0
+"""Seconds that salloc may take to end by itself."""
+OVER_GRACE = 0.5
+"""Seconds that salloc may take to end once its job is over."""
+CONTROLLER_AWAY = (
+    "contact slurm controller",
+    "Socket timed out",
+    "backup controller",
+    "Zero Bytes",
+)
 """What Slurm's commands print while its controller is down, as during a restart."""
-
-
-class SlurmRefused(SlurmFailed, NotEnoughNodes):
-    """Slurm refuses these nodes: strategies are told that none will come."""
-
-
-class ControllerAway(SlurmRefused):
-    """Slurm's controller does not answer at the moment."""
 
 
 class Companion:
@@ -66,7 +250,7 @@ class Companion:
         self._slurm = slurm
         self._sought = sought
         self._process = process
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._numbered = asyncio.Event()
         self._withdrawn = False
         self._over = False
@@ -96,7 +280,9 @@ class Companion:
     async def gone(self) -> str:
         """Wait until the companion has ended by itself; return the reason."""
         await self._loss(self.job).wait()
-        return self._said[-1].removeprefix("salloc: ") if self._said else "it gave no reason"
+        return (
+            self._messages[-1].removeprefix("salloc: ") if self._messages else "it gave no reason"
+        )
 
     async def qpu_gone(self) -> None:
         """Wait until the component that holds a QPU, or the whole job, has ended."""
@@ -116,7 +302,7 @@ class Companion:
         self._withdrawn = True
         await self._until_numbered()
         await self._cancel(self.job, "--state=PENDING")
-        await asyncio.wait({self.granted}, timeout=POLITE)
+        await asyncio.wait({self.granted}, timeout=END_GRACE)
         return self.granted.done() and self.granted.result()
 
     async def has(self, node: str) -> bool:
@@ -134,14 +320,10 @@ class Companion:
         assert self._process.stdin is not None
         self._process.stdin.close()
         # a salloc that is still queued does not read its pipe
-        if not await self._ends(POLITE if self.nodes else 0):
+        if not await self._ends(END_GRACE if self.nodes else 0):
             await self._force()
         await self._until_given_back()
-        await self._settle()
-
-    async def _settle(self) -> None:
-        """End our own tasks: the outcome of the request no longer matters."""
-        self.granted.cancel()
+        self.granted.cancel()  # the outcome of the request no longer matters
         await asyncio.wait({self.granted, self._listener})
         if not self.granted.cancelled():
             self.granted.exception()
@@ -157,7 +339,7 @@ class Companion:
         assert self._process.stderr is not None
         while data := await self._process.stderr.readline():
             line = data.decode(errors="replace").strip()
-            self._said.append(line)
+            self._messages.append(line)
             if found := NUMBERED.search(line):
                 self.job = int(found[1])
                 self._numbered.set()
@@ -179,8 +361,8 @@ class Companion:
         await self._listener
         if self._withdrawn:
             return False
-        why = reason("\n".join(self._said))
-        raise (ControllerAway if any(each in why for each in ABSENT) else SlurmRefused)(
+        why = reason("\n".join(self._messages))
+        raise (ControllerAway if any(each in why for each in CONTROLLER_AWAY) else SlurmRefused)(
             f"Slurm refused the {self._sought}: {why}"
         )
 
@@ -189,7 +371,7 @@ class Companion:
         await self._until_numbered()
         await self._cancel(self.job)
         await self._until_given_back()
-        if not await self._ends(GRACE if self.job else POLITE):
+        if not await self._ends(OVER_GRACE if self.job else END_GRACE):
             self._process.kill()
             await self._process.wait()
 
@@ -201,7 +383,7 @@ class Companion:
 
     async def _until_numbered(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(POLITE):
+            async with asyncio.timeout(END_GRACE):
                 await self._numbered.wait()
 
     async def _cancel(self, job: int | None, *terms: str) -> None:
@@ -212,7 +394,7 @@ class Companion:
 
     async def _until_given_back(self) -> None:
         """Wait until Slurm has all nodes; for those that do not respond, not as long."""
-        for limit, spared in ((POLITE, set[str]()), (END_LIMIT, self.silent)):
+        for limit, spared in ((END_GRACE, set[str]()), (END_LIMIT, self.silent)):
             if await self._given_back(limit, spared, self.job):
                 return
 

@@ -1,4 +1,4 @@
-"""Withholding licences, while a device drains or has fewer slots than before.
+"""Licences: withholding them while a device drains or has fewer slots, and counting a job's.
 
 On a running, unmodified Slurm, a reservation that holds only licences does it: running jobs keep
 theirs, new ones wait with the reason `Licenses`, jobs without a licence notice nothing, and it
@@ -12,29 +12,6 @@ from collections.abc import Collection
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.core.errors import QtideError, UsageError
-
-SLOT_NAMES = frozenset({"qpu"})
-"""The default name of a slot, as a licence or as GRES."""
-
-SLOT_LICENCE = re.compile(r"(?P<name>[^:@=]+)(?:@[^:=]+)?(?:[:=](?P<count>\d+))?")
-"""`qpu`, `qpu:2`, `qpu=2`, and with the server of a remote licence `qpu@dbd:2`."""
-
-GRES = re.compile(
-    r"(?:gres[:/])?(?P<name>[^:=/]+)(?::(?P<kind>[^:=\d][^:=]*))?(?:[:=](?P<count>\d+))?"
-)
-"""`gres:qpu:1`, `gres/qpu:1`, `gres/qpu=1`, `qpu:1`, `qpu`; with a kind: `gres:qpu:star:1`."""
-
-
-def slots_held(licences: str, gres: str, nodes: int, names: Collection[str] = SLOT_NAMES) -> int:
-    """The slots of a job; one that is requested in both ways counts once."""
-    return max(_sum(SLOT_LICENCE, licences, names), _sum(GRES, gres, names) * nodes)
-
-
-def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
-    """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
-    found = (form.fullmatch(word) for word in text.split(","))
-    return sum(int(each["count"] or 1) for each in found if each and each["name"] in names)
-
 
 SCONTROL = ("scontrol", "--oneliner")
 TERMS = ("starttime=now", "duration=infinite", "users=root", "flags=any_nodes")
@@ -92,3 +69,26 @@ class Licences:
         found = RESERVATION.findall(await self._slurm.output(*SCONTROL, "show", "reservations"))
         held: str | None = dict(found).get(self._reservation)
         return held
+
+
+SLOT_NAMES = frozenset({"qpu"})
+"""The default name of a slot, as a licence or as GRES."""
+
+SLOT_LICENCE = re.compile(r"(?P<name>[^:@=]+)(?:@[^:=]+)?(?:[:=](?P<count>\d+))?")
+"""`qpu`, `qpu:2`, `qpu=2`, and with the server of a remote licence `qpu@dbd:2`."""
+
+GRES = re.compile(
+    r"(?:gres[:/])?(?P<name>[^:=/]+)(?::(?P<kind>[^:=\d][^:=]*))?(?:[:=](?P<count>\d+))?"
+)
+"""`gres:qpu:1`, `gres/qpu:1`, `gres/qpu=1`, `qpu:1`, `qpu`; with a kind: `gres:qpu:star:1`."""
+
+
+def slots_held(licences: str, gres: str, nodes: int, names: Collection[str] = SLOT_NAMES) -> int:
+    """The slots of a job; one that is requested in both ways counts once."""
+    return max(_sum(SLOT_LICENCE, licences, names), _sum(GRES, gres, names) * nodes)
+
+
+def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
+    """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
+    found = (form.fullmatch(word) for word in text.split(","))
+    return sum(int(each["count"] or 1) for each in found if each and each["name"] in names)

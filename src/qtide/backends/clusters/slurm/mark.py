@@ -1,4 +1,4 @@
-"""The marks that companions carry: they name the driver, so that a dead driver's can be found."""
+"""The mark of a companion, which names its driver, and the reaper of dead drivers' companions."""
 
 from __future__ import annotations
 

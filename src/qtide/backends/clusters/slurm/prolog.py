@@ -100,7 +100,9 @@ def free(memory: ctypes.c_void_p) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is this host's own."""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    first, *rest = host.split(".")  # `127.evil.example` is a name like any other
+    numeric = first == "127" and len(rest) == 3 and all(part.isdecimal() for part in rest)
+    return numeric or host in ("localhost", "::1")
 
 
 def binding(method: str, path: str, body: bytes) -> bytes:
@@ -224,8 +226,8 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
     if not isinstance(answer, dict):
         raise AdmissionFailed(f"it answered {response.status} without a reason")
     if response.status >= http.client.BAD_REQUEST or "token" not in answer:
-        said = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
-        raise (Busy if response.status in BUSY else AdmissionFailed)(str(said))
+        why = answer.get("message") or answer.get("detail") or f"it answered {response.status}"
+        raise (Busy if response.status in BUSY else AdmissionFailed)(str(why))
     return answer
 
 

@@ -6,15 +6,11 @@ every field follows a mark that cannot be guessed, and no field can forge anothe
 
 from __future__ import annotations
 
-import re
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qtide.backends.clusters.kind import Queue
-from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed, reason
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
 """Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
@@ -131,27 +127,3 @@ def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
         name, state, nodes = line.rsplit("|", 2)
         if not state.lower().startswith(UNUSABLE):
             yield name.removesuffix("*"), name.endswith("*"), int(nodes)
-
-
-START = re.compile(r"to start at (\d+)")
-"""What sbatch prints with --test-only; times are in seconds since 1970."""
-
-
-async def present(slurm: Slurm, options: CompanionOptions, nodes: int) -> Queue:
-    """Ask Slurm when a companion with so many nodes would start; nothing is submitted."""
-    slurm.check()
-    start = await _start(slurm, options.salloc("qtide", "qtide", str(nodes))[1:])
-    where = [f"--partition={options.partition}"] if options.partition else []
-    waiting = len(await entries(slurm, "--states=PENDING", *where))
-    wait = max(0.0, start - time.time())
-    jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-    return Queue(wait, f"Slurm would grant {nodes} nodes in {wait:.0f} s ({jobs})")
-
-
-async def _start(slurm: Slurm, terms: list[str]) -> float:
-    _, out, err = await slurm.said("sbatch", "--test-only", *terms, "--wrap=true")
-    text = out + err
-    found = START.search(text)
-    if found is None:
-        raise SlurmFailed(f"sbatch does not say when a job would start: {reason(text)}")
-    return float(found[1])

@@ -1,7 +1,7 @@
-"""The driver's way into the vQPU service: by a slot that one of its own jobs holds.
+"""Slots of a QPU that Slurm grants: each is a job of the driver, with a token for the service.
 
-Munge proves who asks, as in the prolog of a job. So the token need not be handed on by anybody: it
-is in the driver's memory alone, and ends with the job.
+Munge proves to the service who asks, as in the prolog of a job. So nobody has to pass the token on:
+it is in the driver's memory alone, and ends with the job.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 
 from qtide.backends.client.access import AUTHORITY, here
 from qtide.backends.clusters.slurm.commands import Slurm
-from qtide.backends.clusters.slurm.companion import Companion
-from qtide.backends.clusters.slurm.companion_options import CompanionOptions
+from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, qpu_name
 from qtide.backends.clusters.slurm.prolog import (
     AdmissionFailed,
@@ -27,111 +26,11 @@ from qtide.backends.clusters.slurm.prolog import (
     ProofFailed,
     admitted,
 )
-from qtide.backends.clusters.slurm.requests import Place, Requests
 from qtide.backends.leases.qpu import Lease, Qpu, Slot, Slots
 from qtide.core.forecasts import Wait
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.world.world import Future
-
-SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class ServiceLogin:
-    """The token of a job, or why there is none."""
-
-    token: str | None = None
-    refusal: str | None = None
-
-
-def enter(url: str, job: int, slurm: Slurm) -> ServiceLogin:
-    """Ask the service for the token of a running job of ours that holds a slot."""
-    known, munge = here(url), munge_socket_of(slurm)
-    settings = PrologSettings(
-        url,
-        ca=os.environ.get(AUTHORITY, ""),
-        munge_socket=str(munge or ""),
-        socket=str(known.socket) if known else "",
-    )
-    try:
-        return ServiceLogin(token=admitted(settings, job)["QTIDE_TOKEN"])
-    except (OSError, ValueError, AdmissionFailed, ProofFailed, HTTPException) as error:
-        return ServiceLogin(refusal=f"job {job} got no token: {error}")
-
-
-def munge_socket_of(slurm: Slurm) -> Path | None:
-    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
-    conf = slurm.environment.get("SLURM_CONF")
-    found = SOCKET.search(Path(conf).read_text()) if conf else None
-    return Path(found[1]) if found else None
-
-
-class SlurmSlot(Slot):
-    """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
-
-    def __init__(
-        self, slots: SlurmSlots, job: JobContext, number: int, companion: Companion
-    ) -> None:
-        super().__init__(job, number, slots.free, str(companion.lease_job))
-        self._slots = slots
-        self._job = job
-        self._renewal = asyncio.Lock()
-        self._released = False
-        self._hold(companion)
-
-    async def ready(self) -> None:
-        """Return once it is held; concurrent phases request it only once."""
-        async with self._renewal:
-            if self._lost.done() and not self._released:
-                with self._job.ledger.span("wait", "qpu", "a lease"):
-                    self._hold(await self._slots.companion(self._job))
-                if self._released:
-                    self._let_go()
-                    self._slots.bring_back(self._job, self._companion.end_qpu())
-                else:
-                    label = str(self._companion.lease_job)
-                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}", label)
-            await self._enter()
-
-    def release(self) -> None:
-        """End its Slurm job at once; the slot counts as held until Slurm has it back."""
-        if not self._released:
-            self._released = True
-            self._free(self.number)
-            self._let_go()
-            self._slots.bring_back(self._job, self._give_back())
-
-    async def _enter(self) -> None:
-        """Wait until the service has said whether it knows the slot's job."""
-        if self._entry is not None and not self._released:
-            await self._slots.settled(self._entry)  # awaited itself, it would be cancelled with us
-            if not self._entry.cancelled():
-                entry = self._entry.result()
-                self.token, self.refusal = entry.token, entry.refusal
-
-    def _hold(self, companion: Companion) -> None:
-        self._companion = companion
-        self._entry = self._slots.enter(companion)
-        self._lost = self._slots.start(self._lose())
-
-    async def _lose(self) -> None:
-        """Notice if the job is cancelled or reaches its time limit."""
-        await self._companion.qpu_gone()
-        self._held.close()
-        await self._companion.end_qpu()
-
-    async def _give_back(self) -> None:
-        try:
-            await self._companion.end_qpu()
-        finally:
-            self._held.close()
-
-    def _let_go(self) -> None:
-        """Neither its loss nor its token matters any more."""
-        self._lost.cancel()
-        if self._entry is not None:
-            self._entry.cancel()
 
 
 class SlurmSlots(Slots):
@@ -165,19 +64,19 @@ class SlurmSlots(Slots):
     def watch(self, freed: Callable[[], None]) -> None:
         """Do nothing: requests wait in Slurm's queue."""
 
-    def enter(self, companion: Companion) -> Future[ServiceLogin] | None:
+    def log_in(self, companion: Companion) -> Future[ServiceLogin] | None:
         """Ask the service that has the device, if one does, for the token of the slot's job."""
         url, job = self._qpu.service, companion.qpu_job or companion.job
         if url is None or job is None:
             return None
-        return self._requests.world.start(self._entered(url, job))
+        return self._requests.world.start(self._login(url, job))
 
     async def settled(self, work: Future[Any]) -> None:
         """Wait until some work is over, whatever became of it."""
         await self._requests.world.settled([work])
 
-    async def _entered(self, url: str, job: int) -> ServiceLogin:
-        return await self._requests.world.offload(enter, url, job, self._slurm)
+    async def _login(self, url: str, job: int) -> ServiceLogin:
+        return await self._requests.world.offload(log_in, url, job, self._slurm)
 
     def words(self, job: JobContext) -> list[str]:
         """The options of salloc for a job, or a component of one, that holds a QPU."""
@@ -223,3 +122,103 @@ class SlurmSlots(Slots):
         number = next(each for each in count() if each not in self._live)
         slot = self._live[number] = SlurmSlot(self, job, number, companion)
         return slot
+
+
+class SlurmSlot(Slot):
+    """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
+
+    def __init__(
+        self, slots: SlurmSlots, job: JobContext, number: int, companion: Companion
+    ) -> None:
+        super().__init__(job, number, slots.free, str(companion.lease_job))
+        self._slots = slots
+        self._job = job
+        self._renewal = asyncio.Lock()
+        self._released = False
+        self._hold(companion)
+
+    async def ready(self) -> None:
+        """Return once it is held; concurrent phases request it only once."""
+        async with self._renewal:
+            if self._lost.done() and not self._released:
+                with self._job.ledger.span("wait", "qpu", "a lease"):
+                    self._hold(await self._slots.companion(self._job))
+                if self._released:
+                    self._drop()
+                    self._slots.bring_back(self._job, self._companion.end_qpu())
+                else:
+                    label = str(self._companion.lease_job)
+                    self._held = self._job.ledger.span("held", f"vqpu/{self.number}", label)
+            await self._log_in()
+
+    def release(self) -> None:
+        """End its Slurm job at once; the slot counts as held until Slurm has it back."""
+        if not self._released:
+            self._released = True
+            self._free(self.number)
+            self._drop()
+            self._slots.bring_back(self._job, self._give_back())
+
+    async def _log_in(self) -> None:
+        """Wait until the service has answered the request for a token."""
+        if self._login is not None and not self._released:
+            await self._slots.settled(self._login)  # awaited itself, it would be cancelled with us
+            if not self._login.cancelled():
+                login = self._login.result()
+                self.token, self.refusal = login.token, login.refusal
+
+    def _hold(self, companion: Companion) -> None:
+        self._companion = companion
+        self._login = self._slots.log_in(companion)
+        self._lost = self._slots.start(self._lose())
+
+    async def _lose(self) -> None:
+        """Notice if the job is cancelled or reaches its time limit."""
+        await self._companion.qpu_gone()
+        self._held.close()
+        await self._companion.end_qpu()
+
+    async def _give_back(self) -> None:
+        try:
+            await self._companion.end_qpu()
+        finally:
+            self._held.close()
+
+    def _drop(self) -> None:
+        """Neither its loss nor its token matters any more."""
+        self._lost.cancel()
+        if self._login is not None:
+            self._login.cancel()
+
+
+SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ServiceLogin:
+    """The token of a job, or why there is none."""
+
+    token: str | None = None
+    refusal: str | None = None
+
+
+def log_in(url: str, job: int, slurm: Slurm) -> ServiceLogin:
+    """Ask the service for the token of a running job of ours that holds a slot."""
+    known, munge = here(url), munge_socket_of(slurm)
+    settings = PrologSettings(
+        url,
+        ca=os.environ.get(AUTHORITY, ""),
+        munge_socket=str(munge or ""),
+        socket=str(known.socket) if known else "",
+    )
+    try:
+        return ServiceLogin(token=admitted(settings, job)["QTIDE_TOKEN"])
+    except (OSError, ValueError, AdmissionFailed, ProofFailed, HTTPException) as error:
+        return ServiceLogin(refusal=f"job {job} got no token: {error}")
+
+
+def munge_socket_of(slurm: Slurm) -> Path | None:
+    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
+    conf = slurm.environment.get("SLURM_CONF")
+    found = SOCKET.search(Path(conf).read_text()) if conf else None
+    return Path(found[1]) if found else None

@@ -1,10 +1,12 @@
-"""`--cluster slurm`: what its user may choose, and how a stock Slurm becomes a cluster."""
+"""`--cluster slurm`: its options, and what Slurm says about queues, accounts and drivers."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import subprocess
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import Annotated, Any
 
 from qtide.backends.clusters.kind import ClusterKind, Queue, Setting
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
-from qtide.backends.clusters.slurm.commands import Slurm
-from qtide.backends.clusters.slurm.companion_options import ADMISSION, CompanionOptions
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, reason
+from qtide.backends.clusters.slurm.companion import ADMISSION, CompanionOptions
 from qtide.backends.clusters.slurm.mark import reap
-from qtide.backends.clusters.slurm.queue import entries, present
+from qtide.backends.clusters.slurm.queue import entries
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
@@ -26,33 +28,8 @@ from qtide.core.world.world import World
 
 LIMIT = 60.0
 """Seconds that sbatch has to answer in."""
-
-
-def driver_state(job: str) -> str | None:
-    """How Slurm sees a driver that is a job of its own; None if it cannot be told."""
-    try:
-        found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
-    except QtideError:
-        return None
-    return found[0].state if found else None
-
-
-def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
-    """Start a driver as a small batch job, which needs no node to itself; where it is, in words."""
-    script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
-    words = ["sbatch", "--parsable", "--ntasks=1", f"--job-name=qtide-driver-{name}"]
-    words += [f"--output={str(log.absolute()).replace('%', '%%')}", f"--chdir={Path.cwd()}", *extra]
-    try:
-        done = subprocess.run(
-            words, input=script, capture_output=True, text=True, timeout=LIMIT, check=True
-        )
-    except FileNotFoundError:
-        raise UsageError("there is no sbatch here; --driver background needs none") from None
-    except subprocess.CalledProcessError as error:
-        raise QtideError(f"sbatch refused the driver of {name}: {error.stderr.strip()}") from None
-    except subprocess.TimeoutExpired:
-        raise QtideError(f"sbatch gave no answer within {LIMIT:g} s") from None
-    return f"job {int(done.stdout.strip().partition(';')[0])}"
+START = re.compile(r"to start at (\d+)")
+"""What sbatch prints with --test-only; times are in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,7 @@ class SlurmKind(ClusterKind):
     """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
 
     summary = "a Slurm cluster, as slurm or slurm:PARTITION"
-    CompanionOptions = SlurmOptions
+    Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
         """The number of nodes is checked later: only Slurm knows it."""
@@ -95,7 +72,7 @@ class SlurmKind(ClusterKind):
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
         """As Slurm itself expects; raises QtideError if it cannot be asked."""
-        return RealWorld().run(present(Slurm(), companion_options(setting), nodes))
+        return RealWorld().run(queue_now(Slurm(), companion_options(setting), nodes))
 
     @staticmethod
     def accounts(
@@ -113,12 +90,31 @@ class SlurmKind(ClusterKind):
     @staticmethod
     def driver_state(job: str) -> str | None:
         """As squeue has it."""
-        return driver_state(job)
+        try:
+            found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
+        except QtideError:
+            return None
+        return found[0].state if found else None
 
     @staticmethod
     def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
-        """A small batch job."""
-        return launch_driver(command, log, name, extra)
+        """Start a driver as a small batch job, which needs no node to itself."""
+        script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
+        output = str(log.absolute()).replace("%", "%%")
+        words = ["sbatch", "--parsable", "--ntasks=1", f"--job-name=qtide-driver-{name}"]
+        words += [f"--output={output}", f"--chdir={Path.cwd()}", *extra]
+        try:
+            done = subprocess.run(
+                words, input=script, capture_output=True, text=True, timeout=LIMIT, check=True
+            )
+        except FileNotFoundError:
+            raise UsageError("there is no sbatch here; --driver background needs none") from None
+        except subprocess.CalledProcessError as error:
+            why = error.stderr.strip()
+            raise QtideError(f"sbatch refused the driver of {name}: {why}") from None
+        except subprocess.TimeoutExpired:
+            raise QtideError(f"sbatch gave no answer within {LIMIT:g} s") from None
+        return f"job {int(done.stdout.strip().partition(';')[0])}"
 
     @staticmethod
     def reap() -> list[int]:
@@ -128,14 +124,29 @@ class SlurmKind(ClusterKind):
 
 def companion_options(setting: Setting) -> CompanionOptions:
     """The options of companions."""
-    said = setting.options(SlurmOptions)
+    given = setting.options(SlurmOptions)
     return CompanionOptions(
         partition=setting.argument or None,
-        account=said.account,
-        qos=said.qos,
-        constraint=said.constraint,
-        time_limit=said.time_limit,
-        extra=tuple(said.salloc),
-        qpu_by=None if said.qpu_by == "none" else said.qpu_by,
-        qpu_partition=said.qpu_partition,
+        account=given.account,
+        qos=given.qos,
+        constraint=given.constraint,
+        time_limit=given.time_limit,
+        extra=tuple(given.salloc),
+        qpu_by=None if given.qpu_by == "none" else given.qpu_by,
+        qpu_partition=given.qpu_partition,
     )
+
+
+async def queue_now(slurm: Slurm, options: CompanionOptions, nodes: int) -> Queue:
+    """Ask Slurm when a companion with so many nodes would start; nothing is submitted."""
+    slurm.check()
+    words = options.salloc("qtide", "qtide", str(nodes))[1:]
+    _, out, err = await slurm.run("sbatch", "--test-only", *words, "--wrap=true")
+    found = START.search(out + err)
+    if found is None:
+        raise SlurmFailed(f"sbatch does not say when a job would start: {reason(out + err)}")
+    where = [f"--partition={options.partition}"] if options.partition else []
+    waiting = len(await entries(slurm, "--states=PENDING", *where))
+    wait = max(0.0, float(found[1]) - time.time())
+    jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+    return Queue(wait, f"Slurm would grant {nodes} nodes in {wait:.0f} s ({jobs})")

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-c", "from qtide.backends.clusters.slurm.warden import main; main()")
 ALL_IS_WELL = b"."
-"""What a driver says that has given everything back."""
+"""What a driver that has given everything back writes into the pipe."""
 PAUSE = 0.25
 """Seconds between two looks at the queue."""
 QUIET = 10.0
-"""Seconds without a find after which nothing more is expected: a salloc may just have started."""
+"""Seconds without a find after which the warden ends: a salloc may just have started."""
 LIMIT = 300.0
 """Seconds that Slurm's controller may be away; then it is left to `qtide reap`."""
 RESTARTS = 10
@@ -49,10 +49,11 @@ class Warden:
         self._keeper.cancel()
         await asyncio.wait({self._keeper})
         if self._process is not None and self._process.returncode is None:
-            await self._let_go(self._process)
+            await self._end(self._process)
 
     async def _keep(self) -> None:
-        """Have one, as long as the driver lives; a driver that cannot works on without."""
+        """Keep a warden running as long as the driver lives; a driver goes on without one."""
+        # late, so that the warden's own process, which imports this file, starts quickly
         from qtide.backends.clusters.slurm.commands import SlurmFailed
         from qtide.backends.clusters.slurm.mark import Driver
 
@@ -63,7 +64,7 @@ class Warden:
                 self._process = await self._slurm.start(*words, stdin=pipe, stderr=nothing)
                 await self._process.wait()
 
-    async def _let_go(self, process: asyncio.subprocess.Process) -> None:
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         with suppress(ConnectionError):
             process.stdin.write(ALL_IS_WELL)
@@ -90,7 +91,7 @@ def main() -> None:
 
 
 async def _sweep(slurm: Slurm, driver: Driver) -> None:
-    """Cancel what the driver left, until nothing has come to light for a while."""
+    """Cancel what the driver left, until nothing was found for a while."""
     from qtide.backends.clusters.slurm.commands import SlurmFailed
     from qtide.backends.clusters.slurm.mark import reap_after
 

@@ -1,1 +1,1 @@
-"""Formats of payloads and answers, one file each."""
+"""Formats of payloads and answers."""

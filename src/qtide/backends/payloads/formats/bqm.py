@@ -13,7 +13,7 @@ WHAT = "the model"
 
 
 def recognises(value: object) -> bool:
-    """dimod's models."""
+    """Whether it is one of dimod's binary quadratic models."""
     return is_of(value, "dimod", "BinaryQuadraticModel")
 
 
@@ -90,7 +90,7 @@ def _parts(term: Any, size: int, where: str) -> list[Any]:
 
 
 def _check_variable(variable: Any, where: str) -> None:
-    """Only strings and integers: other labels do not survive JSON, longer integers not dimod."""
+    """Only strings and integers of 64 bits: JSON changes other labels, dimod longer integers."""
     if isinstance(variable, str):
         return
     if not isinstance(variable, int) or isinstance(variable, bool) or abs(variable) >= 2**63:

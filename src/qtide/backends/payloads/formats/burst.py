@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from qtide.backends.payloads import document
-from qtide.backends.payloads.formats.value import written
 from qtide.backends.payloads.payload import Burst
+
+WHAT = "the burst"
 
 
 def recognises(value: object) -> bool:
-    """Only bursts."""
+    """Whether it is a burst."""
     return isinstance(value, Burst)
 
 
 def pack(burst: Burst) -> bytes:
-    """As an object of its two fields."""
-    fields = {"seconds": burst.seconds, "answer": burst.answer}
-    return written(fields, "the burst")
+    """As an object with its two fields."""
+    return document.write_exactly({"seconds": burst.seconds, "answer": burst.answer}, WHAT)
 
 
 def unpack(data: bytes) -> Burst:
     """The burst again."""
-    fields = document.record(document.read(data, "the burst"), "the burst")
+    fields = document.record(document.read(data, WHAT), WHAT)
     if unknown := set(fields) - {"seconds", "answer"}:
-        document.refuse("the burst", f"there is no field {document.brief(sorted(unknown)[0])}")
-    written(fields, "the burst")
+        document.refuse(WHAT, f"there is no field {document.brief(sorted(unknown)[0])}")
+    document.write_exactly(fields, WHAT)
     seconds = fields.get("seconds")
     if seconds is not None:
         seconds = document.number(seconds, "the burst's seconds")
         if seconds < 0:
             document.refuse("the burst's seconds", f"they cannot be negative, but {seconds:g} is")
     return Burst(seconds, fields.get("answer"))
+
+
+def seconds(data: bytes) -> float | None:
+    """A burst is only a duration."""
+    return unpack(data).seconds

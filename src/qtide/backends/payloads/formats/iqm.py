@@ -13,6 +13,7 @@ from qtide.backends.payloads import document
 from qtide.backends.payloads.guard import MOST_CIRCUITS, MOST_INSTRUCTIONS, MOST_QUBITS
 
 WHAT = "the batch"
+MAPPING = "the batch's qubit_mapping"
 
 Check = Callable[[Any, str], Any]
 
@@ -66,15 +67,17 @@ _KINDS = {
 }
 
 
+is_circuits = True
+
+
 def recognises(value: object) -> bool:
-    """Batches of IQM's circuits."""
+    """Whether it is a batch of IQM's circuits."""
     return isinstance(value, IqmBatch)
 
 
 def pack(batch: IqmBatch) -> bytes:
     """In the form of a run request."""
-    circuits = [_circuit_form(circuit) for circuit in batch.circuits]
-    fields: dict[str, Any] = {"circuits": circuits}
+    fields: dict[str, Any] = {"circuits": [_circuit_form(circuit) for circuit in batch.circuits]}
     if batch.qubit_mapping is not None:
         pairs = batch.qubit_mapping.items()
         fields["qubit_mapping"] = [{"logical_name": k, "physical_name": v} for k, v in pairs]
@@ -106,22 +109,20 @@ def _circuit_form(circuit: IqmCircuit) -> dict[str, Any]:
 
 def _mapping(value: Any) -> dict[str, str] | None:
     """From an object, or from the list of pairs that current clients send."""
-    where = "the batch's qubit_mapping"
     if value is None:
         return None
     if isinstance(value, list):
-        value = {_name(pair, "logical_name"): _name(pair, "physical_name") for pair in value}
-    mapping = document.record(value, where)
+        pairs = [document.record(pair, MAPPING) for pair in value]
+        value = {
+            document.text(pair.get("logical_name"), MAPPING): pair.get("physical_name")
+            for pair in pairs
+        }
+    mapping = document.record(value, MAPPING)
     for physical in mapping.values():
-        document.text(physical, where)
+        document.text(physical, MAPPING)
     if len(set(mapping.values())) < len(mapping):
-        document.refuse(where, "two qubits are mapped to the same one")
+        document.refuse(MAPPING, "two qubits are mapped to the same one")
     return mapping
-
-
-def _name(pair: Any, which: str) -> str:
-    where = "the batch's qubit_mapping"
-    return document.text(document.record(pair, where).get(which), where)
 
 
 def _circuit(value: Any, number: int) -> IqmCircuit:
@@ -188,27 +189,16 @@ def _check_keys(operations: list[Operation], where: str) -> None:
     for number, one in enumerate(operations):
         place = f"{where}, instruction {number}"
         if one.name == "measure":
-            _add_keys(one, keys, feedback, place)
+            key, name = one.args["key"], one.args.get("feedback_key")
+            if key in keys:
+                document.refuse(place, f"the measurement key {document.brief(key)} is used already")
+            if name in feedback:
+                document.refuse(place, f"the feedback key {document.brief(name)} is used already")
+            keys.add(key)
+            if name is not None:
+                feedback[name] = one.locus
         elif one.name == "cc_prx":
-            _check_feedback(one, feedback, place)
-
-
-def _add_keys(
-    one: Operation, keys: set[str], feedback: dict[str, tuple[str, ...]], where: str
-) -> None:
-    key, name = one.args["key"], one.args.get("feedback_key")
-    if key in keys:
-        document.refuse(where, f"the measurement key {document.brief(key)} is used already")
-    if name in feedback:
-        document.refuse(where, f"the feedback key {document.brief(name)} is used already")
-    keys.add(key)
-    if name is not None:
-        feedback[name] = one.locus
-
-
-def _check_feedback(one: Operation, feedback: dict[str, tuple[str, ...]], where: str) -> None:
-    key, qubit = one.args["feedback_key"], one.args["feedback_qubit"]
-    if qubit not in feedback.get(key, ()):
-        document.refuse(
-            where, f"no earlier measurement gave {document.brief(key)} on {document.brief(qubit)}"
-        )
+            key, qubit = one.args["feedback_key"], one.args["feedback_qubit"]
+            if qubit not in feedback.get(key, ()):
+                known = f"{document.brief(key)} on {document.brief(qubit)}"
+                document.refuse(place, f"no earlier measurement gave {known}")

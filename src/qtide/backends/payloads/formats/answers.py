@@ -1,0 +1,79 @@
+"""The formats of answers: sample sets, shots, and plain values for everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.backends.payloads import document
+from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.backends.payloads.payload import PayloadRefused, is_of
+from qtide.backends.payloads.shots import Shots
+
+
+class SamplesFormat:
+    """Sample sets, in dimod's own JSON with the samples packed into bits."""
+
+    def recognises(self, value: object) -> bool:
+        """Whether it is one of dimod's sample sets."""
+        return is_of(value, "dimod", "SampleSet")
+
+    def pack(self, samples: Any) -> bytes:
+        """As dimod writes it."""
+        return document.write(samples.to_serializable(), "the sample set")
+
+    def unpack(self, data: bytes) -> Any:
+        """The `dimod.SampleSet` again."""
+        form = document.record(document.read(data, "the sample set"), "the sample set")
+        import dimod  # heavy, and only clients and devices need it
+
+        try:
+            return dimod.SampleSet.from_serializable(form)
+        except Exception as error:
+            reason = document.brief(str(error) or type(error).__name__)
+            raise PayloadRefused(f"the sample set cannot be read: {reason}") from None
+
+
+class ShotsFormat:
+    """The answers to a batch of circuits: one `Shots` per circuit."""
+
+    def recognises(self, value: Any) -> bool:
+        """Whether it is a list of shots."""
+        some = isinstance(value, list) and bool(value)
+        return some and all(isinstance(one, Shots) for one in value)
+
+    def pack(self, answers: list[Shots]) -> bytes:
+        """As a list of their JSON forms."""
+        return document.write([shots.to_json() for shots in answers], "the answer")
+
+    def unpack(self, data: bytes) -> list[Shots]:
+        """The shots again."""
+        forms = document.sequence(document.read(data, "the answer"), "the answer", MOST_CIRCUITS)
+        answers = []
+        for number, form in enumerate(forms):
+            where = f"circuit {number}"
+            try:
+                answers.append(Shots.from_json(document.record(form, where)))
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
+                document.refuse(where, f"these are not shots: {error}")
+        return answers
+
+
+class ValueFormat:
+    """Plain JSON values: what a burst carries as its answer."""
+
+    def recognises(self, value: object) -> bool:
+        """Never: it is used if no other format recognises the answer."""
+        return False
+
+    def pack(self, value: Any) -> bytes:
+        """As JSON."""
+        return document.write_exactly(value, "the answer")
+
+    def unpack(self, data: bytes) -> Any:
+        """The value again."""
+        return document.read(data, "the answer")
+
+
+samples = SamplesFormat()
+shots = ShotsFormat()
+value = ValueFormat()
