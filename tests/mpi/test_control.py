@@ -26,7 +26,7 @@ def call(server: ControlServer, **message: object) -> ControlLine:
 
 
 def key_of(invitation: str) -> str:
-    return invitation.split()[-1]
+    return invitation.rsplit(maxsplit=1)[-1]
 
 
 def admitted(server: ControlServer, *members: int) -> list[ControlLine]:
