@@ -10,7 +10,7 @@ import numpy as np
 
 from qtide.malleable import Job
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.distributed import Array, BlockLayout, moved, share
+from qtide.mpi.distributed import Array, BlockLayout, move, share
 from qtide.mpi.library import library
 
 ROWS, WIDTH = int(sys.argv[1]), 1024  # of 8 bytes: 8 kB a row
@@ -19,7 +19,7 @@ TURNS = 6
 
 def own(comm: Communicator, layout: BlockLayout, local: Array) -> Array:
     """As a job does it."""
-    return moved(comm, layout, local, 2, 3)
+    return move(comm, layout, local, 2, 3)
 
 
 def plain(comm: Communicator, layout: BlockLayout, local: Array) -> Array:
@@ -32,11 +32,11 @@ def plain(comm: Communicator, layout: BlockLayout, local: Array) -> Array:
     return received
 
 
-def seconds(comm: Communicator, move: Callable[[], Array]) -> float:
+def seconds(comm: Communicator, way: Callable[[], Array]) -> float:
     """From the moment at which all begin until all have their rows."""
     comm.barrier()
     began = time.perf_counter()
-    result = move()  # it is kept until the end: giving memory back takes time, too
+    result = way()  # it is kept until the end: giving memory back takes time, too
     comm.barrier()
     took = time.perf_counter() - began
     del result

@@ -1,4 +1,7 @@
-"""Where a job's further nodes come from: this machine, or a companion of Slurm for each."""
+"""The root's side of a malleable job: it asks the cluster for nodes, and records what is held.
+
+Only the root imports this: newcomers start without what it needs.
+"""
 
 from __future__ import annotations
 
@@ -9,164 +12,112 @@ import socket
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
+import warnings
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 
-from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
-from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
-from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, reap
-from qtide.backends.clusters.slurm.warden import Warden
-from qtide.core.errors import UsageError
+from qtide.backends.clusters.cluster import Allocation, Cluster, NodeRequest
+from qtide.backends.clusters.kind import ClusterKind, Setting, cluster_kind
+from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import lock
-from qtide.core.forecasts import Waits
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
-from qtide.core.world.real import RealWorld
+from qtide.core.world.real import LoopThread, RealWorld
 from qtide.mpi.control import JOIN, ControlServer, own_address
-from qtide.mpi.membership import Growth, Newcomer
+from qtide.mpi.library import progress
 from qtide.mpi.newcomer import command
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.spec import Spec
 
-Process = asyncio.subprocess.Process
 
+class RootRecord:
+    """The run of a malleable job: its folder, ledger, control server and nodes."""
 
-class Held(ABC):
-    """One node that was granted."""
+    def __init__(self, runs: Path, name: str, cluster: str, most: int) -> None:
+        self.kind, argument = cluster_kind(cluster)
+        if not self.kind.starts_commands:
+            raise UsageError(
+                f"a malleable job runs on local, slurm or slurm:PARTITION, not {cluster}"
+            )
+        self.kind.check(Setting(argument))
+        self._setting = Setting(argument, None if argument else most)
+        spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
+        self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
+        self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
+        lock(self._lock)  # so that others see that it is running
+        self._ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
+        self.server = ControlServer(self.kind.address or own_address())
+        self._run = self._ledger.span("run", "job")
+        here = f"node/{socket.gethostname()}"
+        self._own = [self._ledger.span("held", here), self._ledger.span("busy", here)]
+        self._busy: dict[int, Span] = {}
+        self._founders: dict[int, Span] = {}
 
-    name: str
-    label = ""
+    @cached_property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return (self._folder.path / "saved").absolute()
 
-    @abstractmethod
-    async def start(self, words: list[str], variables: Mapping[str, str]) -> Process:
-        """Start a process on it."""
+    @cached_property
+    def broker(self) -> NodeBroker:
+        """The broker, started with the first growth."""
+        job = JobContext(self._folder.name, self._ledger, self._folder.values)
+        return NodeBroker(self.server, job, self.kind, self._setting, len(self._founders) + 1)
 
-    @abstractmethod
-    async def gone(self) -> None:
-        """Return if the node is taken away."""
+    def founded(self, names: Sequence[str]) -> None:
+        """Record the nodes of processes that were started together with the root."""
+        for identity, name in enumerate(names, 1):
+            self._founders[identity] = self._ledger.span("held", f"node/{name}")
+            self._busy[identity] = self._ledger.span("busy", f"node/{name}")
 
-    @abstractmethod
-    async def end(self) -> None:
-        """Give it back; returns when that is done."""
+    def joined(self, newcomers: Collection[Newcomer]) -> dict[str, float]:
+        """Record that newcomers are members; returns the seconds of grant and start."""
+        for each in newcomers:
+            self._busy[each.identity] = self._ledger.span("busy", f"node/{each.name}")
+        last = max(newcomers, key=lambda each: each.arrived or 0.0)
+        assert last.granted is not None
+        assert last.arrived is not None
+        return {"grant": last.granted - last.asked, "start": last.arrived - last.granted}
 
+    def left(self, members: Collection[int]) -> None:
+        """Give the nodes of members back that have left."""
+        for each in members:
+            self._busy.pop(each).close()
+            if each in self._founders:
+                self._founders[each].close()
+            else:
+                self.broker.release(each)
 
-class Nodes(ABC):
-    """Grants nodes, one at a time, so that each can be given back alone."""
+    def lost(self, members: Collection[int]) -> None:
+        """Give the nodes of lost members back, and record the loss."""
+        self.left(members)
+        self._ledger.note("lost nodes", "nodes", lost=len(members), nodes=1 + len(self._busy))
 
-    @abstractmethod
-    async def grant(self) -> Held:
-        """Wait for a node, for as long as it takes."""
+    def changed(self, before: int, after: int, parts: Mapping[str, float]) -> None:
+        """Record a change of the size, with the seconds of its parts."""
+        if after != before:
+            what = "grew" if after > before else "shrank"
+            self._ledger.note(what, "nodes", before=before, after=after, **parts)
 
-    @abstractmethod
-    async def close(self) -> None:
-        """All nodes were given back."""
-
-
-class LocalNodes(Nodes):
-    """Processes of this machine; there are as many nodes as are asked for."""
-
-    def __init__(self) -> None:
-        self._numbers = count(2)
-
-    async def grant(self) -> Held:
-        """At once."""
-        return _LocalNode(f"n{next(self._numbers)}")
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-
-class _LocalNode(Held):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def start(self, words: list[str], variables: Mapping[str, str]) -> Process:
-        return await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            env=os.environ | dict(variables),
-            start_new_session=True,
-        )
-
-    async def gone(self) -> None:
-        await asyncio.Event().wait()
-
-    async def end(self) -> None:
-        return
-
-
-async def ended(process: Process, limit: float) -> None:
-    """Wait until a process has ended; kill it, with all it started, when the limit is over."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(limit):
-            await process.wait()
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-class SlurmNodes(Nodes):
-    """The companions of one job; a warden empties the queue if the job is killed."""
-
-    def __init__(self, slurm: Slurm, options: CompanionOptions, job: JobContext) -> None:
-        world = RealWorld()
-        self._slurm = slurm
-        self._options = options
-        self._job = job
-        self._waits = Waits(world.now)
-        self._requests = Requests(world, slurm, options.queue_limit)
-        self._warden = Warden(slurm)
-
-    @staticmethod
-    async def open(options: CompanionOptions, job: JobContext) -> SlurmNodes:
-        """The Slurm that SLURM_CONF names; companions of dead drivers are cancelled."""
-        slurm = Slurm()
-        slurm.check()
-        await reap(slurm)
-        return SlurmNodes(slurm, options, job)
-
-    async def grant(self) -> Held:
-        """Submit a companion, and wait until it is granted."""
-        words = self._options.salloc(job_name(self._job), Driver.own().comment(), "1")
-        with self._waits.standing() as wait:
-            companion = await self._requests.granted(Place(self._job, wait), words)
-        return _SlurmNode(companion, self._slurm, self._options)
-
-    async def close(self) -> None:
-        """Cancel requests of which we never heard, and dismiss the warden."""
-        with suppress(SlurmFailed):
-            await cancel(self._slurm, await leftovers(self._slurm, {job_name(self._job)}))
-        await self._warden.dismiss()
-
-
-class _SlurmNode(Held):
-    def __init__(self, companion: Companion, slurm: Slurm, options: CompanionOptions) -> None:
-        assert companion.job is not None
-        self.name = companion.nodes[0]
-        self.label = str(companion.job)
-        self._job = companion.job
-        self._companion = companion
-        self._slurm = slurm
-        self._options = options
-
-    async def start(self, words: list[str], variables: Mapping[str, str]) -> Process:
-        return await asyncio.create_subprocess_exec(
-            *self._options.step(self._job, self.name, words),
-            stdin=asyncio.subprocess.DEVNULL,
-            env=self._slurm.environment | dict(variables),
-            start_new_session=True,
-        )
-
-    async def gone(self) -> None:
-        await self._companion.gone()
-
-    async def end(self) -> None:
-        await self._companion.end()
+    def close(self, error: BaseException | None) -> None:
+        """Give everything back; after an error, without waiting for members to leave."""
+        if error is None:
+            self.server.close()
+        else:
+            self.server.close(0.0)
+        if "broker" in vars(self):
+            self.broker.close()
+        for span in (*self._busy.values(), *self._founders.values(), *self._own, self._run):
+            span.close()
+        self._ledger.close()
+        self._folder.finish({"value": None} if error is None else {"error": repr(error)})
+        os.close(self._lock)
 
 
 POLITE = 3.0
@@ -178,118 +129,135 @@ OPEN_LIMIT = 60.0
 
 
 class NodeBroker:
-    """Has one task per newcomer, from its request until its node is given back."""
+    """Asks the cluster for single nodes, and runs the program on each until it is released.
+
+    The cluster lives in an event loop of its own thread, with one task per newcomer.
+    """
 
     def __init__(
-        self, hub: ControlServer, ledger: Ledger, nodes: Callable[[], Awaitable[Nodes]], first: int
+        self,
+        server: ControlServer,
+        job: JobContext,
+        kind: ClusterKind,
+        setting: Setting,
+        first: int,
     ) -> None:
-        self._hub = hub
-        self._ledger = ledger
-        self._loop = asyncio.new_event_loop()
+        self._server = server
+        self._job = job
         self._identities, self._generations = count(first), count(1)
-        self._lives: dict[int, asyncio.Task[None]] = {}
-        self._known: dict[int, Newcomer] = {}
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="keeper").start()
-        opening = asyncio.run_coroutine_threadsafe(_opened(nodes), self._loop)
-        self._nodes = opening.result(OPEN_LIMIT)
+        self._newcomers: dict[int, Newcomer] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._opened: Future[Cluster] = Future()
+        self._closing = asyncio.Event()
+        self._stack = ExitStack()
+        self._loop = self._stack.enter_context(LoopThread(self._serve(kind, setting)))
+        try:
+            self._cluster = self._opened.result(OPEN_LIMIT)
+        except BaseException:
+            self._stack.close()
+            raise
 
     def grow(self, nodes: int) -> Growth:
-        """Ask for so many more nodes."""
+        """Ask for more nodes."""
         generation = next(self._generations)
-        newcomers = [
-            Newcomer(next(self._identities), generation, asyncio.Event()) for _ in range(nodes)
-        ]
-        growth = Growth(generation, newcomers)
+        newcomers = [Newcomer(next(self._identities), generation) for _ in range(nodes)]
+        growth = Growth(newcomers)
         for each in newcomers:
-            self._known[each.identity] = each
-            self._loop.call_soon_threadsafe(self._begin, growth, each)
+            self._newcomers[each.identity] = each
+            self._loop.call(self._start, growth, each)
         return growth
 
     def cancel(self, growth: Growth) -> None:
-        """Give up what has not been taken in; whoever comes later is turned away."""
+        """Give up newcomers that are not members yet; those that come later are rejected."""
         for each in growth.newcomers:
-            if not each.taken:
+            if not each.member:
                 each.over = True
-                self._hub.dismiss(each.identity)
-                self._loop.call_soon_threadsafe(self._stop, each)
+                self._server.dismiss(each.identity)
+                self._loop.call(self._stop, each)
 
     def release(self, identity: int) -> None:
         """Give the node of a member back, once its process has ended."""
-        who = self._known[identity]
-        self._loop.call_soon_threadsafe(who.leave.set)
-
-    def name(self, identity: int) -> str:
-        """The node of a member."""
-        return self._known[identity].name
+        self._loop.call(self._newcomers[identity].released.set)
 
     def close(self) -> None:
-        """Give everything back."""
-        closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        with suppress(TimeoutError):
-            closing.result(CLOSE_LIMIT)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """Give all nodes back."""
+        self._loop.call(self._closing.set)
+        with suppress(TimeoutError):  # the cluster ends what is left after its own limits
+            self._loop.result()
+        self._stack.close()
 
-    def _begin(self, growth: Growth, who: Newcomer) -> None:
-        if not who.over:
-            task = self._loop.create_task(self._live(growth, who))
-            self._lives[who.identity] = task
+    async def _serve(self, kind: ClusterKind, setting: Setting) -> None:
+        try:
+            cluster = await kind.open(RealWorld(), setting)
+        except BaseException as error:
+            self._opened.set_exception(error)
+            return
+        self._opened.set_result(cluster)
+        await self._closing.wait()
+        async with asyncio.timeout(CLOSE_LIMIT):
+            for identity in list(self._tasks):
+                self._stop(self._newcomers[identity])
+            if self._tasks:
+                await asyncio.wait(self._tasks.values())
+            await cluster.close()
 
-    def _stop(self, who: Newcomer) -> None:
-        who.leave.set()
-        task = self._lives.get(who.identity)
-        if task is not None and who.granted is None:
+    def _start(self, growth: Growth, newcomer: Newcomer) -> None:
+        if not newcomer.over:
+            task = asyncio.create_task(self._provide(growth, newcomer))
+            self._tasks[newcomer.identity] = task
+
+    def _stop(self, newcomer: Newcomer) -> None:
+        newcomer.released.set()
+        task = self._tasks.get(newcomer.identity)
+        if task is not None and newcomer.granted is None:
             task.cancel()
 
-    async def _live(self, growth: Growth, who: Newcomer) -> None:
-        held: Held | None = None
+    async def _provide(self, growth: Growth, newcomer: Newcomer) -> None:
+        """Get a node, run the program on it, and give it back."""
         try:
-            with self._ledger.span("wait", "nodes", "1 node"):
-                held = await self._nodes.grant()
-            who.granted, who.name = time.monotonic(), held.name
-            with self._ledger.span("held", f"node/{held.name}", held.label):
-                await self._inhabit(growth, who, held)
+            allocation = await self._cluster.grant(NodeRequest(self._job, 1))
+            newcomer.granted, newcomer.name = time.monotonic(), allocation.nodes[0].name
+            try:
+                await self._run(growth, newcomer, allocation)
+            finally:
+                await allocation.release()
+        except QtideError as error:
+            warnings.warn(f"the job gets no further node: {error}", stacklevel=1)
         finally:
-            who.over = True
+            newcomer.over = True
             growth.news.set()
-            self._lives.pop(who.identity, None)
+            del self._tasks[newcomer.identity]
 
-    async def _inhabit(self, growth: Growth, who: Newcomer, held: Held) -> None:
-        """Have the program run on a node until it ends or leaves; then give the node back."""
+    async def _run(self, growth: Growth, newcomer: Newcomer, allocation: Allocation) -> None:
+        """Run the program on a node until it ends, the node is lost, or is to be given back."""
+        (node,) = allocation.nodes
         process: Process | None = None
-        starting = self._ledger.span("starting", f"node/{held.name}")
+        starting = self._job.ledger.span("starting", f"node/{node.name}")
 
         def arrived() -> None:
-            who.arrived = time.monotonic()
+            newcomer.arrived = time.monotonic()
             starting.close()
             growth.news.set()
 
         try:
-            if not who.leave.is_set():
-                told = self._hub.expect(who.identity, who.generation, arrived)
-                process = await held.start(command(sys.orig_argv, sys.argv), {JOIN: told})
-                await _first(process.wait(), held.gone(), who.leave.wait())
+            if not newcomer.released.is_set():
+                invitation = self._server.expect(newcomer.identity, newcomer.generation, arrived)
+                words = command(sys.orig_argv, sys.argv)
+                process = await allocation.launch(node, words, {JOIN: invitation})
+                await _first_of(process.wait(), _lost(node.lost), newcomer.released.wait())
         finally:
             starting.close()
-            who.over = True
-            self._hub.lose(who.identity)
+            newcomer.over = True
+            self._server.lose(newcomer.identity)
             if process is not None:
-                await ended(process, POLITE)
-            await held.end()
-
-    async def _close(self) -> None:
-        for identity in list(self._lives):
-            self._stop(self._known[identity])
-        if self._lives:
-            await asyncio.wait(self._lives.values())
-        await self._nodes.close()
+                await _end(process)
 
 
-async def _opened(nodes: Callable[[], Awaitable[Nodes]]) -> Nodes:
-    return await nodes()
+async def _lost(loss: Awaitable[str]) -> None:
+    await asyncio.shield(asyncio.ensure_future(loss))
 
 
-async def _first(*works: Awaitable[object]) -> None:
-    """Wait for the first of several things."""
+async def _first_of(*works: Awaitable[object]) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -298,96 +266,74 @@ async def _first(*works: Awaitable[object]) -> None:
             task.cancel()
 
 
-class RootRecord:
-    """Opened when the root enters its job, closed when it leaves."""
+async def _end(process: Process) -> None:
+    """Wait until a process has ended; after a while, kill it with everything it started."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(POLITE):
+            await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
-    def __init__(self, runs: Path, name: str, cluster: str) -> None:
-        self._name = name
-        self._kind, _, self._argument = cluster.partition(":")
-        if self._kind not in ("local", "slurm"):
-            raise UsageError(
-                f"a malleable job runs on local, slurm or slurm:PARTITION, not {cluster}"
-            )
-        spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
-        self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
-        self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
-        lock(self._lock)  # so that others see that it is running
-        self.ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
-        self.hub = ControlServer(self._host())
-        self._run = self.ledger.span("run", "job")
-        here = f"node/{socket.gethostname()}"
-        self._own = [self.ledger.span("held", here), self.ledger.span("busy", here)]
-        self._busy: dict[int, Span] = {}
-        self._founders: dict[int, Span] = {}
 
-    @cached_property
-    def saves(self) -> Path:
-        """Where the job saves."""
-        return (self._folder.path / "saved").absolute()
+POLL = 0.005
+"""Seconds between two looks at whether newcomers have arrived."""
 
-    @cached_property
-    def keeper(self) -> NodeBroker:
-        """Started with the first growth."""
-        return NodeBroker(self.hub, self.ledger, self._nodes, len(self._founders) + 1)
 
-    def founded(self, names: Sequence[str]) -> None:
-        """These nodes were there from the beginning, and are not ours to give back."""
-        for identity, name in enumerate(names, 1):
-            self._founders[identity] = self.ledger.span("held", f"node/{name}")
-            self._busy[identity] = self.ledger.span("busy", f"node/{name}")
+class Growth:
+    """The newcomers of one request."""
 
-    def joined(self, newcomers: Collection[Newcomer], parts: dict[str, float]) -> None:
-        """Newcomers are members now."""
-        for each in newcomers:
-            self._busy[each.identity] = self.ledger.span("busy", f"node/{each.name}")
-        last = max(newcomers, key=lambda each: each.arrived or 0.0)
-        assert last.granted is not None
-        assert last.arrived is not None
-        parts |= {"grant": last.granted - last.asked, "start": last.arrived - last.granted}
+    def __init__(self, newcomers: list[Newcomer]) -> None:
+        self.newcomers = newcomers
+        self.news = threading.Event()
 
-    def left(self, members: Collection[int]) -> None:
-        """Members have left."""
-        for each in members:
-            self._busy.pop(each).close()
-            if each in self._founders:
-                self._founders[each].close()
-            else:
-                self.keeper.release(each)
+    @property
+    def ready(self) -> list[Newcomer]:
+        """Newcomers that wait to be taken in."""
+        return [each for each in self.newcomers if each.ready]
 
-    def lost(self, members: Collection[int]) -> None:
-        """Members are gone."""
-        self.left(members)
-        self.ledger.note("lost nodes", "nodes", lost=len(members), nodes=1 + len(self._busy))
+    @property
+    def pending(self) -> bool:
+        """Whether more may come."""
+        return any(each.pending for each in self.newcomers)
 
-    def changed(self, before: int, after: int, parts: Mapping[str, float]) -> None:
-        """Write a change down, with the seconds of its parts."""
-        if after != before:
-            what = "grew" if after > before else "shrank"
-            self.ledger.note(what, "nodes", before=before, after=after, **parts)
+    @property
+    def finished(self) -> bool:
+        """Whether nobody is left to be taken in."""
+        return not (self.pending or self.ready)
 
-    def close(self, error: BaseException | None) -> None:
-        """Give everything back."""
-        self.hub.close(None if error is None else 0.0)
-        if "keeper" in vars(self):
-            self.keeper.close()
-        for span in (*self._busy.values(), *self._founders.values(), *self._own, self._run):
-            span.close()
-        self.ledger.close()
-        self._folder.finish({"value": None} if error is None else {"error": repr(error)})
-        os.close(self._lock)
+    def wait(self, seconds: float, watch: Callable[[], None]) -> None:
+        """Wait until all have arrived, at most for some seconds."""
+        last = time.monotonic() + seconds
+        while self.pending and (left := last - time.monotonic()) > 0:
+            watch()
+            progress()
+            if self.news.wait(min(left, POLL)):
+                self.news.clear()
 
-    async def _nodes(self) -> Nodes:
-        if self._kind == "local":
-            return LocalNodes()
-        from qtide.backends.clusters.slurm.companion import CompanionOptions
 
-        options = CompanionOptions(partition=self._argument or None)
-        return await SlurmNodes.open(options, self._job())
+@dataclass(eq=False)
+class Newcomer:
+    """A process that is to join; its times are in seconds of the monotonic clock."""
 
-    def _job(self) -> JobContext:
-        return JobContext(self._folder.name, self.ledger, self._folder.values)
+    identity: int
+    generation: int
+    """The number of its growth; a newcomer of a growth that was given up is rejected."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: float = field(default_factory=time.monotonic)
+    granted: float | None = None
+    arrived: float | None = None
+    over: bool = False
+    member: bool = False
+    name: str = ""
 
-    def _host(self) -> str:
-        if self._kind == "local":
-            return "127.0.0.1"
-        return own_address()
+    @property
+    def ready(self) -> bool:
+        """Whether it waits to be taken in."""
+        return self.arrived is not None and not (self.over or self.member)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it may still come."""
+        return self.arrived is None and not self.over

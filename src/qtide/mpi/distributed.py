@@ -12,6 +12,66 @@ from qtide.mpi.communicator import Communicator
 from qtide.mpi.library import library
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
+Array = np.ndarray[Any, Any]
+
+
+class Distributed:
+    """An array of which this rank has the rows `rows`, in `local`."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any = float, block: int | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.layout = BlockLayout(shape[0], block)
+        self.rank, self.size = 0, 0
+        self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """The arguments that make the same array, without its rows."""
+        return self.shape, self.dtype.str, self.layout.block
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def rows(self) -> Rows:
+        """The numbers of the rows of this rank, in the order of `local`."""
+        return self.layout.owned(self.rank, self.size)
+
+    @property
+    def first(self) -> int:
+        """The number of this rank's first row, if each rank has one block."""
+        return self.layout.span(self.rank, self.size)[0]
+
+    def place(self, rank: int, size: int, local: Array) -> None:
+        """Replace the rows of this rank."""
+        self.rank, self.size, self.local = rank, size, local
+
+    def fill(self, rank: int, size: int, fill: Callable[[Rows], Any] | None) -> None:
+        """Make the first rows of this rank: zeros, or what `fill` returns for their numbers."""
+        self.place(
+            rank, size, np.zeros((self.layout.count(rank, size), *self.shape[1:]), self.dtype)
+        )
+        if fill is not None:
+            self.local[...] = fill(self.rows)
+
+    def move(self, comm: Communicator, old: int, new: int) -> Array:
+        """Return this rank's rows on another number of ranks; nothing is changed yet."""
+        return move(comm, self.layout, np.ascontiguousarray(self.local, self.dtype), old, new)
+
+    def gathered(self, comm: Communicator, root: int = 0) -> Array | None:
+        """Return the whole array on the root, and None elsewhere."""
+        parts = comm.gather((self.rows, self.local), root)
+        if parts is None:
+            return None
+        whole = np.empty(self.shape, self.dtype)
+        for rows, local in parts:
+            whole[rows] = local
+        return whole
 
 
 @dataclass(frozen=True)
@@ -53,12 +113,6 @@ class BlockLayout:
         return len(self.owned(rank, size))
 
 
-PIECE = 2**28
-"""The most bytes that one rank sends to another in one collective: well below MPI's 2 GB."""
-
-Array = np.ndarray[Any, Any]
-
-
 @dataclass(frozen=True)
 class Share:
     """How many rows a rank exchanges with each other rank, and in which order it has them."""
@@ -68,7 +122,7 @@ class Share:
     """None if the rows are in the order of the ranks already."""
 
 
-def moved(comm: Communicator, layout: BlockLayout, local: Array, old: int, new: int) -> Array:
+def move(comm: Communicator, layout: BlockLayout, local: Array, old: int, new: int) -> Array:
     """This rank's rows on `new` ranks; all ranks of `comm`, old and new ones, call it."""
     rank = comm.rank
     out, into = share(layout, rank, old, new, comm.size), share(layout, rank, new, old, comm.size)
@@ -92,6 +146,10 @@ def share(layout: BlockLayout, rank: int, here: int, there: int, ranks: int) -> 
         return Share(np.array([max(0, min(last, e) - max(first, b)) for b, e in spans]))
     owners = layout.owners(layout.owned(rank, here), there)
     return Share(np.bincount(owners, minlength=ranks), np.argsort(owners, kind="stable"))
+
+
+PIECE = 2**28
+"""The most bytes that one rank sends to another in one collective: well below MPI's 2 GB."""
 
 
 def _exchange(
@@ -118,57 +176,3 @@ def _part(data: Array, counts: Rows, rank: int, done: int, piece: int, width: in
     starts = np.cumsum(counts) - counts + np.minimum(done, counts)
     buffer = data.reshape(-1).view(np.uint8) if data.size else np.empty(0, dtype=np.uint8)
     return [buffer, (now * width, starts * width), library().MPI.BYTE]
-
-
-class Distributed:
-    """The rows of this rank are in `local`, their numbers in `rows`."""
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: Any = float, block: int | None = None
-    ) -> None:
-        self.shape = shape
-        self.dtype = np.dtype(dtype)
-        self.layout = BlockLayout(shape[0], block)
-        self.rank, self.size = 0, 0
-        self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the whole array."""
-        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def rows(self) -> Rows:
-        """The numbers of the rows of this rank, in the order of `local`."""
-        return self.layout.owned(self.rank, self.size)
-
-    @property
-    def first(self) -> int:
-        """The number of this rank's first row, if each rank has one block."""
-        return self.layout.span(self.rank, self.size)[0]
-
-    def place(self, rank: int, size: int, local: Array) -> None:
-        """From now on, this is what the rank has."""
-        self.rank, self.size, self.local = rank, size, local
-
-    def filled(self, rank: int, size: int, fill: Callable[[Rows], Any] | None) -> None:
-        """Give this rank its rows for the first time: zeros, or what `fill` makes of them."""
-        self.place(
-            rank, size, np.zeros((self.layout.count(rank, size), *self.shape[1:]), self.dtype)
-        )
-        if fill is not None:
-            self.local[...] = fill(self.rows)
-
-    def moved(self, comm: Communicator, old: int, new: int) -> Array:
-        """This rank's rows on another number of ranks; nothing is changed yet."""
-        return moved(comm, self.layout, np.ascontiguousarray(self.local, self.dtype), old, new)
-
-    def gathered(self, comm: Communicator, root: int = 0) -> Array | None:
-        """The whole array, on the root."""
-        parts = comm.gather((self.rows, self.local), root)
-        if parts is None:
-            return None
-        whole = np.empty(self.shape, self.dtype)
-        for rows, local in parts:
-            whole[rows] = local
-        return whole

@@ -1,7 +1,7 @@
-"""A gang: the ranks of one MPI task, each in the agent of its node, with a communicator for all.
+"""A gang: the ranks of one MPI task, each in the agent of its node, with one communicator.
 
-If a process of it is gone, MPI would hang in the others. So they end as well, and their nodes count
-as lost: the task runs again, as any task does that loses its node.
+If a process of it is lost, MPI hangs in the others. So they end as well, and their nodes count as
+lost: the task runs again, as every task does that loses its node.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pickle
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +23,40 @@ from qtide.mpi.control import (
     ControlClient,
     ControlServer,
     MemberClient,
-    end_at_once,
+    exit_now,
     own_address,
 )
 from qtide.mpi.library import library
-from qtide.mpi.rank import Rank
 
-LOOK = 0.005
-"""Seconds between two looks."""
+POLL = 0.005
+"""Seconds between two looks for the leader's file."""
 
 
-def called(who: Rank, *args: Any, **kwargs: Any) -> Any:
-    """What the function of a rank returns, with a communicator of all ranks."""
-    station, raw = _lead(who) if who.rank == 0 else _follow(who)
+def call(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    rank: int,
+    size: int,
+    meeting: str,
+) -> Any:
+    """Call the function as one rank of an MPI task, with a communicator of all ranks.
+
+    `meeting` is a file, new for every attempt, in which rank 0 invites the others.
+    """
+    client, raw = _lead(size, Path(meeting)) if rank == 0 else _follow(rank, Path(meeting))
     # mpi4py's own communicator may hold Python's lock while it waits
-    comm = Communicator(raw, lambda: _raise_failure(station))
+    comm = Communicator(raw, lambda: _raise_failure(client))
     try:
-        result = who.function(*args, **kwargs, comm=comm)
+        result = function(*args, **kwargs, comm=comm)
         comm.barrier()
         raw.Free()
     except Exception as error:
-        station.fail(_packed(error))
+        client.fail(_packed(error))
         raise
     finally:
-        station.leave()
+        client.leave()
     return result
 
 
@@ -53,34 +64,40 @@ class _Leader(ControlServer):
     def lose(self, member: int) -> None:
         super().lose(member)
         if member in self.lost:
-            end_at_once(1)
+            exit_now(1)
 
 
-def _lead(who: Rank) -> tuple[ControlClient, Any]:
-    hub, others = _Leader(own_address()), range(1, who.size)
-    hub.gather(others, lambda told: _publish(Path(who.place), "\n".join(told)))
-    ports = join.opened(len(others))
-    hub.tell(list(others), {"join": ports})
+def _lead(size: int, meeting: Path) -> tuple[ControlClient, Any]:
+    server, others = _Leader(own_address()), range(1, size)
+    server.gather(others, lambda invitations: _publish(meeting, "\n".join(invitations)))
+    ports = join.open_ports(len(others))
+    server.send(list(others), {"join": ports})
     alone = library().MPI.COMM_SELF
-    comm = join.taken_in(alone, join.met(ports, _watch), _watch) if others else alone.Dup()
-    join.closed(ports)
-    Path(who.place).unlink()
-    return hub, comm
+    pairs = join.accept(ports, _no_watch)
+    comm = join.extend(alone, pairs, _no_watch) if others else alone.Dup()
+    join.close_ports(ports)
+    meeting.unlink()
+    return server, comm
 
 
-def _follow(who: Rank) -> tuple[ControlClient, Any]:
-    station = MemberClient.told(_read(Path(who.place), who.rank))
-    return station, join.joined(station.order()["join"], who.rank - 1, _watch)
+def _follow(rank: int, meeting: Path) -> tuple[ControlClient, Any]:
+    last = time.monotonic() + MEET_LIMIT
+    while not meeting.exists():
+        if time.monotonic() > last:
+            raise QtideError(NOT_MET)
+        time.sleep(POLL)
+    client = MemberClient(meeting.read_text().splitlines()[rank - 1])
+    return client, join.connect(client.order()["join"], rank - 1, _no_watch)
 
 
-def _watch() -> None:
-    """Whoever is missed ends this process."""
+def _no_watch() -> None:
+    """Do nothing: the loss of another rank ends this process."""
 
 
-def _raise_failure(station: ControlClient) -> None:
-    """What one rank has raised, all raise: otherwise they would wait for it."""
-    if station.failure is not None:
-        raise pickle.loads(b64decode(station.failure))
+def _raise_failure(client: ControlClient) -> None:
+    """Raise the exception of another rank; otherwise this one would wait for it."""
+    if client.failure is not None:
+        raise pickle.loads(b64decode(client.failure))
 
 
 def _packed(error: Exception) -> str:
@@ -93,18 +110,9 @@ def _packed(error: Exception) -> str:
 
 
 def _publish(file: Path, text: str) -> None:
-    """Nobody else may read it, and nobody reads half of it."""
+    """Write a file that nobody else may read, and that nobody reads half-written."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
         opened.write(text)
     draft.replace(file)
-
-
-def _read(file: Path, rank: int) -> str:
-    last = time.monotonic() + MEET_LIMIT
-    while not file.exists():
-        if time.monotonic() > last:
-            raise QtideError(NOT_MET)
-        time.sleep(LOOK)
-    return file.read_text().splitlines()[rank - 1]

@@ -1,9 +1,8 @@
-"""A malleable job: the part of an MPI program that grows and shrinks."""
+"""A malleable job: an MPI program whose number of nodes changes while it runs."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -12,109 +11,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from qtide.core.errors import UsageError
 from qtide.mpi import join
+from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import JOIN, MemberClient, NodesLost
 from qtide.mpi.distributed import Distributed, Rows
-from qtide.mpi.library import Launcher
-from qtide.mpi.membership import (
-    MemberLeft,
-    Membership,
-    ReplicatedState,
-    gathered_founders,
-    told_by_launcher,
-)
+from qtide.mpi.launcher import Launcher
+from qtide.mpi.membership import MemberLeft, Membership, ReplicatedState
 
 if TYPE_CHECKING:
-    from qtide.mpi.broker import RootRecord
-    from qtide.mpi.membership import Growth
-
-
-@dataclass(frozen=True)
-class Saved:
-    """One version in a folder of its own; it counts once its manifest is there."""
-
-    folder: Path
-    version: int
-
-    @property
-    def path(self) -> Path:
-        """Where this version is."""
-        return self.folder / f"{self.version}"
-
-    def write_rows(self, name: str, array: Distributed) -> None:
-        """Write this rank's rows to where they belong in the whole."""
-        width = _width(array)
-        file = os.open(self.path / f"{name}.rows", os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            at = 0
-            for first, count in _runs(array.rows):
-                data = np.ascontiguousarray(array.local[at : at + count]).tobytes()
-                _write(file, data, int(first) * width)
-                at += count
-            os.fsync(file)
-        finally:
-            os.close(file)
-
-    def read_rows(self, name: str, array: Distributed, rank: int, size: int) -> None:
-        """Give a rank its rows again."""
-        file = self.path / f"{name}.rows"
-        whole = np.memmap(file, array.dtype, "r", shape=array.shape)
-        array.place(rank, size, np.array(whole[array.layout.owned(rank, size)]))
-
-    def write_manifest(self, content: Any) -> None:
-        """From now on, this version counts."""
-        new = self.path / "manifest.new"
-        new.write_bytes(pickle.dumps(content))
-        new.replace(self.path / "manifest")
-
-    def read_manifest(self) -> Any:
-        """The replicated state, and which arrays there are."""
-        return pickle.loads((self.path / "manifest").read_bytes())
-
-    def remove(self) -> None:
-        """Make room: a later version counts."""
-        for file in self.path.iterdir() if self.path.is_dir() else ():
-            file.unlink()
-        if self.path.is_dir():
-            self.path.rmdir()
-
-
-def _width(array: Distributed) -> int:
-    return int(array.dtype.itemsize * np.prod(array.shape[1:], dtype=np.int64))
-
-
-def _runs(rows: Rows) -> list[tuple[int, int]]:
-    """Stretches of successive rows: the first, and how many."""
-    if not len(rows):
-        return []
-    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-    parts = np.split(rows, breaks)
-    return [(int(part[0]), len(part)) for part in parts]
-
-
-def _write(file: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(file, view, offset)
-        view, offset = view[done:], offset + done
-
+    from qtide.mpi.broker import Growth, RootRecord
 
 Policy = Callable[["Job"], int | None]
-"""Says how many nodes a job should have now; None if as many as it has."""
+"""Returns how many nodes a job should have now, or None for no change."""
 
 COOL_DOWN = 1.0
-"""Seconds after a change in which no policy is asked."""
+"""Seconds after a change in which the policy is not asked."""
 CLUSTER = "QTIDE_CLUSTER"
-"""The variable that names the cluster if the program does not."""
+"""The variable that names the cluster, unless the program does."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many nodes a job has at least, likes to have, and has at most."""
+    """The least, the preferred and the largest number of nodes of a job."""
 
     least: int
     preferred: int
@@ -158,41 +78,40 @@ class Job:
         self._growth: Growth | None = None
         self._arriving = ""
         self._changed = -float("inf")
-        self._saved: Saved | None = None
+        self._checkpoint: Checkpoint | None = None
         self.lead = 1.0
         """Seconds that the last growth took, from the request until its nodes computed."""
 
     def __enter__(self) -> Job:
-        told = os.environ.pop(JOIN, None)
-        launcher = None if told else Launcher.of_this_process()
+        invitation = os.environ.pop(JOIN, None)
+        launcher = None if invitation else Launcher.of_this_process()
         if launcher is not None and launcher.size > self.sizes.most:
             raise UsageError(
                 f"the job was started with {launcher.size} processes, but has {self.sizes.most} at "
                 "most; start fewer, or raise Job(most=...)"
             )
         if launcher is not None and launcher.rank > 0:
-            told = told_by_launcher(launcher)
-        if told is None:
+            invitation = launcher.invitation()
+        if invitation is None:
             self._found(launcher)
         else:
-            self._crew = Membership(MemberClient.told(told))
-            self._arriving = self._crew.arrive()
+            self._membership = Membership(MemberClient(invitation))
+            self._arriving = self._membership.arrive()
         return self
 
     def _found(self, launcher: Launcher | None) -> None:
         """Begin as the root, with all processes that were started together with this one."""
         from qtide.mpi.broker import RootRecord  # newcomers start without what it needs
 
-        self._record = RootRecord(self._runs, self._name, self._cluster)
-        self._crew = Membership(self._record.hub, self._record.hub)
+        record = RootRecord(self._runs, self._name, self._cluster, self.sizes.most)
+        self._record, self._membership = record, Membership(record.server)
         if launcher is not None and launcher.size > 1:
-            names = gathered_founders(self._record.hub, launcher)
-            self._record.founded(names)
+            record.founded(launcher.meet(record.server))
             others = list(range(1, launcher.size))
-            ports = join.opened(len(others))
-            if not self._crew.grow(ports, others, ""):
+            ports = join.open_ports(len(others))
+            if not self._membership.grow(ports, others, ""):
                 raise NodesLost("a process of the job was lost while it began; start it again")
-            join.closed(ports)
+            join.close_ports(ports)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
@@ -201,12 +120,11 @@ class Job:
             if kind is None:
                 self.comm.barrier()
         finally:
-            station = self._crew.station
             if self._record is not None:
                 self.cancel()
                 self._record.close(error)
-            elif isinstance(station, MemberClient) and (kind is None or kind is MemberLeft):
-                station.leave()
+            elif kind is None or kind is MemberLeft:
+                self._membership.client.leave()
 
     @property
     def comm(self) -> Communicator:
@@ -216,17 +134,17 @@ class Job:
                 f"a newcomer used the communicator at {_site()}, but the others wait for it at "
                 f"{self._arriving}; let that call be the first, at the head of the loop"
             )
-        return self._crew.comm
+        return self._membership.comm
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self._crew.size
+        return self._membership.size
 
     @property
     def rank(self) -> int:
         """The number of this rank."""
-        return self._crew.comm.rank
+        return self._membership.comm.rank
 
     @property
     def root(self) -> bool:
@@ -236,18 +154,18 @@ class Job:
     @property
     def state(self) -> ReplicatedState:
         """What every rank has: set its attributes to the same values on all ranks."""
-        return self._crew.state
+        return self._membership.state
 
     @property
     def pending(self) -> bool:
-        """Whether a growth was asked for that has not come yet; known to the root."""
+        """Whether a requested growth has not come yet; known to the root."""
         return self._growth is not None and not self._growth.finished
 
     def begin(self, **values: Any) -> ReplicatedState:
-        """The state, with these values at the beginning; newcomers get the present ones."""
+        """Set the state's first values; newcomers get the present ones. Returns the state."""
         if not self.newcomer:
-            self._crew.state = ReplicatedState(**(values | vars(self._crew.state)))
-        return self._crew.state
+            self._membership.state = ReplicatedState(**(values | vars(self._membership.state)))
+        return self._membership.state
 
     def distributed(
         self,
@@ -258,26 +176,26 @@ class Job:
         block: int | None = None,
         fill: Callable[[Rows], Any] | None = None,
     ) -> Distributed:
-        """An array with its rows spread over the ranks, filled when it is first made."""
-        if name not in self._crew.arrays:
+        """Return an array whose rows are spread over the ranks; `fill` makes its first rows."""
+        if name not in self._membership.arrays:
             array = Distributed(shape, dtype, block)
-            array.filled(self.rank, self.size, fill)
-            self._crew.arrays[name] = array
-        return self._crew.arrays[name]
+            array.fill(self.rank, self.size, fill)
+            self._membership.arrays[name] = array
+        return self._membership.arrays[name]
 
     def expand(self, to: int | None = None, least: int | None = None, wait: float = 5.0) -> int:
-        """Grow, waiting for up to `wait` seconds; what comes later joins at a later call.
+        """Grow, and wait up to `wait` seconds for it; later nodes join at a later call.
 
-        With `least`, fewer nodes than that are not taken in. Gives the size afterwards.
+        Nodes are only taken in if the job then has at least `least`. Returns the new size.
         """
         if self._arrived():
             return self.size
-        decision = self._grown(to, least, wait) if self.root else None
+        decision = self._grow(to, least, wait) if self.root else None
         self._follow(self.comm.bcast(decision))
         return self.size
 
     def shrink(self, to: int) -> int:
-        """Give nodes back, and give up a growth that is pending; gives the size afterwards."""
+        """Give nodes back, and give up a pending growth. Returns the new size."""
         if self._arrived():
             return self.size
         self.cancel()
@@ -287,62 +205,64 @@ class Job:
         return self.size
 
     def minimise(self) -> int:
-        """Keep the least number of nodes; gives the size afterwards."""
+        """Shrink to the least number of nodes. Returns the new size."""
         return self.shrink(self.sizes.least)
 
     def check(self) -> bool:
-        """Ask the policy, and take in nodes that have come; True if the size has changed."""
+        """Ask the policy, and take in nodes that have come. Returns whether the size changed."""
         if self._arrived():
             return True
         before = self.size
-        decision = self._judged() if self.root else None
+        decision = self._consult() if self.root else None
         self._follow(self.comm.bcast(decision))
         return self.size != before
 
     def cancel(self) -> None:
         """Give up a growth that has not come yet."""
         if self._growth is not None and self._record is not None:
-            self._record.keeper.cancel(self._growth)
+            self._record.broker.cancel(self._growth)
         self._growth = None
 
+    def others_waiting(self) -> int:
+        """How many jobs of others wait for nodes of the cluster; known to the root."""
+        return 0 if self._record is None else self._record.kind.others_waiting()
+
     def save(self) -> None:
-        """Save the state and all arrays; what is saved survives the loss of nodes."""
-        before = self._saved
+        """Save the state and all arrays, for `recover`."""
+        before = self._checkpoint
         version = before.version + 1 if before else 1
-        saved = self.comm.bcast(Saved(self._record.saves, version) if self._record else None)
-        saved.path.mkdir(parents=True, exist_ok=True)
-        for name, array in self._crew.arrays.items():
-            saved.write_rows(name, array)
+        new = Checkpoint(self._record.checkpoints, version) if self._record else None
+        checkpoint = self.comm.bcast(new)
+        checkpoint.path.mkdir(parents=True, exist_ok=True)
+        for name, array in self._membership.arrays.items():
+            checkpoint.write_rows(name, array)
         self.comm.barrier()
         if self.root:
-            shapes = {
-                n: (a.shape, a.dtype.str, a.layout.block) for n, a in self._crew.arrays.items()
-            }
-            saved.write_manifest((self.state, shapes))
+            checkpoint.write_manifest((self.state, self._membership.shapes))
         self.comm.barrier()
-        self._saved = saved
+        self._checkpoint = checkpoint
         if self.root and before:
             before.remove()
 
     def recover(self) -> None:
-        """After NodesLost: go on with those that are left, from what was saved last."""
+        """Go on after NodesLost with those that are left, from what was saved last."""
         self.cancel()
-        before = set(self._crew.members)
-        self._crew.regroup()
+        before = set(self._membership.members)
+        self._membership.regroup()
         self._changed = time.monotonic()
         if self._record is not None:
-            self._record.lost(before.difference(self._crew.members))
-        saved = self._saved = self.comm.bcast(self._saved)
-        if saved is None:
+            self._record.lost(before.difference(self._membership.members))
+        checkpoint = self._checkpoint = self.comm.bcast(self._checkpoint)
+        if checkpoint is None:
             raise NodesLost("nodes of the job are gone, and nothing was saved; call save() before")
-        state, shapes = saved.read_manifest()
-        self._crew.state = state
-        for name, terms in shapes.items():
-            array = self._crew.arrays.setdefault(name, Distributed(*terms))
-            saved.read_rows(name, array, self.rank, self.size)
+        state, shapes = checkpoint.read_manifest()
+        self._membership.restore(state, shapes)
+        for name in shapes:
+            array = self._membership.arrays[name]
+            checkpoint.read_rows(name, array, self.rank, self.size)
 
     def _arrived(self) -> bool:
-        """Whether this is a newcomer's first call, which brought it here."""
+        """Return whether this is a newcomer's first call, at which the others wait for it."""
         if not self._arriving:
             return False
         place, self._arriving = self._arriving, ""
@@ -353,78 +273,78 @@ class Job:
             )
         return True
 
-    def _grown(self, to: int | None, least: int | None, wait: float) -> dict[str, Any]:
-        """Ask for nodes, if need be, and see who has come."""
-        goal = min(to or self.sizes.preferred, self.sizes.most)
-        self._ask(goal)
+    def _grow(self, to: int | None, least: int | None, wait: float) -> dict[str, Any]:
+        """Ask for nodes, wait for them, and decide, as the root, who is taken in."""
+        self._ask(min(to or self.sizes.preferred, self.sizes.most))
         if self._growth is None:
             return {}
         self._growth.wait(wait, self.comm.watch)
         enough = self.size + len(self._growth.ready) >= (least or self.size + 1)
-        return self._taking() if enough else {}
+        return self._take_in() if enough else {}
 
-    def _judged(self) -> dict[str, Any]:
-        """What the policy wants, and who has come meanwhile."""
+    def _consult(self) -> dict[str, Any]:
+        """Ask the policy, and decide, as the root, what is done."""
         calm = time.monotonic() - self._changed > self._cool_down
         goal = self.policy(self) if self.policy and calm else None
-        if goal is not None and (goal := min(max(goal, self.sizes.least), self.sizes.most)):
+        if goal is not None:
+            goal = min(max(goal, self.sizes.least), self.sizes.most)
             if goal < self.size:
                 return {"shrink": goal}
             if goal == self.size:
                 self.cancel()
             self._ask(goal)
-        settled = self._growth is not None and not self._growth.pending
-        return self._taking() if settled else {}
+        complete = self._growth is not None and not self._growth.pending
+        return self._take_in() if complete else {}
 
     def _ask(self, goal: int) -> None:
         if self._growth is not None and self._growth.finished:
             self._growth = None
         if self._growth is None and goal > self.size:
             assert self._record is not None
-            self._growth = self._record.keeper.grow(goal - self.size)
+            self._growth = self._record.broker.grow(goal - self.size)
 
-    def _taking(self) -> dict[str, Any]:
+    def _take_in(self) -> dict[str, Any]:
         assert self._growth is not None
         ready = self._growth.ready
         if not ready:
             return {}
-        ports = join.opened(len(ready))
+        ports = join.open_ports(len(ready))
         return {"grow": ports, "new": [each.identity for each in ready], "site": _site()}
 
     def _follow(self, decision: dict[str, Any]) -> None:
         """Do what the root has decided."""
         began, before = time.monotonic(), self.size
         if "grow" in decision:
-            done = self._crew.grow(decision["grow"], decision["new"], decision["site"])
-            self._after_growth(decision, done)
+            done = self._membership.grow(decision["grow"], decision["new"], decision["site"])
+            self._record_growth(decision, done)
         elif "shrink" in decision:
-            leaving = self._crew.members[decision["shrink"] :]
-            done = self._crew.shrink(decision["shrink"])
+            leaving = self._membership.members[decision["shrink"] :]
+            done = self._membership.shrink(decision["shrink"])
             if self._record is not None and done:
                 self._record.left(leaving)
         else:
             return
         self._changed = time.monotonic()
         if self._record is not None:
-            parts = self._crew.parts | {"total": self._changed - began}
+            parts = self._membership.parts | {"total": self._changed - began}
             self._record.changed(before, self.size, parts)
 
-    def _after_growth(self, decision: dict[str, Any], done: bool) -> None:
+    def _record_growth(self, decision: dict[str, Any], done: bool) -> None:
         if self._record is None or self._growth is None:
             return
-        ready = [each for each in self._growth.newcomers if each.identity in decision["new"]]
         if not done:
             self.cancel()
             return
-        join.closed(decision["grow"])
-        for each in ready:
-            each.taken = True
-        self._record.joined(ready, self._crew.parts)
-        self.lead = sum(self._crew.parts.values())
+        join.close_ports(decision["grow"])
+        new = [each for each in self._growth.newcomers if each.identity in decision["new"]]
+        for each in new:
+            each.member = True
+        self._membership.parts |= self._record.joined(new)
+        self.lead = sum(self._membership.parts.values())
 
 
 def _site() -> str:
-    """Where the program called us: the first place outside of this file."""
+    """Return the line of the program that called this file."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back

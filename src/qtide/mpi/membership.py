@@ -1,108 +1,24 @@
-"""The processes of a program that was started as several: all of them found the job together."""
+"""The members of a malleable job, their communicator, and the data that moves between them.
+
+The root decides every change of the members. All who take part do their share without giving up
+what they have, report to the root, and hear whether the change is made.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
-from qtide.mpi.control import TURN_LIMIT, ControlClient, MemberClient, NodesLost
+from qtide.mpi.control import CHANGE_LIMIT, ControlClient, ControlServer, MemberClient, NodesLost
 from qtide.mpi.distributed import Array, Distributed
-from qtide.mpi.library import Launcher, library, progress
-
-if TYPE_CHECKING:
-    from qtide.mpi.control import ControlServer
-
-
-def gathered_founders(hub: ControlServer, launcher: Launcher) -> list[str]:
-    """Meet all other processes; gives the names of their hosts, different ones for each."""
-    hosts: list[str] = []
-
-    def publish(told: list[str]) -> None:
-        hosts.extend(launcher.exchanged(told[0].replace(" ", ",")))
-
-    hub.gather(range(1, launcher.size), publish)
-    names = [socket.gethostname(), *hosts[1:]]
-    return [f"{name}.{at}" if name in names[:at] else name for at, name in enumerate(names)][1:]
-
-
-def told_by_launcher(launcher: Launcher) -> str:
-    """What a process other than the root has to know of it."""
-    host, port, _, generation, key = launcher.exchanged(socket.gethostname())[0].split(",")
-    return f"{host} {port} {launcher.rank} {generation} {key}"
-
-
-LOOK = 0.005
-"""Seconds between two looks at whether newcomers have arrived."""
-
-
-@dataclass(eq=False)
-class Newcomer:
-    """A process that is to join; moments are in seconds of the monotonic clock."""
-
-    identity: int
-    generation: int
-    leave: asyncio.Event
-    asked: float = field(default_factory=time.monotonic)
-    granted: float | None = None
-    arrived: float | None = None
-    over: bool = False
-    taken: bool = False
-    """Whether it has become a member."""
-    name: str = ""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it waits to be taken in."""
-        return self.arrived is not None and not (self.over or self.taken)
-
-    @property
-    def pending(self) -> bool:
-        """Whether it may still come."""
-        return self.arrived is None and not self.over
-
-
-class Growth:
-    """All newcomers of one request. Its generation tells them from those of an earlier one."""
-
-    def __init__(self, generation: int, newcomers: list[Newcomer]) -> None:
-        self.generation = generation
-        self.newcomers = newcomers
-        self.news = threading.Event()
-
-    @property
-    def ready(self) -> list[Newcomer]:
-        """Those that wait to be taken in."""
-        return [each for each in self.newcomers if each.ready]
-
-    @property
-    def pending(self) -> bool:
-        """Whether more may come."""
-        return any(each.pending for each in self.newcomers)
-
-    @property
-    def finished(self) -> bool:
-        """Whether nobody is left to be taken in."""
-        return not (self.pending or self.ready)
-
-    def wait(self, seconds: float, watch: Callable[[], None]) -> None:
-        """Wait until all have arrived, but no longer than so many seconds."""
-        last = time.monotonic() + seconds
-        while self.pending and (left := last - time.monotonic()) > 0:
-            watch()
-            progress()
-            if self.news.wait(min(left, LOOK)):
-                self.news.clear()
-
+from qtide.mpi.library import library
 
 Blocks = dict[str, Array]
+Shapes = dict[str, tuple[Any, ...]]
 
 SLOWEST = 10e6
 """Bytes per second: data that moves more slowly than this counts as stuck."""
@@ -113,180 +29,180 @@ class ReplicatedState(SimpleNamespace):
 
 
 class MemberLeft(SystemExit):
-    """This process has left the job: it ends, with all its `finally` clauses, successfully."""
+    """This process has left the job: it ends successfully, with all its `finally` clauses."""
 
 
 class Membership:
-    """Members are known by numbers that are never used again; the root is 0."""
+    """The present members, by numbers that are never used again; the root is 0."""
 
-    def __init__(self, station: ControlClient, hub: ControlServer | None = None) -> None:
-        self.station = station
-        self.hub = hub
-        """The root's station; None on other members."""
+    def __init__(self, client: ControlClient) -> None:
+        self.client = client
+        self.server = client if isinstance(client, ControlServer) else None
+        """The root's end of all control connections; None on other members."""
         self.members: list[int] = [0]
         self.state = ReplicatedState()
         self.arrays: dict[str, Distributed] = {}
-        self.turn = 0
         self.parts: dict[str, float] = {}
         """Seconds of the last change's parts."""
+        self._change = 0
+        self._site = ""
+        """The line of the program at which the last growth took place."""
         self._adopt(library().MPI.COMM_SELF.Dup(), [0])
-
-    def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
-        """Take newcomers in; False if one of them was lost meanwhile."""
-        members = [*self.members, *newcomers]
-        self.turn += 1
-        if self.hub is not None:
-            word = {"join": ports, "turn": self.turn, "members": members, "new": newcomers}
-            self.hub.tell(newcomers, word)
-        return self._take_turn(members, lambda: self._take_in(ports, members), site)
-
-    def _take_in(self, ports: Sequence[str], members: list[int]) -> Any:
-        """The root meets all newcomers first; the others wait, in a way that can be given up."""
-        watch = self._watch(members)
-        pairs = join.met(ports, watch) if self.hub is not None else [None] * len(ports)
-        Communicator(self.comm.raw, watch).barrier()
-        return join.taken_in(self.comm.raw, pairs, watch)
-
-    def arrive(self) -> str:
-        """Join as a newcomer; gives the place in the program at which the others are."""
-        assert isinstance(self.station, MemberClient)
-        word = self.station.order()
-        self.turn, members, new = word["turn"], word["members"], word["new"]
-        self.members = members[: -len(new)]
-        place = new.index(self.station.identity)
-        watch = self._watch(members)
-        if not self._take_turn(members, lambda: join.joined(word["join"], place, watch), ""):
-            raise MemberLeft(0)
-        return self._site
-
-    def shrink(self, size: int) -> bool:
-        """Let the last members leave; False if one was lost meanwhile."""
-        self.turn += 1
-        members, old = self.members, self.size
-        stay, leave = members[:size], members[size:]
-        if self.hub is not None:
-            for each in leave:
-                self.hub.let_go(each)
-
-        def share() -> tuple[Any, Blocks]:
-            began = time.monotonic()
-            blocks = self._moved(self.comm, old, size)
-            self.parts = {"move": time.monotonic() - began}
-            staying = self.station.identity in stay
-            watch = self._watch(members)
-            raw = join.parted(self.comm.raw, range(size), self.turn, watch) if staying else None
-            return raw, blocks
-
-        done, result = self._agreed(members, share)
-        if done and result is not None:
-            self._commit(result[0], result[1], stay)
-        return done
-
-    def regroup(self) -> None:
-        """A communicator of those who are left."""
-        while not self._regrouped():
-            continue  # another one was lost meanwhile; the root is never lost, so this ends
-
-    def _regrouped(self) -> bool:
-        self.turn, members = self._survivors()
-        ranks = [self.members.index(each) for each in members]
-        raw, watch = self.comm.raw, self._watch(members)
-        done, comm = self._agreed(members, lambda: join.parted(raw, ranks, self.turn, watch))
-        if done:
-            self._adopt(comm, members)
-        return done
 
     @property
     def size(self) -> int:
         """How many members there are."""
         return len(self.members)
 
-    def _survivors(self) -> tuple[int, list[int]]:
-        if self.hub is None:
-            assert isinstance(self.station, MemberClient)
-            word = self.station.order()
-            return word["regroup"], word["members"]
-        members = [each for each in self.members if each not in self.hub.lost]
-        turn = self.turn + 1
-        self.hub.tell(members, {"regroup": turn, "members": members})
-        return turn, members
+    @property
+    def shapes(self) -> Shapes:
+        """What is needed to make all arrays anew, by their names."""
+        return {name: each.terms for name, each in self.arrays.items()}
 
-    def _take_turn(self, members: list[int], connect: Callable[[], Any], site: str) -> bool:
+    def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
+        """Take newcomers in at a line of the program; False if one of them was lost meanwhile."""
+        members = [*self.members, *newcomers]
+        self._change += 1
+        if self.server is not None:
+            order = {"join": ports, "change": self._change, "members": members, "new": newcomers}
+            self.server.send(newcomers, order)
+        watch = self._watch_change(members)
+
+        def connect() -> Any:
+            # the root alone accepts; the others wait in a barrier, which can be given up
+            pairs = [None] * len(ports) if self.server is None else join.accept(ports, watch)
+            Communicator(self.comm.raw, watch).barrier()
+            return join.extend(self.comm.raw, pairs, watch)
+
+        return self._grow(members, connect, site)
+
+    def arrive(self) -> str:
+        """Join as a newcomer; returns the line of the program at which the others are."""
+        assert isinstance(self.client, MemberClient)
+        order = self.client.order()
+        self._change, members, new = order["change"], order["members"], order["new"]
+        self.members = members[: -len(new)]
+        place = new.index(self.client.identity)
+        watch = self._watch_change(members)
+        if not self._grow(members, lambda: join.connect(order["join"], place, watch), ""):
+            raise MemberLeft(0)
+        return self._site
+
+    def shrink(self, size: int) -> bool:
+        """Let the last members leave; False if one was lost meanwhile."""
+        self._change += 1
+        members, old = self.members, self.size
+        stay, leave = members[:size], members[size:]
+        if self.server is not None:
+            for each in leave:
+                self.server.let_leave(each)
+
+        def share() -> tuple[Any, Blocks]:
+            began = time.monotonic()
+            blocks = self._move(self.comm, old, size)
+            self.parts = {"move": time.monotonic() - began}
+            if self.client.identity not in stay:
+                return None, blocks
+            watch = self._watch_change(members)
+            return join.split(self.comm.raw, range(size), self._change, watch), blocks
+
+        return self._make_change(members, stay, share)
+
+    def regroup(self) -> None:
+        """Go on with those that are left. The root is never lost, so this ends."""
+        while not self._regroup():
+            continue  # another one was lost meanwhile
+
+    def restore(self, state: ReplicatedState, shapes: Shapes) -> None:
+        """Take over a state, and arrays whose rows are still to be filled."""
+        self.state = state
+        for name, terms in shapes.items():
+            self.arrays.setdefault(name, Distributed(*terms))
+
+    def _regroup(self) -> bool:
+        if self.server is None:
+            assert isinstance(self.client, MemberClient)
+            order = self.client.order()
+            self._change, members = order["regroup"], order["members"]
+        else:
+            self._change += 1
+            members = [each for each in self.members if each not in self.server.lost]
+            self.server.send(members, {"regroup": self._change, "members": members})
+        ranks = [self.members.index(each) for each in members]
+        raw, watch = self.comm.raw, self._watch_change(members)
+        done, comm = self._agree(members, lambda: join.split(raw, ranks, self._change, watch))
+        if done:
+            self._adopt(comm, members)
+        return done
+
+    def _grow(self, members: list[int], connect: Callable[[], Any], site: str) -> bool:
         old = self.size
 
         def share() -> tuple[Any, Blocks]:
             began = time.monotonic()
             raw = connect()
-            comm = Communicator(raw, self._watch(members))
-            self._site = self._replicate(comm, old, site)
+            comm = Communicator(raw, self._watch_change(members))
+            state, shapes, self._site = comm.bcast((self.state, self.shapes, site))
+            if comm.rank >= old:
+                self.restore(state, shapes)
             connected = time.monotonic()
-            blocks = self._moved(comm, old, len(members))
+            blocks = self._move(comm, old, len(members))
             self.parts = {"connect": connected - began, "move": time.monotonic() - connected}
             return raw, blocks
 
-        done, result = self._agreed(members, share)
-        if done and result is not None:
-            self._commit(result[0], result[1], members)
-        return done
+        return self._make_change(members, members, share)
 
-    def _agreed(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
-        """Do our share of a turn, and hear what became of it."""
-        result = None
-        try:
-            result = share()
-            self.station.report(self.turn, well=True)
-        except NodesLost:
-            self.station.report(self.turn, well=False)
-        except BaseException:
-            self.station.report(self.turn, well=False)
-            if self.hub is not None:
-                self.hub.decide(self.turn, members)
-            raise
-        if self.hub is not None:
-            return self.hub.decide(self.turn, members), result
-        return self.station.verdict(self.turn), result
-
-    def _replicate(self, comm: Communicator, old: int, site: str) -> str:
-        """Give newcomers the state, and what arrays there are."""
-        shapes = {
-            name: (each.shape, each.dtype.str, each.layout.block)
-            for name, each in self.arrays.items()
-        }
-        state, shapes, site = comm.bcast((self.state, shapes, site))
-        if comm.rank >= old:
-            self.state = state
-            self.arrays = {name: Distributed(*terms) for name, terms in shapes.items()}
-        return str(site)
-
-    def _moved(self, comm: Communicator, old: int, new: int) -> Blocks:
-        return {name: each.moved(comm, old, new) for name, each in self.arrays.items()}
-
-    def _commit(self, raw: Any, blocks: Blocks, members: list[int]) -> None:
-        if self.station.identity not in members:
-            self.station.leave()
+    def _make_change(
+        self, members: list[int], after: list[int], share: Callable[[], tuple[Any, Blocks]]
+    ) -> bool:
+        """Do this member's share of a change, and adopt its result if all agree."""
+        done, result = self._agree(members, share)
+        if not done or result is None:
+            return done
+        if self.client.identity not in after:
+            self.client.leave()
             raise MemberLeft(0)
+        raw, blocks = result
         before = self.comm.raw
-        self._adopt(raw, members)
+        self._adopt(raw, after)
         for name, block in blocks.items():
             self.arrays[name].place(self.comm.rank, self.size, block)
         before.Free()
+        return True
+
+    def _agree(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
+        """Do this member's share of a change, and hear what became of the change."""
+        result = None
+        try:
+            result = share()
+            self.client.report(self._change, success=True)
+        except NodesLost:
+            self.client.report(self._change, success=False)
+        except BaseException:
+            self.client.report(self._change, success=False)
+            if self.server is not None:
+                self.server.decide(self._change, members)
+            raise
+        if self.server is not None:
+            return self.server.decide(self._change, members), result
+        return self.client.verdict(self._change), result
+
+    def _move(self, comm: Communicator, old: int, new: int) -> Blocks:
+        return {name: each.move(comm, old, new) for name, each in self.arrays.items()}
 
     def _adopt(self, raw: Any, members: list[int]) -> None:
         self.members = members
-        self.comm = Communicator(raw, self._watch(members, turn=False))
+        self.comm = Communicator(raw, lambda: self.client.watch(members))
 
-    def _watch(self, members: list[int], *, turn: bool = True) -> Callable[[], None]:
-        if not turn:
-            return lambda: self.station.watch(members)
-        number, last = self.turn, time.monotonic() + self._limit()
+    def _watch_change(self, members: list[int]) -> Callable[[], None]:
+        """Watch the members during a change, which has a limit of its own."""
+        change = self._change
+        limit = CHANGE_LIMIT + sum(each.nbytes for each in self.arrays.values()) / SLOWEST
+        last = time.monotonic() + limit
 
         def watch() -> None:
-            self.station.watch(members, number)
-            if self.hub is not None and time.monotonic() > last:
-                raise NodesLost("the change of the job's size did not end within its limit")
+            self.client.watch(members, change)
+            if self.server is not None and time.monotonic() > last:
+                raise NodesLost(f"the change of the job's size did not end within {limit:.0f} s")
 
         return watch
-
-    def _limit(self) -> float:
-        """Seconds that a change may take."""
-        return TURN_LIMIT + sum(each.nbytes for each in self.arrays.values()) / SLOWEST

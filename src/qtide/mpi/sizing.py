@@ -1,6 +1,6 @@
 """Policies: how many nodes a job should have now. The root asks its policy in `check()`.
 
-A policy is anything that can be called with the job and gives a number, or None for no change.
+A policy is a callable that takes the job and returns a number, or None for no change.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Sized(Protocol):
     def lead(self) -> float:
         """Seconds that a growth takes."""
 
+    def others_waiting(self) -> int:
+        """How many jobs of others wait for nodes of the cluster."""
+
 
 class ByPhase:
     """All nodes for a classical phase, the least for a quantum one."""
@@ -38,26 +41,23 @@ class ByPhase:
         self.phase = "classical"
 
     def __call__(self, job: Sized) -> int:
-        """By the phase that the program is in."""
+        """Decide by the phase that the program is in."""
         return job.sizes.least if self.phase == "quantum" else job.sizes.preferred
 
 
 class ByQueue:
     """The preferred number of nodes, but the least while others wait for nodes."""
 
-    def __init__(
-        self, waiting: Callable[[], int], pause: float = 5.0, clock: Clock = time.monotonic
-    ) -> None:
-        self._waiting = waiting
+    def __init__(self, pause: float = 5.0, clock: Clock = time.monotonic) -> None:
         self._pause = pause
         self._clock = clock
         self._last = -float("inf")
         self._others = 0
 
     def __call__(self, job: Sized) -> int:
-        """By the queue, which is asked once in `pause` seconds."""
+        """Decide by the queue, which is asked once in `pause` seconds."""
         if self._clock() - self._last >= self._pause:
-            self._last, self._others = self._clock(), self._waiting()
+            self._last, self._others = self._clock(), job.others_waiting()
         return job.sizes.least if self._others else job.sizes.preferred
 
 
@@ -111,19 +111,3 @@ class ByQuantumEnd:
         """Ask as long before the end as the last growth took, and a little more."""
         ahead = job.lead * (1 + self._margin)
         return job.sizes.least if self._remaining() > ahead else job.sizes.preferred
-
-
-def others_waiting() -> int:
-    """How many jobs wait in Slurm's queue that are not our own; none if Slurm does not answer."""
-    import asyncio
-
-    from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
-    from qtide.backends.clusters.slurm.mark import Driver
-    from qtide.backends.clusters.slurm.queue import entries
-
-    mine = Driver.own().comment()
-    try:
-        waiting = asyncio.run(entries(Slurm(), "--states=PENDING", limit=5.0))
-    except SlurmFailed:
-        return 0
-    return sum(each.comment != mine for each in waiting)

@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 import qtide.mpi.join
-import qtide.mpi.membership
-from qtide.malleable import Job, NodesLost
+from qtide.malleable import Distributed, Job, NodesLost
+from qtide.mpi.membership import Membership
 
 MOMENT, FOLDER = sys.argv[1:3]
 
@@ -25,11 +25,11 @@ def doomed() -> bool:
 
 
 if doomed() and MOMENT == "connect":
-    qtide.mpi.join.joined = die  # type: ignore[assignment]
+    qtide.mpi.join.connect = die  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
-    qtide.mpi.membership.Membership._replicate = die  # type: ignore[method-assign,assignment]
+    Membership.restore = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":
-    qtide.mpi.membership.Membership._moved = die  # type: ignore[method-assign,assignment]
+    Distributed.move = die  # type: ignore[method-assign,assignment]
 IS_DOOMED = doomed()
 
 with Job(most=3, folder=FOLDER) as job:

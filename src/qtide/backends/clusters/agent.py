@@ -12,6 +12,7 @@ import os
 import sys
 from _thread import get_ident
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -22,6 +23,9 @@ from qtide.core.errors import QtideError
 from qtide.core.files import keep_bytecode
 from qtide.core.processes import Header, die_with_parent, frame, read
 from qtide.core.values import Packed, Unstorable, Values
+
+MPI_CALLER = "qtide.mpi.gang"
+"""The module that calls a rank of an MPI task. Loaded by name, and only then: it needs mpi4py."""
 
 
 class Imports:
@@ -78,7 +82,6 @@ class Imports:
 def load(modules: list[str]) -> None:
     """Import what can be imported; the task that needs a missing module reports it."""
     import gc
-    from importlib import import_module
 
     gc.disable()  # nothing that an import creates is garbage soon: a tenth of the time
     try:
@@ -133,10 +136,15 @@ def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
     sys.path[:] = header["path"]
     values = Values(Path(header["values"]))
     try:
+        # before the function is unpacked: its module may import mpi4py, which must not begin MPI
+        mpi = import_module(MPI_CALLER) if header.get("mpi") else None
         function, args, kwargs = values.unpack(
             Packed(body, header["file"], tuple(header["buffers"]))
         )
-        result = function(*args, **kwargs)
+        if mpi is None:
+            result = function(*args, **kwargs)
+        else:
+            result = mpi.call(function, args, kwargs, **header["mpi"])
         packed = values.pack(result)
         return ticket | {"file": packed.file, "buffers": packed.buffers}, packed.data
     except BaseException as error:

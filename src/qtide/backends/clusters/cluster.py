@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
+from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -16,7 +17,6 @@ from typing import Any, Protocol
 from qtide.core.errors import NodeUnusable, PhaseError, TimedOut
 from qtide.core.job import NOTHING, Imported, JobContext
 from qtide.core.world.world import Future, World
-from qtide.mpi.rank import Rank
 
 
 class NodeTask(Protocol):
@@ -67,13 +67,12 @@ class Work:
     """The name that the ranks of this attempt at an MPI task share."""
 
     @property
-    def function(self) -> Callable[..., Any]:
-        """The function that is called on the node; the ranks of an MPI task meet first."""
-        task = self.task
-        if not task.mpi:
-            return task.function
-        place = self.job.values.folder.absolute() / "mpi" / self.gang
-        return Rank(task.function, self.rank, task.nodes, str(place))
+    def mpi_rank(self) -> dict[str, Any] | None:
+        """What a rank of an MPI task needs to meet the others; None for every other task."""
+        if not self.task.mpi:
+            return None
+        meeting = self.job.values.folder.absolute() / "mpi" / self.gang
+        return {"rank": self.rank, "size": self.task.nodes, "meeting": str(meeting)}
 
     @property
     def place(self) -> tuple[str, str]:
@@ -242,6 +241,12 @@ class Allocation(ABC):
     @abstractmethod
     async def ready(self) -> None:
         """Return when all nodes can take a task; NodeUnusable if one never will."""
+
+    @abstractmethod
+    def launch(
+        self, node: Node, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Coroutine[Any, Any, Process]:
+        """Start a command on a node that has no agent, with these environment variables added."""
 
     @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:

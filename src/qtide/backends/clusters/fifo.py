@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from asyncio import CancelledError
+from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from qtide.backends.clusters.cluster import (
     NodeRequest,
     Work,
 )
-from qtide.core.errors import NotEnoughNodes
+from qtide.core.errors import NotEnoughNodes, UsageError
 from qtide.core.forecasts import Waits
 from qtide.core.job import JobContext
 from qtide.core.ledger import Span
@@ -48,6 +49,12 @@ class FifoAllocation(Allocation):
     async def ready(self) -> None:
         """All nodes at the same time."""
         await self._cluster.all_ready(self.nodes, self._job)
+
+    def launch(
+        self, node: Node, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Coroutine[Any, Any, Process]:
+        """As the cluster does."""
+        return self._cluster.launch(node, command, variables)
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
@@ -103,6 +110,12 @@ class FifoCluster(Cluster):
     @abstractmethod
     async def ready(self, node: Node, job: JobContext) -> None:
         """Return when the node can take a task of the job."""
+
+    async def launch(
+        self, node: Node, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Process:
+        """Start a command on a node, with these environment variables added."""
+        raise UsageError("this cluster does not start commands; use local or slurm")
 
     @abstractmethod
     def send(self, node: Node, ticket: int, work: Work) -> None:

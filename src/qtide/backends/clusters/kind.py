@@ -59,6 +59,10 @@ class ClusterKind(ABC):
     summary: str
     """A line for the help."""
     Options: type = NoOptions
+    starts_commands = False
+    """Whether commands can be started on its nodes, as malleable MPI programs need it."""
+    address: str | None = None
+    """Where its nodes reach this process; None for the address of this host."""
 
     @abstractmethod
     def check(self, setting: Setting) -> None:
@@ -90,6 +94,11 @@ class ClusterKind(ABC):
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
         """When jobs of the site ended, in seconds since 1970, as far as it knows that."""
         return {}
+
+    @staticmethod
+    def others_waiting() -> int:
+        """How many jobs that are not this process's wait for nodes; 0 if nobody can say."""
+        return 0
 
     @staticmethod
     def driver_state(job: str) -> str | None:

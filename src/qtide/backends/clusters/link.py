@@ -96,13 +96,14 @@ class Link:
     def send(self, ticket: int, work: Work) -> None:
         """Hand over a task."""
         values, task = work.job.values, work.task
-        packed = values.pack((work.function, task.args, work.kwargs), by_value=True)
+        packed = values.pack((task.function, task.args, work.kwargs), by_value=True)
         header: Header = {
             "ticket": ticket,
             "values": str(values.folder.absolute()),
             "path": _search_path(tuple(sys.path)),
             "file": packed.file,
             "buffers": packed.buffers,
+            "mpi": work.mpi_rank,
         }
         self._works[ticket] = work
         self.child.send(header, packed.data)

@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -80,6 +81,15 @@ class LocalCluster(FifoCluster):
             agent = self._agents[node.name] = await self._start(node.name, job)
         agent.node, agent.log = node, job.log
 
+    async def launch(
+        self, node: Node, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Process:
+        """Start a process of this machine, in a session of its own."""
+        environment = os.environ | dict(variables)
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, env=environment, start_new_session=True
+        )
+
     def send(self, node: Node, ticket: int, work: Work) -> None:
         """Hand the task to the node's agent."""
         self._agents[node.name].send(ticket, work)
@@ -145,6 +155,8 @@ class Local(ClusterKind):
     """This machine."""
 
     summary = "processes of this machine, as local or local:4"
+    starts_commands = True
+    address = "127.0.0.1"
     Options = LocalOptions
 
     def check(self, setting: Setting) -> None:
@@ -157,5 +169,6 @@ class Local(ClusterKind):
     async def open(self, world: World, setting: Setting) -> LocalCluster:
         """Agents are started as they are needed."""
         assert isinstance(world, RealWorld)
-        size = numbered("local", setting.argument)
+        # only a malleable MPI job may ask for more nodes than there are by default
+        size = max(numbered("local", setting.argument), setting.nodes or 0)
         return LocalCluster(world, size, setting.options(LocalOptions))

@@ -7,8 +7,8 @@ step by srun.
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import PIPE
-from collections.abc import Awaitable, Callable, Coroutine
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -178,8 +178,9 @@ class SlurmCluster(Cluster):
             freed.set()
 
     def _allocation(self, job: JobContext, companion: Companion | None) -> SlurmAllocation:
-        start, silence = self._start_agent, self._options.silence
-        allocation = SlurmAllocation(self.world, job, companion, start, silence)
+        allocation = SlurmAllocation(
+            self.world, job, companion, self._start_agent, self._launch, self._options.silence
+        )
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
 
@@ -195,6 +196,17 @@ class SlurmCluster(Cluster):
         # a site's prolog need not ask whether plain nodes come with a QPU
         known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
         return Child.start(words, PIPE, self._slurm.environment | known)
+
+    async def _launch(
+        self, companion: Companion, node: str, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Process:
+        assert companion.job is not None
+        return await asyncio.create_subprocess_exec(
+            *self._options.step(companion.job, node, list(command)),
+            stdin=DEVNULL,
+            env=self._slurm.environment | dict(variables),
+            start_new_session=True,
+        )
 
     async def _reap_once(self, job: JobContext) -> None:
         """Cancel what an earlier driver of the same run has left."""
@@ -223,6 +235,8 @@ async def _size(slurm: Slurm, partition: str | None) -> int:
 STEP_LIMIT = 30.0
 """Seconds within which Slurm has to end a step."""
 
+Launch = Callable[[Companion, str, Sequence[str], Mapping[str, str]], Coroutine[Any, Any, Process]]
+"""Starts a command on a node of a companion."""
 Start = Callable[[Companion, str, Preparation], Awaitable[Child]]
 """Starts the agent of a node of a companion, with what it is to prepare."""
 
@@ -236,6 +250,7 @@ class SlurmAllocation(Allocation):
         job: JobContext,
         companion: Companion | None,
         start: Start,
+        launch: Launch,
         silence: float,
     ) -> None:
         names = companion.nodes if companion else []
@@ -245,6 +260,7 @@ class SlurmAllocation(Allocation):
         self._companion = companion
         self._job = job
         self._start_agent = start
+        self._launch = launch
         self._silence = silence
         self._links: dict[str, Link] = {}
         self._ending: dict[str, Future[None]] = {}
@@ -262,6 +278,13 @@ class SlurmAllocation(Allocation):
     async def ready(self) -> None:
         """Start all agents, and return when each is prepared."""
         await self._world.all_of([self._start(node) for node in self.nodes])
+
+    def launch(
+        self, node: Node, command: Sequence[str], variables: Mapping[str, str]
+    ) -> Coroutine[Any, Any, Process]:
+        """Start the command as a step of the companion."""
+        assert self._companion is not None
+        return self._launch(self._companion, node.name, command, variables)
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Give the nodes back. The release continues even if its caller is cancelled."""

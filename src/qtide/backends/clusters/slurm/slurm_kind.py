@@ -16,7 +16,7 @@ from qtide.backends.clusters.kind import ClusterKind, Queue, Setting
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, reason
 from qtide.backends.clusters.slurm.companion import ADMISSION, CompanionOptions
-from qtide.backends.clusters.slurm.mark import reap
+from qtide.backends.clusters.slurm.mark import Driver, reap
 from qtide.backends.clusters.slurm.queue import entries
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.core.errors import QtideError, UsageError
@@ -28,6 +28,8 @@ from qtide.core.world.world import World
 
 LIMIT = 60.0
 """Seconds that sbatch has to answer in."""
+QUEUE_LIMIT = 5.0
+"""Seconds that squeue has to answer in when a program asks who waits."""
 START = re.compile(r"to start at (\d+)")
 """What sbatch prints with --test-only; times are in seconds since 1970."""
 
@@ -55,6 +57,7 @@ class SlurmKind(ClusterKind):
     """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
 
     summary = "a Slurm cluster, as slurm or slurm:PARTITION"
+    starts_commands = True
     Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
@@ -86,6 +89,16 @@ class SlurmKind(ClusterKind):
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
         """As Slurm's records have them; raises QtideError if it cannot be asked."""
         return asyncio.run(when_ended(jobs, since))
+
+    @staticmethod
+    def others_waiting() -> int:
+        """As squeue lists them, without companions of this process."""
+        mine = Driver.own().comment()
+        try:
+            waiting = asyncio.run(entries(Slurm(), "--states=PENDING", limit=QUEUE_LIMIT))
+        except SlurmFailed:
+            return 0
+        return sum(each.comment != mine for each in waiting)
 
     @staticmethod
     def driver_state(job: str) -> str | None:

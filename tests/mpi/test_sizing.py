@@ -11,6 +11,10 @@ class Fake:
     size: int = 1
     sizes: Sizes = field(default_factory=lambda: Sizes(1, 3, 4))
     lead: float = 2.0
+    queue: list[int] = field(default_factory=list)
+
+    def others_waiting(self) -> int:
+        return self.queue.pop(0)
 
 
 class Clock:
@@ -29,14 +33,14 @@ def test_a_quantum_phase_keeps_the_least_and_a_classical_one_gets_the_preferred(
 
 
 def test_nodes_are_given_back_while_others_wait_and_the_queue_is_not_asked_too_often() -> None:
-    clock, answers = Clock(), [2, 0]
-    policy = ByQueue(lambda: answers.pop(0), pause=5, clock=clock)
-    assert policy(Fake(size=3)) == 1
+    clock, job = Clock(), Fake(size=3, queue=[2, 0])
+    policy = ByQueue(pause=5, clock=clock)
+    assert policy(job) == 1
     clock.now = 4.9
-    assert policy(Fake()) == 1
+    assert policy(job) == 1
     clock.now = 5.0
-    assert policy(Fake()) == 3
-    assert answers == []
+    assert policy(job) == 3
+    assert job.queue == []
 
 
 def grown(seconds: dict[int, float], checks: int) -> list[int]:

@@ -1,0 +1,163 @@
+"""The root's end of the control connections: who is admitted, who is rejected, who is missed."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from qtide.mpi.control import ControlLine, ControlServer
+from tests.backends.slurm.stage import until
+
+
+@pytest.fixture
+def server() -> Iterator[ControlServer]:
+    served = ControlServer("127.0.0.1")
+    yield served
+    served.close(0)
+
+
+def call(server: ControlServer, **message: object) -> ControlLine:
+    line = ControlLine(socket.create_connection(server.address, timeout=5))
+    line.send(message)
+    return line
+
+
+def key_of(invitation: str) -> str:
+    return invitation.rsplit(maxsplit=1)[-1]
+
+
+def admitted(server: ControlServer, *members: int) -> list[ControlLine]:
+    keys = {member: key_of(server.expect(member, 1, lambda: None)) for member in members}
+    lines = [call(server, hello=each, generation=1, key=key) for each, key in keys.items()]
+    assert until(lambda: server.connected == set(members), 5)
+    return lines
+
+
+def test_a_newcomer_of_a_growth_that_was_given_up_is_rejected(server: ControlServer) -> None:
+    arrived: list[int] = []
+    key = key_of(server.expect(1, 1, lambda: arrived.append(1)))
+    server.dismiss(1)
+    late = call(server, hello=1, generation=1, key=key)
+    assert list(late.messages()) == []
+    server.expect(2, 2, lambda: arrived.append(2))
+    stale = call(server, hello=2, generation=1, key=key)
+    assert list(stale.messages()) == []
+    stranger = call(server, hello=2, generation=2, key="guessed")
+    assert list(stranger.messages()) == []
+    assert (arrived, server.rejected) == ([], 3)
+
+
+def test_an_invitation_is_good_once(server: ControlServer) -> None:
+    arrived: list[int] = []
+    key = key_of(server.expect(1, 1, lambda: arrived.append(1)))
+    first = call(server, hello=1, generation=1, key=key)
+    assert until(lambda: server.connected == {1}, 5)
+    again = call(server, hello=1, generation=1, key=key)
+    assert list(again.messages()) == []
+    assert (arrived, server.rejected) == ([1], 1)
+    first.close()
+
+
+def test_a_member_that_is_gone_is_told_to_the_others_and_fails_the_change(
+    server: ControlServer,
+) -> None:
+    first, second = admitted(server, 1, 2)
+    server.report(7, success=True)
+    first.send({"change": 7, "success": True})
+    second.close()
+    assert not server.decide(7, [0, 1, 2], limit=5)
+    messages = first.messages()
+    assert sorted(map(str, (next(messages), next(messages)))) == sorted(
+        map(str, ({"lost": 2}, {"change": 7, "success": False}))
+    )
+
+
+def test_a_change_is_made_once_all_have_reported_success(server: ControlServer) -> None:
+    lines = admitted(server, 1, 2)
+    server.report(3, success=True)
+    for line in lines:
+        line.send({"change": 3, "success": True})
+    assert server.decide(3, [0, 1, 2], limit=5)
+    assert server.verdict(3)
+    assert [next(line.messages()) for line in lines] == 2 * [{"change": 3, "success": True}]
+
+
+def test_one_failed_share_gives_the_change_up_before_the_others_report(
+    server: ControlServer,
+) -> None:
+    lines = admitted(server, 1, 2)
+    lines[0].send({"change": 3, "success": False})
+    assert not server.decide(3, [0, 1, 2], limit=5)
+
+
+def test_a_change_nobody_reports_on_is_given_up_after_its_limit(server: ControlServer) -> None:
+    lines = admitted(server, 1)
+    assert not server.decide(3, [0, 1], limit=0.05)
+    lines[0].close()
+
+
+def test_the_first_exception_of_a_member_reaches_all(server: ControlServer) -> None:
+    first, second = admitted(server, 1, 2)
+    first.send({"failed": "one"})
+    assert next(second.messages()) == {"failed": "one"}
+    second.send({"failed": "two"})
+    second.send({"leave": True})
+    second.close()
+    assert until(lambda: server.connected == {1}, 5)
+    assert server.failure == "one"
+
+
+@pytest.mark.parametrize("leaves_by_itself", [True, False])
+def test_a_member_that_leaves_is_no_loss(server: ControlServer, leaves_by_itself: bool) -> None:
+    (line,) = admitted(server, 1)
+    if leaves_by_itself:
+        line.send({"leave": True})
+    else:
+        server.let_leave(1)
+    line.close()
+    assert until(lambda: not server.connected, 5)
+    assert server.lost == set()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=5,
+)
+HELLOS = st.fixed_dictionaries(
+    {}, optional={"hello": VALUES, "generation": VALUES, "key": VALUES, "change": VALUES}
+)
+HOSTILE = st.binary(max_size=200) | st.builds(
+    lambda value: json.dumps(value).encode(), VALUES | HELLOS
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(HOSTILE)
+def test_whatever_a_stranger_sends_is_rejected_and_members_are_still_served(
+    server: ControlServer, line: bytes
+) -> None:
+    rejected = server.rejected
+    with socket.create_connection(server.address, timeout=5) as stranger:
+        stranger.sendall(line + b"\n")
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(1) == b""
+    assert server.rejected == rejected + 1
+    key = key_of(server.expect(1, 1, lambda: None))
+    member = call(server, hello=1, generation=1, key=key)
+    assert until(lambda: server.connected == {1}, 5)
+    member.send({"leave": True})
+    member.close()
+    assert until(lambda: not server.connected, 5)
+
+
+def test_brackets_in_brackets_are_rejected(server: ControlServer) -> None:
+    with socket.create_connection(server.address, timeout=5) as stranger:
+        stranger.sendall(b"[" * 100_000 + b"\n")
+        assert stranger.recv(1) == b""
+    assert server.rejected == 1
