@@ -19,7 +19,7 @@ import urllib3
 
 from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access
 from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
-from qtide.core.errors import PhaseError, QtideError
+from qtide.core.errors import BackendFailed, PhaseError
 
 HOLD = 30.0
 """Seconds that the service holds a request until the task ends; then we ask again."""
@@ -32,7 +32,7 @@ START_LIMIT, START_PAUSE = 60.0, 0.1
 OVER = ("done", "failed", "cancelled")
 
 
-class ServiceFailed(QtideError):  # noqa: N818 - what happened
+class ServiceFailed(BackendFailed):
     """The service refused a request, or did not answer."""
 
     def __init__(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qtide.backends.clusters.cluster import Cluster
 from qtide.core.errors import UsageError
@@ -16,6 +16,9 @@ from qtide.core.options import NoOptions, chosen
 from qtide.core.plugins import Plugins
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
+
+if TYPE_CHECKING:
+    from qtide.backends.models.site_model import SiteModel
 
 T = TypeVar("T")
 
@@ -72,6 +75,10 @@ class ClusterKind(ABC):
         """Whose clock the cluster lives by."""
         return RealWorld(time_scale)
 
+    def described_site(self, setting: Setting) -> SiteModel | None:
+        """The model of the site, if the cluster is one that a file describes."""
+        return None
+
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
         """How long a request for so many nodes would wait now; None if the cluster cannot say."""
         return None
@@ -90,6 +97,11 @@ class ClusterKind(ABC):
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
         """When jobs of the site ended, in seconds since 1970, as far as it knows that."""
         return {}
+
+    @staticmethod
+    def own_job() -> str | None:
+        """The job of the site that this process is part of; None if it is part of none."""
+        return None
 
     @staticmethod
     def driver_state(job: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import subprocess
 from collections.abc import Collection
@@ -78,7 +79,7 @@ class SlurmKind(ClusterKind):
     """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
 
     summary = "a Slurm cluster, as slurm or slurm:PARTITION"
-    CompanionOptions = SlurmOptions
+    Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
         """The number of nodes is checked later: only Slurm knows it."""
@@ -109,6 +110,11 @@ class SlurmKind(ClusterKind):
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
         """As Slurm's records have them; raises QtideError if it cannot be asked."""
         return asyncio.run(when_ended(jobs, since))
+
+    @staticmethod
+    def own_job() -> str | None:
+        """As Slurm says in the environment of its jobs."""
+        return os.environ.get("SLURM_JOB_ID")
 
     @staticmethod
     def driver_state(job: str) -> str | None:
