@@ -7,14 +7,14 @@ from qtide.core.version import __version__ as __version__  # for `qtide.__versio
 
 if TYPE_CHECKING:
     from qtide.backends.client.handle import qpu
+    from qtide.backends.client.target import Target
     from qtide.backends.clusters.pretend import pretend
     from qtide.core.errors import PhaseError, QtideError, TimedOut, UsageError
     from qtide.interfaces.python.compared import Comparison, compare
     from qtide.interfaces.python.run import Run
-    from qtide.interfaces.python.runnable import program, resume, runs
+    from qtide.interfaces.python.runnable import list_runs, program, resume
     from qtide.interfaces.sessions.session import Session, session
     from qtide.programs.phase import classical, quantum, task, together
-    from qtide.programs.target import Target
 
 __all__ = [
     "Comparison",
@@ -27,12 +27,12 @@ __all__ = [
     "UsageError",
     "classical",
     "compare",
+    "list_runs",
     "pretend",
     "program",
     "qpu",
     "quantum",
     "resume",
-    "runs",
     "session",
     "task",
     "together",
@@ -45,10 +45,11 @@ _HOMES = {
     "QtideError": "qtide.core.errors",
     "Run": "qtide.interfaces.python.run",
     "Session": "qtide.interfaces.sessions.session",
-    "Target": "qtide.programs.target",
+    "Target": "qtide.backends.client.target",
     "TimedOut": "qtide.core.errors",
     "UsageError": "qtide.core.errors",
     "compare": "qtide.interfaces.python.compared",
+    "list_runs": "qtide.interfaces.python.runnable",
     "pretend": "qtide.backends.clusters.pretend",
     "program": "qtide.interfaces.python.runnable",
     "qpu": "qtide.backends.client.handle",
@@ -61,6 +62,4 @@ def __getattr__(name: str) -> Any:
     """Import the public names when they are first used: agents start without them."""
     if name not in __all__:
         raise AttributeError(f"module 'qtide' has no attribute {name!r}")
-    if name == "runs":  # a package that can be called
-        return import_module("qtide.runs")
     return getattr(import_module(_HOMES.get(name, "qtide.programs.phase")), name)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from qtide.backends.client.target import Target
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import UsageError
-from qtide.programs.target import Target
 from qtide.runs.comparison import compare
 from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder

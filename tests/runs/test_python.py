@@ -67,7 +67,7 @@ def test_a_run_has_its_value_figures_and_pictures(here: Path) -> None:
 
 def test_values_of_any_type_are_kept_with_the_run(here: Path) -> None:
     doubled.run([1.0], cluster="simulated", name="one")
-    (found,) = qtide.runs()
+    (found,) = qtide.list_runs()
     assert found.value == {2.0}
     assert qtide.resume("one").value == {2.0}
 
@@ -107,7 +107,7 @@ def test_an_error_of_the_program_is_raised_as_it_is_and_the_run_resumes(here: Pa
     with pytest.raises(ZeroDivisionError) as failed:
         breaks.run(str(here), name="broken")
     assert "qtide.resume('broken')" in "".join(failed.value.__notes__)
-    (found,) = qtide.runs()
+    (found,) = qtide.list_runs()
     with pytest.raises(RunFailed, match="ZeroDivisionError"):
         _ = found.value
     (here / "mended").touch()
@@ -180,7 +180,7 @@ def test_an_interrupt_where_an_event_loop_is_running_gives_everything_back(here:
         loop.close()
         signal.signal(signal.SIGINT, usual)
     assert raise_later.is_set()
-    assert qtide.runs()[0].state == "interrupted"
+    assert qtide.list_runs()[0].state == "interrupted"
 
 
 MAIN = """

@@ -9,7 +9,7 @@ from mypy import api
 
 ROOT = Path(__file__).parents[2]
 MINE = """
-from qtide import compare, program, resume, runs, session, task
+from qtide import compare, list_runs, program, resume, session, task
 
 def half(x: float) -> float:
     return x / 2
@@ -31,7 +31,7 @@ mine.run(1.0, time=2)  # wrong
 mine.using(cluster="slurm").run(1.0, times="x")  # wrong
 mine.run(1.0, strategy=3)  # wrong
 reveal_type(compare(mine, 1.0, jobs=(1, 2)).table)
-reveal_type(runs()[0].state)
+reveal_type(list_runs()[0].state)
 resume("last").metrics.total + 1
 with session(strategy="elastic") as s:
     reveal_type(s.submit(half, 1.0).result())

@@ -29,6 +29,10 @@ class NodeUnusable(NotEnoughNodes):
     exit_code = 1
 
 
+class BackendFailed(QtideError):  # noqa: N818 - what happened
+    """A cluster or a service refused a request, or did not answer."""
+
+
 class PhaseError(Exception):
     """A phase could not be run; the program may catch this and continue without it."""
 

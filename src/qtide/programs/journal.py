@@ -18,6 +18,8 @@ from zlib import crc32
 from qtide.core.errors import QtideError
 from qtide.core.files import Locked, lock
 
+TARGET = "target"
+"""The key of the device that the program was given; keys of phases are numbers."""
 LOOKS = 3
 """How often in a row others may just be looking."""
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Literal, NoReturn, Protocol
 
-from qtide.backends.client.client import ServiceFailed
-from qtide.core.errors import NotEnoughNodes, PhaseError, QtideError, foreign
+from qtide.core.errors import BackendFailed, NotEnoughNodes, PhaseError, QtideError, foreign
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Packed, Unstorable
@@ -107,7 +106,7 @@ class Candidates:
             patient.use()
             try:
                 return await self._perform(patient, key, phase.label)
-            except (PhaseError, NotEnoughNodes, ServiceFailed) as error:
+            except (PhaseError, NotEnoughNodes, BackendFailed) as error:
                 self._keep(phase, key, CandidateChoice("task", str(error)))
         label = f"{otherwise.name} instead of {phase.label}"
         return (await self._perform(Classical((otherwise,)), key, label))[0]

@@ -7,21 +7,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.metrics import measure
-from qtide.interfaces.report.timeline import Panel
+from qtide.core.metrics import Panel, measure
 from qtide.runs.driver import Outcome, Tell, play_groups, sentence
 from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
 from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, stamp
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import check
-
-if TYPE_CHECKING:
-    from qtide.interfaces.report.page import Report
-
 
 UNREST = 1.2
 """By which factor the same work may take longer under one strategy than under another."""
@@ -111,27 +106,6 @@ def read_cases(folder: Path) -> list[Case]:
 def damages(folder: Path) -> list[str]:
     """A sentence for each run that is left out, because it cannot be read."""
     return [text for run in RunFolder.all(folder) if (text := run.damage) is not None]
-
-
-def report(folder: Path, cases: Sequence[Case]) -> Report:
-    """The page and the pictures of a comparison."""
-    from qtide.interfaces.report.page import Group, write_report  # matplotlib is heavy
-
-    groups: dict[int, list[Panel]] = defaultdict(list)
-    for case in cases:
-        groups[case.jobs].append(case.panel())
-    spec = cases[0].runs[0].spec
-    title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
-    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
-    return write_report(folder, title, made, notes(cases))
-
-
-def line(case: Case) -> str:
-    """A case that has ended, in a line."""
-    metrics = case.panel().metrics
-    figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
-    jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
-    return f"{case.strategy}, {jobs}: {figures}"
 
 
 def notes(cases: Sequence[Case]) -> list[str]:

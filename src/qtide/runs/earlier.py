@@ -1,20 +1,20 @@
-"""The precedent of a run in virtual time: an earlier, real run of the same program.
+"""Earlier runs of the same program: how long its tasks take, and what was learnt of its phases.
 
-It says how long those tasks take that pretend nothing. How long quantum phases take, the QPU's
-timing profile says.
+In virtual time, a real run of the program, the *precedent*, says how long those tasks take that
+pretend nothing; the QPU's timing profile says how long quantum phases take. In real time, a run
+begins with the *lessons* of an earlier one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qtide.backends.clusters.virtual_tasks import Recorded
 from qtide.core.errors import QtideError
 from qtide.core.files import read_json, write_json, write_whole
 from qtide.core.forecasts import Forecast, Known
@@ -23,8 +23,44 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
+if TYPE_CHECKING:
+    from qtide.backends.clusters.virtual_tasks import Recorded
+
 NONE = "none"
-"""What a user says who wants no precedent."""
+"""The value of --durations for no precedent."""
+
+
+def earlier_runs(spec: Spec, runs: Iterable[RunFolder]) -> list[RunFolder]:
+    """Those of the runs that are of the same program, most alike first.
+
+    First those on the same kind of cluster, then those with the same arguments, then those that
+    were no warm-up, then the newest.
+    """
+    found: list[tuple[tuple[bool, bool, bool, float], RunFolder]] = []
+    for run in runs:
+        with suppress(QtideError, OSError):  # of a version, or with a plug-in, that is not here
+            other = run.spec
+            if _same_program(other.program, spec.program):
+                alike = _kind(other) == _kind(spec), other.words == spec.words
+                found.append(((*alike, not run.is_warm_up, run.created), run))
+    return [run for _, run in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def is_done(run: RunFolder) -> bool:
+    """Whether it has ended well, as far as its folder can be read."""
+    try:
+        return run.state == "done"
+    except (QtideError, OSError):
+        return False
+
+
+def _same_program(one: str, other: str) -> bool:
+    """Whether two words name the same program: from Python, a file is named with its function."""
+    return one == other or one.rpartition(":")[0] == other or other.rpartition(":")[0] == one
+
+
+def _kind(spec: Spec) -> str:
+    return spec.cluster.partition(":")[0]
 
 
 def with_precedent(spec: Spec, runs: Path) -> Spec:
@@ -32,21 +68,29 @@ def with_precedent(spec: Spec, runs: Path) -> Spec:
     named = spec.options.get("durations", "")
     if not is_virtual(spec) or named == NONE:
         return spec
-    found = RunFolder.find(runs, named) if named else _newest(spec, runs)
+    if named:
+        found: RunFolder | None = RunFolder.find(runs, named)
+    else:
+        done = filter(is_done, earlier_runs(spec, RunFolder.all(runs)))
+        found = next((run for run in done if not is_virtual(run.spec)), None)
     path = str(found.path.absolute()) if found else ""
     return replace(spec, options=spec.options | {"durations": path})
 
 
-def recorded(spec: Spec) -> Recorded:
-    """The durations of its precedent; none if there is none, or if it has been removed."""
+def recorded(spec: Spec) -> Recorded | None:
+    """The durations of its precedent, if any; None in real time."""
+    if not is_virtual(spec):
+        return None
+    from qtide.backends.clusters.virtual_tasks import Recorded  # loads the models of sites
+
     named = spec.options.get("durations", "")
-    if not is_virtual(spec) or named in ("", NONE):
+    if named in ("", NONE):
         return Recorded()
     run = RunFolder(Path(named))
     try:
         ended = [span for span in run.intervals() if not span.open_ended]
         return Recorded.of(ended, run.spec.time_scale)
-    except QtideError:
+    except QtideError:  # it has been removed
         return Recorded()
 
 
@@ -69,25 +113,6 @@ def precedent_notes(runs: Sequence[RunFolder]) -> list[str]:
     if missing:
         lines.append(f"{_tasks(missing)} took no time at all, {_reason(named, spec)}.")
     return lines
-
-
-def _newest(spec: Spec, runs: Path) -> RunFolder | None:
-    """A run that was done in real time; rather one with the same arguments, rather a new one."""
-    fitting = [run for run in RunFolder.all(runs) if _fits(run, spec)]
-    return max(fitting, key=lambda run: (_likeness(run, spec), run.created), default=None)
-
-
-def _fits(run: RunFolder, spec: Spec) -> bool:
-    try:
-        other = run.spec
-        return other.program == spec.program and run.state == "done" and not is_virtual(other)
-    except (QtideError, OSError):  # of a version, or with a plug-in, that is not here
-        return False
-
-
-def _likeness(run: RunFolder, spec: Spec) -> tuple[bool, bool]:
-    """Whether its arguments are the same, and its nodes were warm, not just warming up."""
-    return run.spec.words == spec.words, not run.is_warm_up
 
 
 def _tasks(names: set[str]) -> str:
@@ -121,7 +146,7 @@ def _reason(named: str, spec: Spec) -> str:
 
 NAME = "lessons.json"
 LOOKED_AT = 100
-"""How many other runs are looked at, the newest first."""
+"""The most other runs that are looked at, the newest first."""
 
 
 @dataclass
@@ -149,17 +174,16 @@ class Lessons:
 
 
 def recall(run: RunFolder) -> Lessons:
-    """What the run itself, or else the newest one beside it of the same program, has learnt."""
+    """What the run itself, or else the one beside it that is most alike, has learnt."""
     spec = run.spec
     if is_virtual(spec):
         return Lessons()
-    for other in (run, *islice(_beside(run), LOOKED_AT)):
+    for other in (run, *earlier_runs(spec, islice(_beside(run), LOOKED_AT))):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, QtideError):
-            if other.spec.program == spec.program:
-                found = Lessons.from_json(read_json(other.path / NAME))
-                nodes = found.preparation
-                here = nodes if _kind(other.spec) == _kind(spec) else nodes.elsewhere()
-                return Lessons(here.scaled(1 / spec.time_scale), found.known)
+            found = Lessons.from_json(read_json(other.path / NAME))
+            nodes = found.preparation
+            here = nodes if _kind(other.spec) == _kind(spec) else nodes.elsewhere()
+            return Lessons(here.scaled(1 / spec.time_scale), found.known)
     return Lessons()
 
 
@@ -185,10 +209,6 @@ def _beside(run: RunFolder) -> Iterator[RunFolder]:
     files = run.path.parent.glob(f"*/{NAME}")
     for file in sorted(files, key=_written, reverse=True):
         yield RunFolder(file.parent)
-
-
-def _kind(spec: Spec) -> str:
-    return spec.cluster.partition(":")[0]
 
 
 def _written(file: Path) -> float:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qtide.backends.clusters.kind import cluster_kind
-from qtide.backends.clusters.simulated import (
-    Simulated,
-    SimulatedCluster,
-    is_site,
-    site_model,
-)
-from qtide.backends.clusters.virtual_tasks import Recorded
-from qtide.backends.devices.device import choice
-from qtide.backends.devices.runner import Runner
-from qtide.backends.leases.emulated import EmulatedQpu, ModelledQpu
 from qtide.backends.leases.qpu import Qpu
-from qtide.backends.models.site_model import SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
@@ -28,6 +17,8 @@ from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
 
 if TYPE_CHECKING:
+    from qtide.backends.clusters.virtual_tasks import Recorded
+    from qtide.backends.models.site_model import SiteModel
     from qtide.runs.served import SharedQpus
 
 
@@ -43,7 +34,15 @@ def check_site(spec: Spec) -> None:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     if spec.session and spec.options.get("engine"):
         raise UsageError("no workflow engine runs a session: leave engine out, or use a program")
-    _check_qpu(spec, world_for(spec))
+    if is_service(spec.qpu):
+        if kind.world(spec.time_scale).is_virtual:
+            raise UsageError(
+                "a service runs in real time: --qpu URL needs --cluster local or slurm"
+            )
+    elif spec.qpu != Spec.qpu:
+        from qtide.backends.devices.device import choice  # a classical program needs no device
+
+        choice(spec.qpu)
 
 
 def world_for(spec: Spec) -> World:
@@ -53,52 +52,67 @@ def world_for(spec: Spec) -> World:
 
 
 def is_virtual(spec: Spec) -> bool:
-    """Whether nothing is waited for, so that no time depends on what is loaded."""
-    return not isinstance(world_for(spec), RealWorld)
+    """Whether it runs in virtual time."""
+    return world_for(spec).is_virtual
 
 
 @asynccontextmanager
 async def opened(
     spec: Spec, world: World, device_log: Path | None = None, durations: Recorded | None = None
 ) -> AsyncIterator[Site]:
-    """Start the cluster and the QPU, and stop them at the end.
+    """Start the cluster, and stop it at the end with the QPU.
 
-    What a device prints in its own process goes to the log. The durations are for a simulated
-    cluster: how long tasks take that pretend nothing.
+    A QPU that the user names is started at once: it may refuse the job, and its worker starts while
+    the first tasks run. The default one is built by the first phase that needs it. What a device
+    prints in its own process goes to the log. In virtual time, `durations` say how long tasks take
+    that pretend nothing.
     """
     kind, _ = cluster_kind(spec.cluster)
-    shared = _served(spec, world)
-    qpu = qpu_for(spec, world, device_log) if shared is None else shared.qpus[0]
-    cluster = await kind.open(world, spec.setting())
-    if durations is not None and isinstance(cluster, SimulatedCluster):
-        cluster.seconds = durations.seconds
-    try:
+    async with AsyncExitStack() as parts:
+        cluster = await kind.open(world, spec.setting())
+        parts.push_async_callback(cluster.close)
+        if durations is not None:
+            from qtide.backends.clusters.simulated import SimulatedCluster  # loads the models
+
+            if isinstance(cluster, SimulatedCluster):
+                cluster.seconds = durations.seconds
+        shared = _served(spec, world)
         if shared is not None:
+            parts.push_async_callback(shared.close)
             await shared.open()
-        qpu.start()
-        site = Site(world, cluster, qpu)
-        qpu.check_admission()
+
+        def build() -> Qpu:
+            if shared is not None:
+                return shared.qpus[0]
+            qpu = qpu_for(spec, world, device_log)
+            parts.push_async_callback(qpu.close)
+            qpu.start()
+            return qpu
+
+        site = Site(world, cluster, build)
+        if shared is not None or spec.qpu != Spec.qpu:
+            site.qpu.check_admission()
         yield site
-    finally:
-        try:
-            await (qpu if shared is None else shared).close()
-        finally:
-            await cluster.close()
 
 
 def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     """The QPU that the options name."""
-    if is_service(spec.qpu) and isinstance(world, RealWorld):
-        from qtide.backends.leases.remote import RemoteQpu
+    if is_service(spec.qpu) and not world.is_virtual:
+        from qtide.backends.leases.remote import RemoteQpu  # loads an HTTP client
 
+        assert isinstance(world, RealWorld)
         return RemoteQpu.at(world, spec.qpu, spec.vqpus)
+    # a classical program needs no device
+    from qtide.backends.devices.device import choice
+    from qtide.backends.devices.runner import Runner
+    from qtide.backends.leases.emulated import EmulatedQpu, ModelledQpu
+
     chosen = choice(spec.qpu)
-    runner = None
-    if isinstance(world, RealWorld) and not chosen.device.light:
-        runner = Runner(chosen, device_log)
     model = _model(spec)
     if model is not None:
         return ModelledQpu(world, chosen.device, chosen.profile, leases(spec), model.qpu)
+    heavy = not (world.is_virtual or chosen.device.light)
+    runner = Runner(chosen, device_log) if heavy else None
     return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
 
 
@@ -113,7 +127,8 @@ def _served(spec: Spec, world: World) -> SharedQpus | None:
     model = _model(spec)
     if model is None or model.service is None:
         return None
-    from qtide.runs.served import SharedQpus, Solver
+    from qtide.backends.devices.device import choice
+    from qtide.runs.served import SharedQpus, Solver  # loads the service
 
     chosen = choice(spec.qpu)
     solver = Solver(chosen.device, chosen.profile)
@@ -123,16 +138,7 @@ def _served(spec: Spec, world: World) -> SharedQpus | None:
 def _model(spec: Spec) -> SiteModel | None:
     """The site that a file describes, if there is a file."""
     kind, argument = cluster_kind(spec.cluster)
-    if isinstance(kind, Simulated) and is_site(argument):
-        return site_model(spec.setting())
-    return None
-
-
-def _check_qpu(spec: Spec, world: World) -> None:
-    if not is_service(spec.qpu):
-        choice(spec.qpu)
-    elif not isinstance(world, RealWorld):
-        raise UsageError("a service runs in real time: --qpu URL needs --cluster local or slurm")
+    return kind.described_site(spec.setting()) if argument else None
 
 
 def is_service(qpu: str) -> bool:

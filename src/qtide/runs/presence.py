@@ -13,21 +13,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.files import Damaged, read_json, write_json
-from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
 T = TypeVar("T")
 
 PAUSE = 0.5
-"""Seconds of real time between two checks whether the run is to be cancelled."""
+"""Real seconds between two checks whether the run is to be cancelled."""
 BEAT = 10
-"""After how many of these a driver says that it is alive."""
+"""Every so many checks, the driver writes that it is alive."""
+LAUNCHED_BY = "QTIDE_DRIVER"
+"""The environment variable that names the kind of cluster that a driver was launched on."""
 
 
 def where(driver: Mapping[str, Any]) -> str:
     """Where a driver is, in words."""
-    job = f", job {driver['slurm_job']}" if driver["slurm_job"] else ""
+    job = f", job {driver['job']}" if driver["job"] else ""
     return f"process {driver['pid']} on {driver['host']}{job}"
 
 
@@ -38,12 +40,19 @@ class Presence:
         self._driver = folder / "driver.json"
         self._cancel = folder / "cancel"
 
-    def arrive(self) -> None:
-        """This process drives the run from now on; an earlier request to cancel it is dropped."""
+    def arrive(self, cluster: str) -> None:
+        """This process drives the run from now on; an earlier request to cancel it is dropped.
+
+        It may be a job of the run's cluster, or of the cluster that it was launched on.
+        """
         self._cancel.unlink(missing_ok=True)
-        job = os.environ.get("SLURM_JOB_ID")
-        where = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job": job}
-        write_json(self._driver, where)
+        place = {"host": socket.gethostname(), "pid": os.getpid(), "cluster": None, "job": None}
+        for name in filter(None, (os.environ.get(LAUNCHED_BY), cluster)):
+            job = CLUSTERS.load(name).own_job()
+            if job is not None:
+                place |= {"cluster": name, "job": job}
+                break
+        write_json(self._driver, place)
 
     @property
     def driver(self) -> dict[str, Any] | None:
@@ -52,7 +61,7 @@ class Presence:
             found = read_json(self._driver)
         except (FileNotFoundError, Damaged):
             return None
-        return found if found.keys() >= {"host", "pid", "slurm_job"} else None
+        return found if found.keys() >= {"host", "pid", "cluster", "job"} else None
 
     @property
     def damage(self) -> str | None:
@@ -77,7 +86,7 @@ class Presence:
 
         Raises CancelledError if a user asks to cancel it.
         """
-        if not isinstance(world, RealWorld):  # virtual time ends before any user could ask
+        if world.is_virtual:  # it ends before any user could ask
             return await work
         task = world.start(work)
         both: list[Future[Any]] = [task, world.start(self._watch(world, beat))]
@@ -89,10 +98,11 @@ class Presence:
         finally:
             await world.cancel(both)
 
-    async def _watch(self, world: RealWorld, beat: Callable[[], None]) -> None:
+    async def _watch(self, world: World, beat: Callable[[], None]) -> None:
+        """Return once the run is to be cancelled."""
         for number in count(1):
             if self.cancel_requested:
                 return
             if number % BEAT == 0:
                 beat()
-            await world.sleep(PAUSE / world.scale)
+            await world.sleep(world.counted(PAUSE))

@@ -18,6 +18,7 @@ from qtide.runs.driver import engine_of
 from qtide.runs.earlier import with_precedent
 from qtide.runs.folder import Call, RunFolder, created, stamp
 from qtide.runs.open_site import check_site
+from qtide.runs.presence import LAUNCHED_BY
 from qtide.runs.spec import Spec
 
 
@@ -84,8 +85,9 @@ def launch(run: RunFolder, driver: str = BACKGROUND, extra: list[str] | None = N
     """Start a driver for a run, as a process or as a job of a cluster; where it is, in words."""
     if driver == BACKGROUND:
         return _in_background(run)
-    job = CLUSTERS.load(driver).launch_driver
-    return job(_command(run), run.path / "driver.log", run.name, extra or [])
+    command = ["env", f"{LAUNCHED_BY}={driver}", *_command(run)]
+    log = run.path / "driver.log"
+    return CLUSTERS.load(driver).launch_driver(command, log, run.name, extra or [])
 
 
 def _launches(kind: type[ClusterKind]) -> bool:

@@ -90,7 +90,8 @@ class Elastic(Strategy):
 
     def _supposed(self, phase: Phase) -> Need:
         """After what was never followed: another phase like the last one, and a payload before."""
-        after = self.site.qpu.profile.seconds(None) if isinstance(phase, Classical) else 0.0
+        quantum = isinstance(phase, Classical) and self.site.has_qpu
+        after = self.site.qpu.profile.seconds(None) if quantum else 0.0
         return Need(after, self.forecast.phases.latest())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from qtide.backends.clusters.cluster import Cluster
@@ -64,16 +63,42 @@ class Admitting(Protocol):
         """Be asked for the leases of a QPU from now on."""
 
 
-@dataclass(frozen=True)
 class Site:
-    """What strategies have to do with."""
+    """What strategies have to do with; the QPU may be built when the first phase needs it."""
 
-    world: World
-    cluster: Cluster
-    qpu: Qpu
-    demand: Demand = field(default_factory=Demand)
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        qpu: Qpu | Callable[[], Qpu],
+        demand: Demand | None = None,
+    ) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.demand = demand or Demand()
+        self._build: Callable[[], Qpu] | None = None
+        self._qpu: Qpu | None = None
+        if isinstance(qpu, Qpu):
+            self._admit(qpu)
+        else:
+            self._build = qpu
 
-    def __post_init__(self) -> None:
-        """Let the cluster know of the QPU beside it."""
+    @property
+    def has_qpu(self) -> bool:
+        """Whether the QPU is there already."""
+        return self._qpu is not None
+
+    @property
+    def qpu(self) -> Qpu:
+        """The QPU, built now if nobody has needed it before."""
+        if self._qpu is None:
+            assert self._build is not None
+            return self._admit(self._build())
+        return self._qpu
+
+    def _admit(self, qpu: Qpu) -> Qpu:
+        """Let the cluster know of the QPU beside it: it may grant its leases."""
+        self._qpu = qpu
         if isinstance(self.cluster, Admitting):
-            self.cluster.admit(self.qpu)
+            self.cluster.admit(qpu)
+        return qpu

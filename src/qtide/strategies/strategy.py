@@ -125,12 +125,12 @@ class Strategy(ABC):
 
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run a phase, and learn from it what follows what; refuse it before anything is queued."""
-        try:
-            if isinstance(phase, Quantum):
-                await self.site.qpu.check(phase.payload, phase.shots)
+        if isinstance(phase, Classical):
             with self.forecast.phases.during(shape(phase), key):
-                if isinstance(phase, Classical):
-                    return await self.classical(phase, key)
+                return await self.classical(phase, key)
+        try:
+            await self.site.qpu.check(phase.payload, phase.shots)
+            with self.forecast.phases.during(shape(phase), key):
                 return await self._patiently(phase, key)
         finally:
             self.site.qpu.announced.pop((self.job, key), None)
@@ -194,7 +194,8 @@ class Strategy(ABC):
         self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()
-        await self.site.qpu.admission.returned(self.job)
+        if self.site.has_qpu:
+            await self.site.qpu.admission.returned(self.job)
 
     async def take(self, nodes: int) -> None:
         """Take nodes and a lease at the same moment, to hold both for the whole run."""

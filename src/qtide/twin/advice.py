@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from qtide.backends.models.site_model import SiteModel
 from qtide.core.errors import QtideError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
+from qtide.runs.earlier import earlier_runs, is_done
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
@@ -178,7 +179,8 @@ class QueueState:
 
 def choose(spec: Spec, runs: Path) -> Advised:
     """The best strategy for a run that is about to start."""
-    earlier = _earlier(spec, RunFolder.all(runs))
+    known = earlier_runs(spec, RunFolder.all(runs))
+    earlier = next((run for run in known if is_done(run) and not run.is_warm_up), None)
     if earlier is None:
         return Advised(Spec("").strategy, f"no earlier run of {spec.program} is known")
     spans = [span for span in earlier.intervals() if not span.open_ended]
@@ -229,27 +231,3 @@ def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
     if not known:
         return None, ["the service does not say when the QPU is back"]
     return min(known) / spec.time_scale, [f"payloads wait {min(known):.0f} s for the QPU"]
-
-
-def _earlier(spec: Spec, runs: Iterable[RunFolder]) -> RunFolder | None:
-    """The newest run of the program that is done; rather one on the same kind of cluster."""
-    found = [run for run in runs if _fits(run, spec)]
-    return max(found, key=lambda run: (*_likeness(run.spec, spec), run.created), default=None)
-
-
-def _likeness(one: Spec, other: Spec) -> tuple[bool, bool]:
-    kinds = {each.cluster.partition(":")[0] for each in (one, other)}
-    return len(kinds) == 1, one.words == other.words
-
-
-def _same(one: str, other: str) -> bool:
-    """Whether two words name a program; those of Python name its function as well."""
-    return one == other or one.rpartition(":")[0] == other or other.rpartition(":")[0] == one
-
-
-def _fits(run: RunFolder, spec: Spec) -> bool:
-    try:
-        program, done = run.spec.program, run.state == "done" and not run.is_warm_up
-    except (QtideError, OSError):  # of a version, or with a plug-in, that is not here
-        return False
-    return done and _same(program, spec.program)

@@ -61,11 +61,11 @@ def test_a_script_that_was_ended_leaves_nothing_and_goes_on(
     with started(here) as script:
         assert script.communicate(timeout=60)[0] == "1\nTrue\n"
     assert (here / "marks").read_text() == "1 "
-    assert qtide.runs()[0].state == "done"
+    assert qtide.list_runs()[0].state == "done"
 
 
 def test_a_loop_of_joblib_on_slurm(here: Path) -> None:
     with joblib.parallel_config("qtide", cluster="slurm"):
         squares = joblib.Parallel()(joblib.delayed(calls.square)(n) for n in range(9))
     assert squares == [n * n for n in range(9)]
-    assert qtide.runs()[-1].metrics.nodes_held > 0
+    assert qtide.list_runs()[-1].metrics.nodes_held > 0

@@ -99,7 +99,7 @@ def test_a_driver_that_is_gone_is_shown_with_slurms_state(here: Path, commands: 
     command(commands, "squeue", f'{mark}; printf "%s" {" ".join(f"${{mark}}{f}" for f in fields)}')
     run = RunFolder.create(here / "qtide-runs", "it", Spec("synthetic"))
     run.journal.touch()
-    driver = {"host": "c1", "pid": 3, "slurm_job": "7"}
+    driver = {"host": "c1", "pid": 3, "cluster": "slurm", "job": "7"}
     (run.path / "driver.json").write_text(json.dumps(driver))
     shown = json.loads(printed("show", "it", "--json"))
     assert "process 3 on c1, job 7" in shown["interruption"]

@@ -16,7 +16,7 @@ def test_a_loop_of_joblib_runs_on_nodes() -> None:
         assert squares == [n * n for n in range(50)]
         with pytest.raises(ValueError, match="no 3"):
             joblib.Parallel()(joblib.delayed(calls.refuse)(n) for n in [3])
-    first, second = qtide.runs()
+    first, second = qtide.list_runs()
     assert first.metrics.nodes_busy > 0
     assert (first.state, second.state) == ("done", "done")
 
@@ -49,4 +49,4 @@ def test_options_are_checked() -> None:
             pytest.raises(qtide.UsageError, match=why),
         ):
             joblib.Parallel()(joblib.delayed(calls.square)(n) for n in range(2))
-    assert not qtide.runs()
+    assert not qtide.list_runs()

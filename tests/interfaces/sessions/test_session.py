@@ -146,7 +146,7 @@ def test_two_sessions_at_once() -> None:
     with qtide.session(**LOCAL) as one, qtide.session(**SIMULATED) as other:
         futures = [one.submit(calls.square, 2), other.submit(calls.square, 3)]
         assert [each.result(30) for each in futures] == [4, 9]
-    assert len(qtide.runs()) == 2
+    assert len(qtide.list_runs()) == 2
 
 
 def test_where_an_event_loop_is_running() -> None:

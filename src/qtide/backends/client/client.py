@@ -20,7 +20,7 @@ import urllib3
 
 from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access, why_no_token
 from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
-from qtide.core.errors import PhaseError, QtideError
+from qtide.core.errors import BackendFailed, PhaseError
 
 HOLD = 30.0
 """Seconds that the service holds a request until the task ends; then we ask again."""
@@ -34,7 +34,7 @@ UNAUTHORISED = 401
 OVER = ("done", "failed", "cancelled")
 
 
-class ServiceFailed(QtideError):  # noqa: N818 - what happened
+class ServiceFailed(BackendFailed):
     """The service refused a request, or did not answer."""
 
     def __init__(

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qtide.backends.clusters.cluster import Cluster
 from qtide.core.errors import UsageError
@@ -16,6 +16,9 @@ from qtide.core.options import NoOptions, chosen
 from qtide.core.plugins import Plugins
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
+
+if TYPE_CHECKING:
+    from qtide.backends.models.site_model import SiteModel
 
 T = TypeVar("T")
 
@@ -76,6 +79,10 @@ class ClusterKind(ABC):
         """The world whose clock the cluster uses."""
         return RealWorld(time_scale)
 
+    def described_site(self, setting: Setting) -> SiteModel | None:
+        """The model of the site, if the cluster is one that a file describes."""
+        return None
+
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
         """How long a request for `nodes` would wait now; None if the cluster cannot say."""
         return None
@@ -99,6 +106,11 @@ class ClusterKind(ABC):
     def others_waiting() -> int:
         """How many jobs that are not this process's wait for nodes; 0 if nobody can say."""
         return 0
+
+    @staticmethod
+    def own_job() -> str | None:
+        """The job of the site that this process is part of; None if it is part of none."""
+        return None
 
     @staticmethod
     def driver_state(job: str) -> str | None:

@@ -74,6 +74,10 @@ class Simulated(ClusterKind):
         """Virtual time has no scale."""
         return VirtualWorld()
 
+    def described_site(self, setting: Setting) -> SiteModel | None:
+        """The site that a file describes; a number of nodes is no site."""
+        return site_model(setting) if is_site(setting.argument) else None
+
     async def open(self, world: World, setting: Setting) -> SimulatedCluster:
         """All nodes are there at once."""
         return cluster_of(world, site_model(setting))

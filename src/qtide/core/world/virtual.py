@@ -196,6 +196,8 @@ class VirtualWorld(World):
     try many interleavings; without, in the order in which they were created.
     """
 
+    is_virtual = True
+
     def __init__(self, seed: int | None = None) -> None:
         self.events = 0
         self._now = 0.0

@@ -51,12 +51,15 @@ class Alarm(Protocol):
 class World(ABC):
     """A clock, and the tasks that run by it."""
 
+    is_virtual = False
+    """Whether time passes only as its tasks let it: nobody outside waits for them meanwhile."""
+
     @abstractmethod
     def now(self) -> float:
         """Seconds on this world's clock."""
 
     def counted(self, seconds: float) -> float:
-        """So many seconds of the real clock, on this world's."""
+        """Convert seconds of the real clock to seconds of this one."""
         return seconds
 
     @abstractmethod

@@ -13,7 +13,8 @@ from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.output import scale_of, show_table
 from qtide.interfaces.cli.run import takes_spec
 from qtide.interfaces.progress import Progress
-from qtide.runs.comparison import Case, ComparisonPlan, line, notes, report
+from qtide.interfaces.python.description import comparison_report, summary_line
+from qtide.runs.comparison import Case, ComparisonPlan, notes
 from qtide.runs.earlier import durations
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
@@ -61,7 +62,7 @@ def _run(folder: Path, wanted: ComparisonPlan) -> list[Case]:
 
     def ended(case: Case) -> None:
         number = next(done)
-        progress.note(f"{number} of {total}: {line(case)}")
+        progress.note(f"{number} of {total}: {summary_line(case)}")
         progress.entitle(f"{number + 1} of {total}")
 
     progress.entitle("warming up" if wanted.warms_up else f"1 of {total}")
@@ -70,7 +71,7 @@ def _run(folder: Path, wanted: ComparisonPlan) -> list[Case]:
 
 
 def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
-    made = report(folder, cases)
+    made = comparison_report(folder, cases)
     if json_wanted:
         lines = [case.as_dict() for case in cases]
         described = {"folder": str(folder), "report": str(made.page), "notes": notes(cases)}

@@ -18,7 +18,8 @@ from qtide.interfaces.cli.console import as_json, err, out
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.output import show_table
 from qtide.interfaces.progress import Progress
-from qtide.runs.comparison import Case, line
+from qtide.interfaces.python.description import summary_line
+from qtide.runs.comparison import Case
 from qtide.runs.folder import stamp
 
 USUAL = SharingPlan()
@@ -163,7 +164,7 @@ def demo(
     progress = Progress(err, lines=False)
 
     def ended(case: Case) -> None:
-        progress.note(f"  {line(case)}")
+        progress.note(f"  {summary_line(case)}")
 
     folder = Path(runs) / f"demo-{stamp()}"
     with progress.shown():

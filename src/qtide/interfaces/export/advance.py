@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from qtide.backends.client.target import Target
 from qtide.core.errors import QtideError
 from qtide.core.files import write_json
 from qtide.core.job import JobContext
@@ -23,11 +24,10 @@ from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 from qtide.interfaces.export.note import Chosen, Told, TurnNote, outcome_of
 from qtide.interfaces.export.parcel import StepInput, StepOutput
-from qtide.programs.journal import Journal
+from qtide.programs.journal import TARGET, Journal
 from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.program import Playing
 from qtide.programs.replay import CandidateChoice, Replay, ReplayStep, choice_of
-from qtide.programs.target import KEY, Target
 from qtide.runs.folder import Call, RunFolder
 from qtide.runs.open_site import is_service, qpu_for
 from qtide.runs.spec import Spec
@@ -199,5 +199,5 @@ def _wait_for_qpu(spec: Spec) -> float:
 
 def _target(journal: Journal) -> Target | None:
     """The device as it was when the workflow was written."""
-    record = journal.find(KEY)
+    record = journal.find(TARGET)
     return Target(**record.outcome) if record else None

@@ -21,8 +21,7 @@ from qtide.backends.devices.device import choice
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.version import __version__
 from qtide.interfaces.export.crate_steps import CrateGraph, History, Ref, Steps, ref, usage_of_run
-from qtide.programs.journal import records
-from qtide.programs.target import KEY
+from qtide.programs.journal import TARGET, records
 from qtide.runs.driver import plain
 from qtide.runs.folder import Call, RunFolder
 
@@ -90,7 +89,7 @@ def described(run: RunFolder, names: Iterable[str]) -> dict[str, dict[str, Any]]
 
 def _known(run: RunFolder) -> list[dict[str, Any]]:
     """The device that the run's program was told of comes last: that is how it was then."""
-    target = records(run.journal).get(KEY)
+    target = records(run.journal).get(TARGET)
     then = [] if target is None else [target.outcome]
     try:
         return [*_now(run.spec.qpu), *then]

@@ -18,7 +18,7 @@ from qtide.core.errors import UsageError
 from qtide.core.files import write_whole
 from qtide.interfaces.export.advance import play, sent
 from qtide.programs.journal import Journal
-from qtide.programs.target import journaled
+from qtide.runs.driver import journaled_target
 from qtide.runs.folder import Call, RunFolder
 from qtide.runs.open_site import is_service, is_virtual, qpu_for, world_for
 from qtide.runs.spec import Spec
@@ -179,7 +179,7 @@ def check_spec(spec: Spec) -> None:
 async def begin(run: RunFolder, call: Call, journal: Journal) -> None:
     """Note in the journal what the program has to know of its device."""
     if call.program.wants_target:
-        await journaled(journal, qpu_for(run.spec, world_for(run.spec)).describe)
+        await journaled_target(journal, qpu_for(run.spec, world_for(run.spec)).describe)
 
 
 def prepare(run: RunFolder) -> None:

@@ -150,7 +150,7 @@ class _Drive:
             try:
                 _check_place(self._folder)
                 run.unfinish()
-                run.presence.arrive()
+                run.presence.arrive(run.spec.cluster.partition(":")[0])
                 await begin(run, call, journal)
                 with ledger.span("run", "driver", run.spec.strategy):
                     work = self._work(journal, ledger)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qtide.interfaces.progress import progress
+from qtide.interfaces.python.description import comparison_report
 from qtide.interfaces.python.run import Run
-from qtide.runs.comparison import Case, ComparisonPlan, notes, report
+from qtide.runs.comparison import Case, ComparisonPlan, notes
 from qtide.runs.folder import Call, reference
 from qtide.runs.run_options import RunOptions, parted
 from qtide.strategies.strategy import strategy_names
@@ -54,7 +55,7 @@ class Comparison:
 
     def report(self) -> Path:
         """Write the page with all of it; where that is."""
-        return report(self.folder, self._cases).page
+        return comparison_report(self.folder, self._cases).page
 
     def _repr_html_(self) -> str:
         from qtide.interfaces.python.run import shown

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
-from qtide.core.metrics import Metrics, measure
+from qtide.core.metrics import Metrics, Panel, measure
 from qtide.interfaces.report.decisions import decisions
-from qtide.runs.comparison import read_cases, report
+from qtide.runs.comparison import Case, notes, read_cases
 from qtide.runs.driver import close_open_spans
 from qtide.runs.folder import RunFolder, unique
 from qtide.runs.presence import where
@@ -70,15 +71,16 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
         return {}
     return {
         "interruption": f"its driver ({where(driver)}) is gone: interrupted, killed, or lost with "
-        f"its host{_slurm_state(driver['slurm_job'])}; finished phases are kept; resume with: "
+        f"its host{_site_state(driver)}; finished phases are kept; resume with: "
         f"qtide resume {run.name}"
     }
 
 
-def _slurm_state(job: str | None) -> str:
-    """Slurm's state of a driver that is a Slurm job; empty if Slurm does not answer."""
-    state = CLUSTERS.load("slurm").driver_state(job) if job else None
-    return f" (Slurm's state of its job: {state})" if state else ""
+def _site_state(driver: dict[str, Any]) -> str:
+    """How the cluster sees a driver that is a job there; empty if it does not answer."""
+    name = driver["cluster"]
+    state = CLUSTERS.load(name).driver_state(driver["job"]) if name else None
+    return f" ({name.capitalize()}'s state of its job: {state})" if state else ""
 
 
 def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
@@ -100,7 +102,28 @@ def write_report(folder: Path) -> Report:
     cases = read_cases(folder)
     if not any(case.panel().intervals for case in cases):
         raise UsageError(f"{folder} has no ledger yet; run it first")
-    return report(folder, cases)
+    return comparison_report(folder, cases)
+
+
+def comparison_report(folder: Path, cases: Sequence[Case]) -> Report:
+    """Write the page and the pictures of a comparison."""
+    from qtide.interfaces.report import page  # matplotlib is heavy
+
+    groups: dict[int, list[Panel]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel())
+    spec = cases[0].runs[0].spec
+    title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
+    made = [page.Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
+    return page.write_report(folder, title, made, notes(cases))
+
+
+def summary_line(case: Case) -> str:
+    """A case that has ended, in a line."""
+    metrics = case.panel().metrics
+    figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
+    jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
+    return f"{case.strategy}, {jobs}: {figures}"
 
 
 def reported(name: str, runs: Path) -> Path:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.metrics import Metrics, measure
+from qtide.core.metrics import Metrics, Panel, measure
 from qtide.interfaces.report.page import Group, embedded
-from qtide.interfaces.report.timeline import Panel
 from qtide.runs.comparison import Case
 from qtide.runs.folder import RunFolder, State
 from qtide.runs.presence import where

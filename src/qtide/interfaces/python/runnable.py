@@ -125,7 +125,7 @@ def _ended(folder: RunFolder) -> BaseException:
     return KeyboardInterrupt()
 
 
-def runs(folder: str | Path | None = None) -> list[Run[Any]]:
+def list_runs(folder: str | Path | None = None) -> list[Run[Any]]:
     """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
     return [Run(each) for each in newest_last(RunOptions("list", {"runs": folder}).runs)]
 

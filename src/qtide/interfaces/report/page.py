@@ -17,11 +17,11 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from qtide.core.files import write_whole
-from qtide.core.metrics import Metrics
+from qtide.core.metrics import Metrics, Panel
 from qtide.interfaces.report import timeline
 from qtide.interfaces.report.decisions import decisions, headline, remarks
 from qtide.interfaces.report.table import BASE, Cell, TableRow, brief, cells, headings
-from qtide.interfaces.report.timeline import HUES, INK, LINE, MUTED, STYLE, TINT, TRACK, Panel
+from qtide.interfaces.report.timeline import HUES, INK, LINE, MUTED, STYLE, TINT, TRACK
 
 SVG = "http://www.w3.org/2000/svg"
 VARIABLES = {

@@ -22,8 +22,8 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from qtide.core.files import write_whole
-from qtide.core.ledger import Cover, Covers, Interval, Note, What, covers, merge, outside
-from qtide.core.metrics import Metrics
+from qtide.core.ledger import Cover, Covers, Interval, What, covers, merge, outside
+from qtide.core.metrics import Metrics, Panel
 from qtide.interfaces.report.table import brief, percent
 
 HUES = ("#0072b2", "#d55e00", "#009e73", "#b0609a", "#56a5d8", "#c98a00", "#6b5fb5", "#8a6d3b")
@@ -38,17 +38,6 @@ TINT = 0.30
 def hue(index: int) -> str:
     """The colour of the job with this number, counted from zero."""
     return HUES[index % len(HUES)]
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One strategy: its jobs in the order of their colours, and what their ledgers have."""
-
-    strategy: str
-    jobs: tuple[str, ...]
-    intervals: Sequence[Interval]
-    metrics: Metrics
-    notes: Sequence[Note] = ()
 
 
 LONGEST = 22

@@ -83,7 +83,7 @@ class Session(Executor):
         self._journal = Journal(self._run.journal, "session")
         self._records = Records(self._journal, self._run.values, named=self._named)
         self._run.unfinish()
-        self._run.presence.arrive()
+        self._run.presence.arrive(self._run.spec.cluster.partition(":")[0])
         self._progress = progress(self._run.spec)
         tell = self._progress.__enter__()
         self._hold = SessionWorker(self._run, self._world, self._opening, self._records, tell)

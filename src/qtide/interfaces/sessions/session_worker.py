@@ -14,7 +14,7 @@ from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log
 from qtide.core.world import world as worlds
-from qtide.core.world.real import LoopThread, RealWorld
+from qtide.core.world.real import LoopThread
 from qtide.core.world.virtual import Stuck, VirtualWorld
 from qtide.core.world.world import World
 from qtide.interfaces.sessions.calls import Batches, Chunks, Outcome, SessionCall, batch
@@ -112,7 +112,7 @@ class SteppedLoop:
 
 def engine_for(world: World) -> SessionLoop:
     """What drives that kind of world."""
-    if isinstance(world, RealWorld):
+    if not world.is_virtual:
         return ThreadedLoop()
     assert isinstance(world, VirtualWorld)
     return SteppedLoop(world)
@@ -183,7 +183,7 @@ class SessionWorker:
     async def _open(self, site: Site, ledger: Ledger) -> None:
         run, spec = self._run, self._run.spec
         lessons = recall(run)
-        real = isinstance(self._world, RealWorld)
+        real = not self._world.is_virtual
         log = Log(run.log, None if real else lambda: f"{self._world.now():.3f}")
         self._job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
         nodes = spec.nodes or site.cluster.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import subprocess
@@ -99,6 +100,11 @@ class SlurmKind(ClusterKind):
         except SlurmFailed:
             return 0
         return sum(each.comment != mine for each in waiting)
+
+    @staticmethod
+    def own_job() -> str | None:
+        """As Slurm says in the environment of its jobs."""
+        return os.environ.get("SLURM_JOB_ID")
 
     @staticmethod
     def driver_state(job: str) -> str | None:

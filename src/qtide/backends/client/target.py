@@ -1,22 +1,17 @@
-"""The target of a program: what it has to know of the device to build what that takes.
+"""The target of a program: what it must know of the device to build payloads that fit.
 
-It is part of what the program's next phase depends on, so the journal keeps it: a run that is
-resumed gets the target it began with, whatever has become of the device since. A payload that no
-longer fits is refused like any other.
+The next phases of a program depend on it, so the journal of a run keeps it: a run that is resumed
+gets the target it began with, even if the device has changed since. A payload that no longer fits
+is refused like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from qtide.backends.devices.device import takers
 from qtide.core.errors import UsageError
-from qtide.programs.journal import Journal, JournalRecord
-
-KEY = "target"
-"""Its place in the journal; those of phases are numbers."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +60,3 @@ class Target:
         if "qpy" not in self.formats:
             raise UsageError(f"the {self.name} takes no Qiskit circuit{takers('qpy')}")
         return target_of({"name": self.name, "kind": self.kind, "properties": self.properties})
-
-
-async def journaled(journal: Journal, describe: Callable[[], Awaitable[dict[str, Any]]]) -> Target:
-    """The target in the journal; if there is none yet, the present device, which is noted there."""
-    record = journal.find(KEY)
-    if record is None:
-        said = await describe()
-        kept = {name: said[name] for name in ("name", "kind", "properties")}
-        record = JournalRecord(KEY, KEY, kept)
-        journal.append(record)
-    return Target(**record.outcome)
