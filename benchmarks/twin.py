@@ -8,8 +8,8 @@ cluster, of which the twin knows single jobs and predicts two at once.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,10 +34,12 @@ from qtide.core.metrics import measure
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import HybridJob, Simulation, StrategyOptions
-from qtide.twin.published import CALIBRATIONS, QLUSTER, predict
-from qtide.twin.simulate import rare_collections, replicate
+from qtide.twin.calibration import calibrate, job_of
+from qtide.twin.replications import rare_collections, replicate
+from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
+
+sys.path.append(str(Path(__file__).parent.parent))
+from tests.twin.published import CALIBRATIONS, QLUSTER, TABLES, predict
 
 JOBS, NODES, HYBRIDS, ROUNDS = 28_000, 100, 600, 3
 KTH_SIZED = Generator(
@@ -57,13 +59,12 @@ YEAR = SiteModel(
 
 def published() -> list[Claim]:
     """Every published number beside the twin's."""
-    rows = json.loads(Path(__file__).with_name("published.json").read_text())
     titles = ("wall", "twin", "%", "node-s", "twin", "%")
     print(f"{'site, strategy, jobs, q':34}" + "".join(f"{title:>9}" for title in titles))
     claims = []
     for name, most in (("qluster", 1.5), ("leonardo", 2.0)):
         worst, predicted = 0.0, 0.0
-        for row in rows[name]:
+        for row in TABLES[name]:
             found = predict(CALIBRATIONS[name], row["strategy"], row["jobs"], row["quantum_s"])
             wall = 100 * (found.wall / row["wall"] - 1)
             usage = 100 * (found.usage / row["usage"] - 1)
@@ -75,7 +76,7 @@ def published() -> list[Claim]:
                 f"{what:34}{row['wall']:9.2f}{found.wall:9.2f}{wall:+9.2f}"
                 f"{row['usage']:9.2f}{found.usage:9.2f}{usage:+9.2f}"
             )
-        claims.append(at_most(f"{name}: worst of {2 * len(rows[name])} numbers, %", worst, most))
+        claims.append(at_most(f"{name}: worst of {2 * len(TABLES[name])} numbers, %", worst, most))
         if predicted:
             claims.append(at_most(f"{name}: worst of those of two jobs, %", predicted, most))
     return claims
@@ -129,18 +130,18 @@ def hybrids() -> list[Claim]:
 def played_for(strategy: str) -> float:
     """Processor seconds of hybrid jobs under a strategy."""
     model = SiteModel(nodes=1000, scheduler="easy", qpu=QpuModel(number=10, offload=3.59))
-    stage = Simulation(model, StrategyOptions(strategy, 4), lambda *_: None)
+    simulation = Simulation(model, StrategySetup(strategy, 4), lambda *_: None)
     jobs = [QLUSTER.job("static", 60.0, 30.0 * number) for number in range(HYBRIDS)]
     began = time.process_time()
     with rare_collections():
-        stage.play(jobs)
+        simulation.run(jobs)
     return time.process_time() - began
 
 
 def year(strategy: str) -> list[Claim]:
     """A year of a centre of 10,000 nodes."""
     began = time.process_time()
-    found = replicate(YEAR, StrategyOptions(strategy, 4), 0)
+    found = replicate(YEAR, StrategySetup(strategy, 4), 0)
     minutes = (time.process_time() - began) / 60
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"\na year under {strategy}: {minutes:.1f} min of one core, {memory:.2f} GB")
@@ -156,10 +157,10 @@ def year(strategy: str) -> list[Claim]:
 def played(model: SiteModel, strategy: str, jobs: list[HybridJob]) -> list[list[Interval]]:
     """The ledgers of jobs in virtual time."""
     ledgers: list[list[Interval]] = []
-    stage = Simulation(
-        model, StrategyOptions(strategy, len(jobs)), lambda _, spans: ledgers.append(spans)
+    simulation = Simulation(
+        model, StrategySetup(strategy, len(jobs)), lambda _, spans: ledgers.append(spans)
     )
-    stage.play(jobs)
+    simulation.run(jobs)
     return ledgers
 
 

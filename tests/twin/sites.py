@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qtide.backends.models.site_model import Background, Generator, QpuModel, SiteModel
 from qtide.core.ledger import Interval
-from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
+from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 BUSY = SiteModel(
     nodes=32,
@@ -27,12 +27,10 @@ def wide(submit: float = 0.0) -> HybridJob:
     return HybridJob(steps * 3, submit, 3)
 
 
-def played(
-    model: SiteModel, policy: StrategyOptions, jobs: list[HybridJob]
-) -> list[list[Interval]]:
+def played(model: SiteModel, setup: StrategySetup, jobs: list[HybridJob]) -> list[list[Interval]]:
     """The ledgers of all jobs, in the order in which they ended."""
     ledgers: list[list[Interval]] = []
-    Simulation(model, policy, lambda _, spans: ledgers.append(spans)).play(jobs)
+    Simulation(model, setup, lambda _, spans: ledgers.append(spans)).run(jobs)
     return ledgers
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.twin.advice import Prices, advise, flips, with_ratio
-from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import StrategyOptions
-from qtide.twin.vqpus import growth, offer, sharing
+from qtide.twin.calibration import calibrate, job_of
+from qtide.twin.capacity import growth, mean_value_analysis, offer_by_formula
+from qtide.twin.simulation import StrategySetup
 from tests.twin.sites import played, wide
 
 SITE = SiteModel(nodes=3, delays=Delays(start=1.0))
@@ -28,8 +28,12 @@ def test_who_pays_only_for_time_holds_everything_where_requests_wait() -> None:
 
 
 def test_the_advice_flips_with_the_wait() -> None:
-    chart = flips(wide(), SITE, [0.1, 10.0], [0.0, 600.0], Prices(node=0.01, qpu=0.0))
-    assert len({name for row in chart for name in row}) > 1
+    prices = Prices(node=0.01, qpu=0.0)
+    chart = flips(wide(), SITE, [0.1, 10.0], [0.0, 600.0], prices)
+    print(chart)
+    for wait, row in zip([0.0, 600.0], chart, strict=True):
+        for ratio, name in zip([0.1, 10.0], row, strict=True):
+            assert name == advise(with_ratio(wide(), ratio), SITE, wait, prices).strategy
 
 
 def test_a_ratio_is_that_of_quantum_to_classical_time() -> None:
@@ -38,9 +42,9 @@ def test_a_ratio_is_that_of_quantum_to_classical_time() -> None:
 
 
 def test_sharing_is_what_mean_value_analysis_says() -> None:
-    assert sharing(1.0, 8.5, 8)[-1].occupancy == pytest.approx(0.737, abs=0.001)
-    best = offer(10.0, 90.0, 30.0)
-    assert best.wait <= 30 < sharing(10.0, 90.0, best.jobs + 1)[-1].wait
+    assert mean_value_analysis(1.0, 8.5, 8)[-1].occupancy == pytest.approx(0.737, abs=0.001)
+    best = offer_by_formula(10.0, 90.0, 30.0)
+    assert best.wait <= 30 < mean_value_analysis(10.0, 90.0, best.jobs + 1)[-1].wait
 
 
 def test_a_second_qpu_buys_time() -> None:
@@ -54,18 +58,18 @@ def test_a_second_qpu_buys_time() -> None:
 def test_calibration_finds_the_parameters_of_the_site_again() -> None:
     qpu = QpuModel(offload=3.5)
     site = SiteModel(nodes=3, delays=Delays(grant=4.0, start=0.7, release=0.2), qpu=qpu)
-    (spans,) = played(site, StrategyOptions("workflow"), [wide()])
+    (spans,) = played(site, StrategySetup("workflow"), [wide()])
     found = calibrate([spans])
     fitted = {name: each.value for name, each in found.parameters.items()}
     assert fitted == pytest.approx(
         {"grant": 4.0, "start": 0.7, "release": 0.2, "step": 0.0, "offload": 3.5}
     )
-    twin = played(found.site(3), StrategyOptions("workflow"), [job_of(spans, 3), job_of(spans, 3)])
-    real = played(site, StrategyOptions("workflow"), [wide(), wide()])
+    twin = played(found.site(3), StrategySetup("workflow"), [job_of(spans, 3), job_of(spans, 3)])
+    real = played(site, StrategySetup("workflow"), [wide(), wide()])
     assert twin[-1][0].end == pytest.approx(real[-1][0].end)
 
 
 def test_a_calibration_is_a_site_file() -> None:
-    (spans,) = played(SITE, StrategyOptions("workflow"), [replace(wide(), nodes=3)])
+    (spans,) = played(SITE, StrategySetup("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)
     assert text.startswith("nodes = 3\n\n[delays]\ngrant = 0  #") and "[qpu]\noffload" in text

@@ -21,8 +21,9 @@ from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
-from qtide.twin.simulate import HybridWorkload, replicate
+from qtide.twin.replications import replicate
+from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
+from qtide.twin.workload import HybridWorkload
 from tests.twin.sites import BUSY, played, wide
 
 FAILING = replace(BUSY, failures=Failures(every=20_000, back=600), delays=Delays(turnaround=5.0))
@@ -39,14 +40,14 @@ def test_jobs_go_on_where_nodes_fail(strategy: str) -> None:
     jobs = [wide(600.0 * number) for number in range(15)]
     ledgers: list[list[Interval]] = []
     interrupted: list[float] = []
-    stage = Simulation(
+    simulation = Simulation(
         FAILING,
-        StrategyOptions(strategy, 2),
+        StrategySetup(strategy, 2),
         lambda _, spans: ledgers.append(spans),
         interrupted=lambda _, left: interrupted.append(left),
     )
-    stage.play(jobs)
-    assert len(ledgers) == 15 and stage.failed == 0
+    simulation.run(jobs)
+    assert len(ledgers) == 15 and simulation.failed == 0
     assert interrupted and min(interrupted) >= 0
     busy = sum(measure(spans).nodes_busy for spans in ledgers)
     assert busy > 15 * 3 * (76 + 50) - 1
@@ -54,9 +55,9 @@ def test_jobs_go_on_where_nodes_fail(strategy: str) -> None:
 
 def test_a_site_whose_nodes_fail_gets_them_back() -> None:
     site = replace(FAILING, failures=Failures(every=3000, back=100))
-    stage = Simulation(site, StrategyOptions("workflow", 2), lambda *_: None)
-    stage.play([wide(600.0 * number) for number in range(10)])
-    cluster = stage.clusters[0]
+    simulation = Simulation(site, StrategySetup("workflow", 2), lambda *_: None)
+    simulation.run([wide(600.0 * number) for number in range(10)])
+    cluster = simulation.clusters[0]
     assert isinstance(cluster, BatchCluster)
     assert cluster.batch.nodes + len(cluster._dead) >= site.nodes
     assert cluster.batch.nodes <= site.nodes
@@ -65,20 +66,20 @@ def test_a_site_whose_nodes_fail_gets_them_back() -> None:
 
 def test_failures_are_the_same_for_a_seed_and_others_for_another() -> None:
     site = replace(FAILING, hybrid=Mix(jobs=10, days=0.1))
-    first, again, other = (replicate(site, StrategyOptions("elastic", 2), n) for n in (0, 0, 1))
+    first, again, other = (replicate(site, StrategySetup("elastic", 2), n) for n in (0, 0, 1))
     assert first == again != other
 
 
 def test_a_job_whose_nodes_are_lost_for_good_fails_alone() -> None:
     site = SiteModel(nodes=3, losses=(Loss(10.0, "n1"),))
-    stage = Simulation(site, StrategyOptions("static"), lambda *_: None)
-    stage.play([wide(), HybridJob((HybridStep((10.0,), nodes=3),), submit=5000.0, nodes=3)])
-    assert stage.failed == 1
+    simulation = Simulation(site, StrategySetup("static"), lambda *_: None)
+    simulation.run([wide(), HybridJob((HybridStep((10.0,), nodes=3),), submit=5000.0, nodes=3)])
+    assert simulation.failed == 1
 
 
 def test_a_request_waits_for_a_node_that_will_be_back() -> None:
     site = SiteModel(nodes=3, losses=(Loss(10.0, "n1", back=100.0),))
-    (spans,) = played(site, StrategyOptions("static"), [replace(wide(), submit=50.0)])
+    (spans,) = played(site, StrategySetup("static"), [replace(wide(), submit=50.0)])
     held = min(span.start for span in spans if span.what == "held")
     assert held == 110
 
@@ -95,11 +96,11 @@ def test_partitions_do_not_disturb_each_other() -> None:
         found: dict[float, list[float]] = {}
         Simulation(
             model,
-            StrategyOptions("workflow", 40),
+            StrategySetup("workflow", 40),
             lambda job, spans: found.update(
                 {job.submit: [s.end for s in spans if s.lane.startswith("node/")]}
             ),
-        ).play(chosen)
+        ).run(chosen)
         return found
 
     both = walls(site, jobs)
@@ -136,7 +137,7 @@ def test_a_phase_takes_what_its_table_says_for_the_nodes_of_the_job(
     (job,) = HybridWorkload.of(SiteModel(nodes=4, hybrid=mix), 0).hybrids()
     assert job.shortest == seconds
     for strategy in strategy_names():
-        (spans,) = played(SiteModel(nodes=4), StrategyOptions(strategy), [job])
+        (spans,) = played(SiteModel(nodes=4), StrategySetup(strategy), [job])
         assert measure(spans).total == seconds
 
 
@@ -148,10 +149,10 @@ def test_a_site_sets_options_of_its_strategies() -> None:
     def total(timeout: float) -> float:
         options = {"malleable": {"expand_timeout": timeout}}
         site = SiteModel(nodes=2, strategies=options)
-        ledgers = played(site, StrategyOptions("malleable", 2), [taken, job])
+        ledgers = played(site, StrategySetup("malleable", 2), [taken, job])
         return measure(ledgers[0]).total
 
     assert total(20.0) == total(5.0) + 15.0
     wrong = SiteModel(strategies={"malleable": {"patience": 1.0}})
     with pytest.raises(UsageError, match=r"strategies.malleable.patience: there is no such option"):
-        Simulation(wrong, StrategyOptions("malleable"), lambda *_: None)
+        Simulation(wrong, StrategySetup("malleable"), lambda *_: None)

@@ -1,4 +1,4 @@
-"""Which strategy for a job: every strategy is played in virtual time, and the cheapest one wins."""
+"""Advice on strategies: plays a job under each one in virtual time, and takes the cheapest."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.runs.start import Advised
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.calibrate import calibrate, job_of
-from qtide.twin.play import HybridJob, Simulation, StrategyOptions
+from qtide.twin.calibration import calibrate, job_of
+from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
 
 SPREAD = (0.5, 1.0, 2.0)
-"""Waits are seldom as long as expected: they may be half of that, or twice."""
+"""Factors of the expected wait that are played: waits are seldom as long as expected."""
 SAME = 1.01
-"""Strategies whose costs differ by less are equally good: the simpler one is advised."""
+"""If costs differ by a smaller factor, strategies are equally good: advise the simpler one."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What counts: a second of the job, of a node, and of a QPU that it holds."""
+    """What a second of the job costs, of a node, and of a virtual QPU that it holds."""
 
     second: float = 1.0
     node: float = 1.0
@@ -38,7 +38,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Range:
-    """The expected value, and the least and the most that waits may make of it."""
+    """An expected value, and the least and the most for shorter and longer waits."""
 
     low: float
     expected: float
@@ -46,13 +46,13 @@ class Range:
 
     @staticmethod
     def of(values: Sequence[float]) -> Range:
-        """From the values for short, expected and long waits, or for the expected one alone."""
+        """From the values for short, expected and long waits, or for the expected wait alone."""
         return Range(min(values), values[len(values) // 2], max(values))
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a job takes under a strategy."""
+    """Time and resources that a job takes under a strategy."""
 
     strategy: str
     wall: Range
@@ -60,7 +60,7 @@ class Expected:
     qpu_hold: Range
 
     def cost(self, prices: Prices) -> float:
-        """All of it, weighed."""
+        """The weighted sum of all that."""
         return (
             prices.second * self.wall.expected
             + prices.node * self.node_seconds.expected
@@ -70,7 +70,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Advice:
-    """All strategies for a job, the advised one, and why."""
+    """What every strategy takes, the advised one, and the reason."""
 
     expected: tuple[Expected, ...]
     strategy: str
@@ -85,9 +85,9 @@ def advise(
     names: Sequence[str] = (),
     spread: Sequence[float] = SPREAD,
 ) -> Advice:
-    """Advise on a job whose every request for nodes waits for about `wait` seconds.
+    """Advise on a job whose requests for nodes each wait for about `wait` seconds.
 
-    Only the strategies that are named are looked at; all of them, if none is.
+    Compares the strategies in `names`, or all of them if it is empty.
     """
     chosen = [name for name in strategy_names() if not names or name in names]
     found = tuple(_expected(job, site, wait, name, spread) for name in chosen)
@@ -104,7 +104,7 @@ def flips(
     prices: Prices = Prices(),
     names: Sequence[str] = (),
 ) -> list[list[str]]:
-    """The advised strategy by the wait for nodes (rows) and by quantum to classical time."""
+    """The advised strategy by wait for nodes (rows) and ratio of quantum to classical time."""
     jobs = [with_ratio(job, ratio) for ratio in ratios]
 
     def advised(job: HybridJob, wait: float) -> str:
@@ -114,7 +114,7 @@ def flips(
 
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
-    """The same job with so much quantum time for its classical time."""
+    """The same job, its quantum time scaled to `ratio` times its classical time."""
     classical = job.shortest - job.quantum
     number = sum(step.quantum is not None for step in job.steps) or 1
     seconds = ratio * classical / number
@@ -131,11 +131,11 @@ def _expected(
 
 
 def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[float, float, float]:
-    """Wall seconds, node-seconds and seconds that a virtual QPU is held."""
+    """Wall seconds, node-seconds, and seconds that a virtual QPU is held."""
     delays = replace(site.delays, grant=site.delays.grant + wait)
     found: list[list[Interval]] = []
     model = replace(site, delays=delays)
-    Simulation(model, StrategyOptions(name), lambda _, spans: found.append(spans)).play(
+    Simulation(model, StrategySetup(name), lambda _, spans: found.append(spans)).run(
         [replace(job, submit=0.0)]
     )
     metrics = measure(found[0])
@@ -145,7 +145,7 @@ def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[fl
 def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
     others = [each for each in found if each.strategy != best.strategy]
     if not others:
-        return "no other one was looked at"
+        return "no other strategy was compared"
     rival = min(others, key=lambda each: each.cost(prices))
     if rival.cost(prices) <= SAME * best.cost(prices) <= SAME**2 * rival.cost(prices):
         return f"it is as good as {rival.strategy}, and simpler"
@@ -157,28 +157,27 @@ def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
     ):
         if other.expected:
             parts.append(f"{one.expected / other.expected:.0%} of its {what}")
-    return f"beside {rival.strategy}, the next best, it takes {', '.join(parts)}"
+    return f"compared with {rival.strategy}, the next best, it takes {', '.join(parts)}"
 
 
 PATIENCE = 2.0
-"""Seconds that a service may take to say how long its queues are."""
+"""Seconds to wait for a service that is asked for its queue."""
 
 
 @dataclass(frozen=True)
 class QueueState:
-    """How long a job waits now for nodes and, per payload, for the QPU: seconds of the run's clock.
-
-    None if nobody knows.
-    """
+    """Present waits, in seconds of the run's clock; None if unknown."""
 
     nodes: float | None = None
+    """Seconds until a request for the job's nodes is granted."""
     payload: float | None = None
+    """Seconds that a payload waits for the QPU."""
     words: tuple[str, ...] = ()
-    """Who says so."""
+    """Sentences that say where this is known from."""
 
 
 def choose(spec: Spec, runs: Path) -> Advised:
-    """The best strategy for a run that is about to start."""
+    """Choose the strategy of a run that is about to start: the adviser `auto`."""
     known = earlier_runs(spec, RunFolder.all(runs))
     earlier = next((run for run in known if is_done(run) and not run.is_warm_up), None)
     if earlier is None:
@@ -192,21 +191,21 @@ def choose(spec: Spec, runs: Path) -> Advised:
 
 
 def present(spec: Spec, job: HybridJob) -> QueueState:
-    """What the cluster and the service say about their queues now."""
+    """Ask the cluster and the service how long their queues are."""
     kind, _ = cluster_kind(spec.cluster)
     setting = spec.setting()
     try:
         queue = kind.queue(setting, job.nodes)
     except QtideError:  # the run itself will say what is wrong
         queue = None
-    payload, said = _at_service(spec)
-    words = [*([queue.words] if queue else []), *said]
+    payload, sentences = _at_service(spec)
+    words = [*([queue.words] if queue else []), *sentences]
     wait = queue.wait / spec.time_scale if queue else None
     return QueueState(wait, payload, tuple(words))
 
 
 def _site(spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
-    """The site of the earlier run; what is known of the present replaces what was then."""
+    """The site of the earlier run, with the present waits where they are known."""
     site = calibrate([spans]).site(job.nodes)
     if now.nodes is not None:
         waits = [span.seconds for span in spans if span.what == "wait" and span.lane == "nodes"]
@@ -217,7 +216,7 @@ def _site(spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteMod
 
 
 def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
-    """How long a payload waits there now, if the QPU is a service's."""
+    """Seconds that a payload waits now if the QPU is a service's, and a sentence about it."""
     parts = urlsplit(spec.qpu)
     if parts.scheme not in ("http", "https"):
         return None, []
@@ -229,5 +228,5 @@ def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
     waits = [each["expected_wait"] for each in devices if name in ("", each["name"])]
     known = [wait for wait in waits if wait is not None]
     if not known:
-        return None, ["the service does not say when the QPU is back"]
+        return None, ["the service does not say when the QPU will be available"]
     return min(known) / spec.time_scale, [f"payloads wait {min(known):.0f} s for the QPU"]

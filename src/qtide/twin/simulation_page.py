@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.simulate import MeanEstimate, Scenario
+from qtide.twin.replications import MeanEstimate, Scenario
 
 MOST_DIGITS = 4
 """After the point."""
@@ -85,8 +85,8 @@ def _rounded(value: float, digits: int) -> str:
 
 
 def _name(case: Scenario) -> str:
-    number = case.policy.vqpus
-    return f"{case.policy.strategy}, {number} vQPU{'' if number == 1 else 's'}"
+    number = case.setup.vqpus
+    return f"{case.setup.strategy}, {number} vQPU{'' if number == 1 else 's'}"
 
 
 def _bars(cases: Sequence[Scenario]) -> str:

@@ -18,7 +18,14 @@ from qtide.apps.colouring.independent import (
     verified,
 )
 from qtide.apps.colouring.reading import read_graph
-from qtide.apps.colouring.search import ColourSearch, OutOfBudget, Piece, merged, settle, split
+from qtide.apps.colouring.search import (
+    ColourSearch,
+    OutOfBudget,
+    Piece,
+    merged,
+    search_pieces,
+    split,
+)
 from tests.apps.colouring.graphs import DATA, chromatic, random_graph
 from tests.apps.colouring.graphs import mycielski as mycielski_graph
 
@@ -109,7 +116,7 @@ def test_pieces_with_small_budgets_come_to_the_same_verdict(graph: Graph, budget
     for target in (number - 1, number):
         pieces, classes = [Piece(everything(graph), target)], None
         while pieces and classes is None:
-            verdict = settle(graph, pieces, budget)
+            verdict = search_pieces(graph, pieces, budget)
             pieces, classes = merged(graph, verdict.open), verdict.classes
             budget += 1
         assert (classes is not None) == (target == number)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qtide.apps.clustering.arrays import Indices, Numbers
-from qtide.apps.clustering.compiled import compiled_inner
+from qtide.apps.compiled import compiled_inner
 
 MOST_RATIO = 0.4
 LANES = 64  # source groups expanded at once: vector units work across them

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from qtide.apps.clustering.arrays import Indices, Labels, Numbers, Points
-from qtide.apps.clustering.compiled import compiled_inner, compiled_sums
 from qtide.apps.clustering.expansion import (
     LANES,
     NO_ORDER,
@@ -38,6 +37,80 @@ from qtide.apps.clustering.silhouette import (
     grouped,
     silhouette,
 )
+from qtide.apps.compiled import compiled_inner, compiled_sums
+
+TOLERANCE = 1e-6
+MOST_DIMENSIONS = 3
+FIRST_ALLOWED = 6  # the error of most sources is far below their leaf's worst case
+ATTEMPTS = 4
+UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A score and a bound on its error."""
+
+    score: float
+    bound: float
+
+    def decides(self, threshold: float) -> bool:
+        """Whether the true score is certain to be on one side of the threshold."""
+        return abs(self.score - threshold) > self.bound
+
+
+def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Certified]:
+    """Whether the score is at least the threshold; summed exactly if the bound cannot tell."""
+    found = certified_silhouette(points, labels)
+    if not found.decides(threshold):
+        found = _exact(points, labels, threads=1)
+    return found.score >= threshold, found
+
+
+def certified_silhouette(
+    points: Points, labels: Labels, *, tolerance: float = TOLERANCE, threads: int = 1
+) -> Certified:
+    """The mean silhouette with a bound of at most the tolerance (rounding permitting)."""
+    groups = grouped(points, labels)
+    if points.shape[1] > MOST_DIMENSIONS or groups.clusters < 2:
+        return _exact(points, labels, threads)
+    table = powers(groups.coordinates.shape[0])
+    tree = leaves(groups, _leaf_size(len(points)), table)
+    allowed = FIRST_ALLOWED * tolerance
+    for _ in range(ATTEMPTS):
+        found = _certified(tree, table, allowed, threads)
+        if found.bound <= tolerance:
+            return found
+        allowed *= min(0.5, tolerance / found.bound / 2)
+    return _exact(points, labels, threads)
+
+
+def _exact(points: Points, labels: Labels, threads: int) -> Certified:
+    rounding = 8 * UNIT * (len(points) + points.shape[1])
+    return Certified(silhouette(points, labels, threads=threads), rounding)
+
+
+def _leaf_size(points: int) -> int:
+    """Work is minimal when near sums (growing with leaves) and far sums (shrinking) balance."""
+    return max(32, int(0.4 * math.sqrt(points)))
+
+
+def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Certified:
+    """The score and bound if each source may be wrong by `allowed` of its cluster's distance."""
+    count = tree.coordinates.shape[1]
+    low, high = np.zeros(count), np.zeros(count)
+    # error of a centroid: it only decides which clusters need not be examined
+    slack = 4 * UNIT * (count + 8) * float(np.abs(tree.coordinates).max())
+
+    def score(part: tuple[int, int]) -> None:
+        _score_leaves(
+            tree, part[0], part[1], table, allowed, slack, _scratch(tree, table), low, high
+        )
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(score, equal_parts(tree.radii.size, threads)))
+    width = float((high - low).mean())
+    rounding = 4 * UNIT * math.log2(count + 2)  # of the means, which numpy sums pairwise
+    return Certified(float((high + low).mean()) / 2, width / 2 + rounding)
 
 
 class Leaves(NamedTuple):
@@ -135,27 +208,7 @@ def _spread(groups: Grouped) -> Numbers:
     return np.sqrt(means)
 
 
-MOST_DIMENSIONS = 3
-TOLERANCE = 1e-6
-UNIT = 2.0**-53
-NO_CLUSTER = -1
-FIRST_ALLOWED = 6  # the error of most sources is far below their leaf's worst case
-ATTEMPTS = 4
 KNOTS = 4
-FAR_COST = 3  # measured: an expansion takes as long as this many distances per term
-EXPANSION_STEPS = 256  # a generous bound on the roundings that a term of an expansion undergoes
-
-
-@dataclass(frozen=True, slots=True)
-class Certified:
-    """A score and a bound on its error."""
-
-    score: float
-    bound: float
-
-    def decides(self, threshold: float) -> bool:
-        """Whether the true score is certain to be on one side of the threshold."""
-        return abs(self.score - threshold) > self.bound
 
 
 class Scratch(NamedTuple):
@@ -175,61 +228,6 @@ class Scratch(NamedTuple):
     apart: Numbers  # from the target leaf to the clusters not yet examined
 
 
-def certified_silhouette(
-    points: Points, labels: Labels, *, tolerance: float = TOLERANCE, threads: int = 1
-) -> Certified:
-    """The mean silhouette with a bound of at most the tolerance (rounding permitting)."""
-    groups = grouped(points, labels)
-    if points.shape[1] > MOST_DIMENSIONS or groups.clusters < 2:
-        return _exact(points, labels, threads)
-    table = powers(groups.coordinates.shape[0])
-    tree = leaves(groups, _leaf_size(len(points)), table)
-    allowed = FIRST_ALLOWED * tolerance
-    for _ in range(ATTEMPTS):
-        found = _certified(tree, table, allowed, threads)
-        if found.bound <= tolerance:
-            return found
-        allowed *= min(0.5, tolerance / found.bound / 2)
-    return _exact(points, labels, threads)
-
-
-def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Certified]:
-    """Whether the score is at least the threshold; summed exactly if the bound cannot tell."""
-    found = certified_silhouette(points, labels)
-    if not found.decides(threshold):
-        found = _exact(points, labels, threads=1)
-    return found.score >= threshold, found
-
-
-def _exact(points: Points, labels: Labels, threads: int) -> Certified:
-    rounding = 8 * UNIT * (len(points) + points.shape[1])
-    return Certified(silhouette(points, labels, threads=threads), rounding)
-
-
-def _leaf_size(points: int) -> int:
-    """Work is minimal when near sums (growing with leaves) and far sums (shrinking) balance."""
-    return max(32, int(0.4 * math.sqrt(points)))
-
-
-def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Certified:
-    """The score and bound if each source may be wrong by `allowed` of its cluster's distance."""
-    count = tree.coordinates.shape[1]
-    low, high = np.zeros(count), np.zeros(count)
-    # error of a centroid: it only decides which clusters need not be examined
-    slack = 4 * UNIT * (count + 8) * float(np.abs(tree.coordinates).max())
-
-    def score(part: tuple[int, int]) -> None:
-        _score_leaves(
-            tree, part[0], part[1], table, allowed, slack, _scratch(tree, table), low, high
-        )
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(score, equal_parts(tree.radii.size, threads)))
-    width = float((high - low).mean())
-    rounding = 4 * UNIT * math.log2(count + 2)  # of the means, which numpy sums pairwise
-    return Certified(float((high + low).mean()) / 2, width / 2 + rounding)
-
-
 def _scratch(tree: Leaves, table: Powers) -> Scratch:
     largest = int(np.diff(tree.starts).max())
     terms = table.orders.size
@@ -247,6 +245,11 @@ def _scratch(tree: Leaves, table: Powers) -> Scratch:
         np.empty((4, largest)),
         np.empty(tree.clusters.size - 1),
     )
+
+
+NO_CLUSTER = -1
+FAR_COST = 3  # measured: an expansion takes as long as this many distances per term
+EXPANSION_STEPS = 256  # a generous bound on the roundings that a term of an expansion undergoes
 
 
 @compiled_sums

@@ -22,7 +22,7 @@ from qtide.apps.clustering.arrays import (
     centroids,
     compacted,
 )
-from qtide.apps.clustering.compiled import compiled_sums
+from qtide.apps.compiled import compiled_sums
 
 ONE_CLUSTER_SCORE = -1.0
 CHUNK = 512  # squared distances kept at once: they stay in the first-level cache

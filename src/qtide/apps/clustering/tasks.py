@@ -15,61 +15,6 @@ from qtide.apps.clustering.linkage import LinkageTree
 from qtide.apps.clustering.points import PointsError, blobs, read_points
 from qtide.core.files import write_json
 
-MOST_DRAWN = 20_000
-MOST_NAMED = 20
-COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 14 is grey
-
-
-def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
-    """Write a PNG of the first two dimensions, or of a single one against the point number."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 6), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    clusters, sizes = np.unique(labels, return_counts=True)
-    drawn = _subsample(len(points))
-    for number, (cluster, size) in enumerate(zip(clusters, sizes, strict=True)):
-        rows = drawn[labels[drawn] == cluster]
-        name = "noise" if cluster < 0 else f"{cluster}"
-        axes.scatter(
-            points[rows, 0],
-            points[rows, 1] if points.shape[1] > 1 else rows,
-            s=max(2.0, 30.0 - len(drawn) / 500),
-            color=_colour(int(cluster), number),
-            linewidths=0,
-            alpha=0.7,
-            label=f"{name}: {size:,} points",
-        )
-    axes.set_title(_title(points, clusters, score))
-    axes.set_xlabel("dimension 1" if points.shape[1] > 1 else "value")
-    axes.set_ylabel("dimension 2" if points.shape[1] > 1 else "point")
-    if len(clusters) <= MOST_NAMED:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=3)
-    figure.savefig(path, format="png")
-
-
-def _subsample(number: int) -> Indices:
-    """At most MOST_DRAWN seeded rows: more would only darken the picture."""
-    if number <= MOST_DRAWN:
-        return np.arange(number)
-    return np.sort(np.random.default_rng(0).choice(number, MOST_DRAWN, replace=False))
-
-
-def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float]:
-    """Grey for noise, otherwise a colour that adjacent numbers do not share."""
-    from matplotlib import colormaps
-
-    if cluster < 0:
-        return "0.6"
-    strong, light = divmod(number, len(COLOURS))[::-1]
-    return colormaps["tab20"](COLOURS[strong] + light % 2)
-
-
-def _title(points: Points, clusters: Labels, score: float) -> str:
-    return f"Consensus: {len(points):,} points, {len(clusters)} clusters, silhouette {score:.4f}"
-
 
 @dataclass(frozen=True)
 class Clustering:
@@ -134,6 +79,20 @@ def by_extra(name: str, points: Points, setting: MethodParameters, seed: int) ->
     return _judged(points, extra_clustering(name, points, setting, seed=seed), seed)
 
 
+def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
+    """The clusters with their qualities. Also loads the libraries that other tasks will need.
+
+    A node's first task is the slowest anyway; so no later one waits for a library.
+    """
+    import matplotlib.figure  # noqa: F401 - for the picture
+    import sklearn.cluster  # noqa: F401 - for k-means
+
+    from qtide.apps.clustering.silhouette import cluster_qualities
+
+    compact, _ = compacted(labels)
+    return Clustering(compact, cluster_qualities(points, compact, seed=seed))
+
+
 def score(points: Points, labels: Labels, threshold: float) -> Score:
     """The silhouette, exact enough to tell on which side of the threshold it is."""
     from qtide.apps.clustering.farfield import reaches
@@ -167,15 +126,57 @@ def as_plain(record: Any) -> dict[str, Any]:
     return plain
 
 
-def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
-    """The clusters with their qualities. Also loads the libraries that other tasks will need.
+MOST_DRAWN = 20_000
+MOST_NAMED = 20
+COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 14 is grey
 
-    A node's first task is the slowest anyway; so no later one waits for a library.
-    """
-    import matplotlib.figure  # noqa: F401 - for the picture
-    import sklearn.cluster  # noqa: F401 - for k-means
 
-    from qtide.apps.clustering.silhouette import cluster_qualities
+def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
+    """Write a PNG of the first two dimensions, or of a single one against the point number."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    compact, _ = compacted(labels)
-    return Clustering(compact, cluster_qualities(points, compact, seed=seed))
+    figure = Figure(figsize=(7, 6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    clusters, sizes = np.unique(labels, return_counts=True)
+    drawn = _subsample(len(points))
+    for number, (cluster, size) in enumerate(zip(clusters, sizes, strict=True)):
+        rows = drawn[labels[drawn] == cluster]
+        name = "noise" if cluster < 0 else f"{cluster}"
+        axes.scatter(
+            points[rows, 0],
+            points[rows, 1] if points.shape[1] > 1 else rows,
+            s=max(2.0, 30.0 - len(drawn) / 500),
+            color=_colour(int(cluster), number),
+            linewidths=0,
+            alpha=0.7,
+            label=f"{name}: {size:,} points",
+        )
+    axes.set_title(_title(points, clusters, score))
+    axes.set_xlabel("dimension 1" if points.shape[1] > 1 else "value")
+    axes.set_ylabel("dimension 2" if points.shape[1] > 1 else "point")
+    if len(clusters) <= MOST_NAMED:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=3)
+    figure.savefig(path, format="png")
+
+
+def _subsample(number: int) -> Indices:
+    """At most MOST_DRAWN seeded rows: more would only darken the picture."""
+    if number <= MOST_DRAWN:
+        return np.arange(number)
+    return np.sort(np.random.default_rng(0).choice(number, MOST_DRAWN, replace=False))
+
+
+def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float]:
+    """Grey for noise, otherwise a colour that adjacent numbers do not share."""
+    from matplotlib import colormaps
+
+    if cluster < 0:
+        return "0.6"
+    strong, light = divmod(number, len(COLOURS))[::-1]
+    return colormaps["tab20"](COLOURS[strong] + light % 2)
+
+
+def _title(points: Points, clusters: Labels, score: float) -> str:
+    return f"Consensus: {len(points):,} points, {len(clusters)} clusters, silhouette {score:.4f}"

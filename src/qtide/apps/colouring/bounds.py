@@ -1,48 +1,10 @@
-"""Lower bounds that anybody can check: a clique, and what Mycielski's construction adds to it."""
+"""Bounds on the number of colours: a clique and Mycielski's construction below, DSATUR above."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from qtide.apps.colouring.graph import Graph, Masks, bits, everything
-
-
-def dsatur(neighbours: Masks, within: int) -> list[int]:
-    """Colour classes by Brélaz' rule: next is who sees the most colours, then the most others."""
-    classes: list[int] = []
-    seen = dict.fromkeys(bits(within), 0)
-    left = within
-    while left:
-        _, _, vertex = max(
-            (seen[v].bit_count(), (neighbours[v] & left).bit_count(), -v) for v in bits(left)
-        )
-        vertex = -vertex
-        colour = _first_free(classes, neighbours[vertex])
-        classes[colour] |= 1 << vertex
-        left ^= 1 << vertex
-        for each in bits(neighbours[vertex] & left):
-            seen[each] |= 1 << colour
-    return classes
-
-
-def extended(neighbours: Masks, classes: list[int], vertices: list[int]) -> list[int]:
-    """Classes with more vertices, each in the first class that is free of its neighbours."""
-    classes = list(classes)
-    for vertex in vertices:
-        classes[_first_free(classes, neighbours[vertex])] |= 1 << vertex
-    return classes
-
-
-def _first_free(classes: list[int], neighbours: int) -> int:
-    for number, each in enumerate(classes):
-        if not each & neighbours:
-            return number
-    classes.append(0)
-    return len(classes) - 1
-
-
-CLIQUE_BRANCHES = 20_000
-"""Within a second; if that is not enough, the largest clique so far counts."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +26,8 @@ def bounds(graph: Graph, *, greedy: bool) -> Bounds:
     return Bounds(tuple(bits(clique)), lower, tuple(bits(support)), tuple(classes))
 
 
-def greedy_clique(neighbours: Masks, within: int) -> int:
-    """A clique among some vertices: always the one that leaves the most."""
-    clique = 0
-    while within:
-        _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
-        clique |= 1 << -vertex
-        within &= neighbours[-vertex]
-    return clique
+CLIQUE_BRANCHES = 20_000
+"""Within a second; if that is not enough, the largest clique so far counts."""
 
 
 def largest_clique(neighbours: Masks, within: int, most: int = CLIQUE_BRANCHES) -> int:
@@ -88,6 +44,28 @@ def largest_clique(neighbours: Masks, within: int, most: int = CLIQUE_BRANCHES) 
             stack.append((clique | 1 << vertex, free & neighbours[vertex]))
             free ^= 1 << vertex
     return best
+
+
+def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
+    """The vertices by which a clique can grow by more than `room`: those beyond as many colours."""
+    covered = 0
+    for _ in range(room):
+        rest = free & ~covered
+        while rest:
+            lowest = rest & -rest
+            covered |= lowest
+            rest &= ~(neighbours[lowest.bit_length() - 1] | lowest)
+    return list(bits(free & ~covered))
+
+
+def greedy_clique(neighbours: Masks, within: int) -> int:
+    """A clique among some vertices: always the one that leaves the most."""
+    clique = 0
+    while within:
+        _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
+        clique |= 1 << -vertex
+        within &= neighbours[-vertex]
+    return clique
 
 
 def mycielski(neighbours: Masks, within: int, clique: int) -> tuple[int, int]:
@@ -129,17 +107,39 @@ def _deputies(neighbours: Masks, within: int, support: int, vertex: int) -> int:
     return able
 
 
-def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
-    """The vertices by which a clique can grow by more than `room`: those beyond as many colours."""
-    covered = 0
-    for _ in range(room):
-        rest = free & ~covered
-        while rest:
-            lowest = rest & -rest
-            covered |= lowest
-            rest &= ~(neighbours[lowest.bit_length() - 1] | lowest)
-    return list(bits(free & ~covered))
-
-
 def _alone(graph: Graph) -> list[int]:
     return [1 << vertex for vertex in range(graph.size)]
+
+
+def dsatur(neighbours: Masks, within: int) -> list[int]:
+    """Colour classes by Brélaz' rule: next is who sees the most colours, then the most others."""
+    classes: list[int] = []
+    seen = dict.fromkeys(bits(within), 0)
+    left = within
+    while left:
+        _, _, vertex = max(
+            (seen[v].bit_count(), (neighbours[v] & left).bit_count(), -v) for v in bits(left)
+        )
+        vertex = -vertex
+        colour = _first_free(classes, neighbours[vertex])
+        classes[colour] |= 1 << vertex
+        left ^= 1 << vertex
+        for each in bits(neighbours[vertex] & left):
+            seen[each] |= 1 << colour
+    return classes
+
+
+def extended(neighbours: Masks, classes: list[int], vertices: list[int]) -> list[int]:
+    """Classes with more vertices, each in the first class that is free of its neighbours."""
+    classes = list(classes)
+    for vertex in vertices:
+        classes[_first_free(classes, neighbours[vertex])] |= 1 << vertex
+    return classes
+
+
+def _first_free(classes: list[int], neighbours: int) -> int:
+    for number, each in enumerate(classes):
+        if not each & neighbours:
+            return number
+    classes.append(0)
+    return len(classes) - 1

@@ -18,12 +18,12 @@ from qtide.apps.colouring.bounds import bounds
 from qtide.apps.colouring.graph import Graph, bits, everything
 from qtide.apps.colouring.independent import Partial, grow, selected
 from qtide.apps.colouring.reading import Named
-from qtide.apps.colouring.search import Piece, PieceVerdict, merged, settle
+from qtide.apps.colouring.search import Piece, PieceVerdict, merged, search_pieces
 from qtide.apps.colouring.steps import Step, step_for
 from qtide.core.errors import UsageError
 
 PARTS = 16
-"""Tasks of a round, on however many nodes: so all runs are alike."""
+"""Tasks of a round, whatever the number of nodes, so that all runs are alike."""
 
 FIRST_BUDGET, LAST_BUDGET = 500, 50_000
 """Effort per task: tenths of a second at first, so that hard pieces are soon split."""
@@ -56,9 +56,11 @@ async def colouring(
     answer = first_answer(await task(bounds, read.graph, greedy=greedy))
     steps = 0
     if not answer.proven:
-        answer, steps = await guided(read.graph, answer, step, width, greedy=greedy, seed=seed)
+        answer, steps = await guided_search(
+            read.graph, answer, step, width, greedy=greedy, seed=seed
+        )
         await task(tasks.note_answer, folder.absolute(), read, answer)
-    answer, branches = await closed(read, answer, effort, folder.absolute())
+    answer, branches = await exact_search(read, answer, effort, folder.absolute())
     write = tasks.write_results if picture else tasks.note_answer
     files = await task(write, folder.absolute(), read, answer)
     size = {"vertices": read.graph.size, "edges": len(read.graph.edges)}
@@ -72,7 +74,7 @@ def _check(width: int, effort: int) -> None:
             raise UsageError(f"--{name} has to be at least 1, not {value}")
 
 
-async def guided(
+async def guided_search(
     graph: Graph, answer: Answer, step: Step, width: int, *, greedy: bool, seed: int
 ) -> tuple[Answer, int]:
     """The best colouring along the sets that the step finds, and how often it was asked."""
@@ -104,12 +106,14 @@ async def _sets(graph: Graph, partial: Partial, step: Step, seed: int) -> list[f
     return [frozenset(vertices[each] for each in one) for one in await step(rest, seed)]
 
 
-async def closed(read: Named, answer: Answer, effort: int, folder: Path) -> tuple[Answer, int]:
-    """The answer after the exact search, and how many branches that took; finds are noted."""
+async def exact_search(
+    read: Named, answer: Answer, effort: int, folder: Path
+) -> tuple[Answer, int]:
+    """The answer after the exact search, and its number of branches; better answers are noted."""
     branches = 0
     while not answer.proven and effort > 0:
         target = answer.upper - 1
-        found = await _searched(read.graph, target, effort)
+        found = await _colour_with(read.graph, target, effort)
         branches, effort = branches + found.branches, effort - found.effort
         if found.classes is not None:
             answer = answer.better(found.classes)
@@ -119,14 +123,14 @@ async def closed(read: Named, answer: Answer, effort: int, folder: Path) -> tupl
     return answer, branches
 
 
-async def _searched(graph: Graph, target: int, most: int) -> PieceVerdict:
-    """Whether the graph has a colouring with at most `target` colours."""
+async def _colour_with(graph: Graph, target: int, most: int) -> PieceVerdict:
+    """Search for a colouring with at most `target` colours, in pieces on all nodes."""
     pieces, budget = [Piece(everything(graph), target)], FIRST_BUDGET
     branches = effort = 0
     while pieces and effort < most:
         parts = [pieces[n::PARTS] for n in range(min(PARTS, len(pieces)))]
         verdicts: list[PieceVerdict] = await classical(
-            *(task(settle, graph, part, budget) for part in parts)
+            *(task(search_pieces, graph, part, budget) for part in parts)
         )
         branches += sum(each.branches for each in verdicts)
         effort += sum(each.effort for each in verdicts)

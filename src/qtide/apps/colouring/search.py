@@ -1,4 +1,4 @@
-"""Whether some vertices can be coloured with so many colours: an exact search with a budget.
+"""Exact search, with a budget, for a colouring of some vertices with a number of colours.
 
 A branch takes one maximal independent set with a fixed vertex as a colour class, so no two branches
 differ in the order of colours alone. Before, vertices that cannot matter are set aside; so branches
@@ -14,6 +14,79 @@ from itertools import islice
 from qtide.apps.colouring.bounds import dsatur, extended, greedy_clique, mycielski
 from qtide.apps.colouring.graph import Graph, Masks, bits, components
 from qtide.apps.colouring.independent import maximal_sets
+
+MOST_BRANCHES = 5_000
+"""A piece with more branches is not split, but tried again with a larger budget."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A class that was taken, and the vertices that had been set aside before."""
+
+    chosen: int
+    aside: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Vertices that are left, the colours for them, and how we got there."""
+
+    left: int
+    colours: int
+    turns: tuple[Turn, ...] = ()
+
+
+@dataclass(frozen=True)
+class PieceVerdict:
+    """Classes of the whole graph, if a piece gave them; otherwise the pieces that are open."""
+
+    classes: tuple[int, ...] | None
+    open: tuple[Piece, ...]
+    branches: int
+    effort: int
+
+
+def search_pieces(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdict:
+    """Search in one piece after the other, until a colouring is found or the budget is used up."""
+    search = ColourSearch(graph.neighbours, budget)
+    for number, piece in enumerate(pieces):
+        try:
+            found = search.colour(piece.left, piece.colours)
+        except (OutOfBudget, RecursionError):
+            rest = tuple(pieces[number + 1 :])
+            return PieceVerdict(None, (*split(graph, piece), *rest), search.branches, search.effort)
+        if found is not None:
+            return PieceVerdict(whole(graph, piece, found), (), search.branches, search.effort)
+    return PieceVerdict(None, (), search.branches, search.effort)
+
+
+def split(graph: Graph, piece: Piece) -> list[Piece]:
+    """The branches of a piece; the piece itself if they are too many."""
+    kernel, aside = reduced(graph.neighbours, piece.left, piece.colours)
+    chosen = list(islice(branches(graph.neighbours, kernel), MOST_BRANCHES + 1))
+    if len(chosen) > MOST_BRANCHES:
+        return [piece]
+    return [
+        Piece(kernel & ~each, piece.colours - 1, (*piece.turns, Turn(each, tuple(aside))))
+        for each in chosen
+    ]
+
+
+def merged(graph: Graph, pieces: Iterable[Piece]) -> list[Piece]:
+    """One piece for each kernel: those that differ only in what was taken before are alike."""
+    found: dict[tuple[int, int], Piece] = {}
+    for piece in pieces:
+        kernel, _ = reduced(graph.neighbours, piece.left, piece.colours)
+        found.setdefault((kernel, piece.colours), piece)
+    return list(found.values())
+
+
+def whole(graph: Graph, piece: Piece, classes: list[int]) -> tuple[int, ...]:
+    """The classes of the whole graph, from those of what a piece had left."""
+    for turn in reversed(piece.turns):
+        classes = extended(graph.neighbours, [turn.chosen, *classes], list(turn.aside[::-1]))
+    return tuple(classes)
+
 
 SORTED = 4096
 """How many sets are sorted by size at a time; a graph may have more than fit into memory."""
@@ -126,76 +199,3 @@ def _side_by_side(first: list[int], second: list[int]) -> list[int]:
     """The colours of two parts that do not touch."""
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     return [a | b for a, b in zip(long, short, strict=False)] + long[len(short) :]
-
-
-MOST_BRANCHES = 5_000
-"""A piece with more branches is not split, but tried again with a larger budget."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A class that was taken, and the vertices that had been set aside before."""
-
-    chosen: int
-    aside: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Vertices that are left, the colours for them, and how we got there."""
-
-    left: int
-    colours: int
-    turns: tuple[Turn, ...] = ()
-
-
-@dataclass(frozen=True)
-class PieceVerdict:
-    """Classes of the whole graph, if a piece gave them; otherwise the pieces that are open."""
-
-    classes: tuple[int, ...] | None
-    open: tuple[Piece, ...]
-    branches: int
-    effort: int
-
-
-def settle(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdict:
-    """Search in one piece after the other, until a colouring is found or the budget is used up."""
-    search = ColourSearch(graph.neighbours, budget)
-    for number, piece in enumerate(pieces):
-        try:
-            found = search.colour(piece.left, piece.colours)
-        except (OutOfBudget, RecursionError):
-            rest = tuple(pieces[number + 1 :])
-            return PieceVerdict(None, (*split(graph, piece), *rest), search.branches, search.effort)
-        if found is not None:
-            return PieceVerdict(whole(graph, piece, found), (), search.branches, search.effort)
-    return PieceVerdict(None, (), search.branches, search.effort)
-
-
-def split(graph: Graph, piece: Piece) -> list[Piece]:
-    """The branches of a piece; the piece itself if they are too many."""
-    kernel, aside = reduced(graph.neighbours, piece.left, piece.colours)
-    chosen = list(islice(branches(graph.neighbours, kernel), MOST_BRANCHES + 1))
-    if len(chosen) > MOST_BRANCHES:
-        return [piece]
-    return [
-        Piece(kernel & ~each, piece.colours - 1, (*piece.turns, Turn(each, tuple(aside))))
-        for each in chosen
-    ]
-
-
-def merged(graph: Graph, pieces: Iterable[Piece]) -> list[Piece]:
-    """One piece for each kernel: those that differ only in what was taken before are alike."""
-    found: dict[tuple[int, int], Piece] = {}
-    for piece in pieces:
-        kernel, _ = reduced(graph.neighbours, piece.left, piece.colours)
-        found.setdefault((kernel, piece.colours), piece)
-    return list(found.values())
-
-
-def whole(graph: Graph, piece: Piece, classes: list[int]) -> tuple[int, ...]:
-    """The classes of the whole graph, from those of what a piece had left."""
-    for turn in reversed(piece.turns):
-        classes = extended(graph.neighbours, [turn.chosen, *classes], list(turn.aside[::-1]))
-    return tuple(classes)

@@ -14,24 +14,20 @@ from qtide.apps.colouring.independent import some_maximal_sets
 from qtide.backends.devices.atoms import MOST_ATOMS, layout
 from qtide.core.plugins import Plugins
 
-PENALTY = 2.0
-"""For both ends of an edge; each vertex gains 1, so an edge never pays."""
+Step = Callable[[Graph, int], Awaitable[list[frozenset[int]]]]
+"""Takes a graph with edges and a seed, awaits phases, and gives sets that should be independent.
 
-MOST_SETS = 64
+Whatever it gives is verified; the better its sets are, the sooner a good colouring is found. A step
+with a parameter `target` is given the device of the run.
+"""
 
-
-def model_of(graph: Graph) -> Any:
-    """The model whose best samples are the largest independent sets."""
-    import dimod
-
-    linear = dict.fromkeys(range(graph.size), -1.0)
-    return dimod.BinaryQuadraticModel(linear, dict.fromkeys(graph.edges, PENALTY), 0.0, "BINARY")
+STEPS: Plugins[Step] = Plugins("qtide.sets", "way to find independent sets")
 
 
-def sets_in(samples: Any) -> list[frozenset[int]]:
-    """The vertices that are 1 in the best samples, each set once."""
-    sets = (frozenset(v for v, taken in each.items() if taken) for each in samples.samples())
-    return list(dict.fromkeys(sets))[:MOST_SETS]
+def step_for(name: str, target: Target | None) -> Step:
+    """The step of that name, for the device of the run."""
+    step: Callable[..., Awaitable[list[frozenset[int]]]] = STEPS.load(name)
+    return partial(step, target=target) if "target" in signature(step).parameters else step
 
 
 READS = 100
@@ -43,8 +39,6 @@ async def annealing(graph: Graph, seed: int) -> list[frozenset[int]]:
 
 
 SHOTS = 100
-MOST_TRIES = 24
-"""Layouts tried for a patch; each takes some 50 ms."""
 
 
 async def atoms(graph: Graph, seed: int) -> list[frozenset[int]]:
@@ -52,6 +46,10 @@ async def atoms(graph: Graph, seed: int) -> list[frozenset[int]]:
     vertices: list[int] = await task(patch, graph, seed)
     found = sets_in(await quantum(model_of(graph.subgraph(vertices)), shots=SHOTS))
     return [frozenset(vertices[each] for each in one) for one in found]
+
+
+MOST_TRIES = 24
+"""Layouts tried for a patch; each takes some 50 ms."""
 
 
 def patch(graph: Graph, seed: int) -> list[int]:
@@ -94,17 +92,22 @@ async def exact(graph: Graph, seed: int) -> list[frozenset[int]]:
     return found
 
 
-Step = Callable[[Graph, int], Awaitable[list[frozenset[int]]]]
-"""Takes a graph with edges and a seed, awaits phases, and gives sets that should be independent.
-
-Whatever it gives is verified; the better its sets are, the sooner a good colouring is found. A step
-with a parameter `target` is given the device of the run.
-"""
-
-STEPS: Plugins[Step] = Plugins("qtide.sets", "way to find independent sets")
+PENALTY = 2.0
+"""For both ends of an edge; each vertex gains 1, so an edge never pays."""
 
 
-def step_for(name: str, target: Target | None) -> Step:
-    """The step of that name, for the device of the run."""
-    step: Callable[..., Awaitable[list[frozenset[int]]]] = STEPS.load(name)
-    return partial(step, target=target) if "target" in signature(step).parameters else step
+def model_of(graph: Graph) -> Any:
+    """The model whose best samples are the largest independent sets."""
+    import dimod
+
+    linear = dict.fromkeys(range(graph.size), -1.0)
+    return dimod.BinaryQuadraticModel(linear, dict.fromkeys(graph.edges, PENALTY), 0.0, "BINARY")
+
+
+MOST_SETS = 64
+
+
+def sets_in(samples: Any) -> list[frozenset[int]]:
+    """The vertices that are 1 in the best samples, each set once."""
+    sets = (frozenset(v for v, taken in each.items() if taken) for each in samples.samples())
+    return list(dict.fromkeys(sets))[:MOST_SETS]

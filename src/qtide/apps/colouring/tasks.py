@@ -1,4 +1,4 @@
-"""The tasks of the application that read and write; they run on nodes."""
+"""The tasks that read the graph and write the answer with its picture; they run on nodes."""
 
 from __future__ import annotations
 
@@ -14,81 +14,6 @@ from qtide.apps.colouring.cutting.cut_plan import clustered
 from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.reading import GraphError, Named, read_graph
 from qtide.core.files import write_whole
-
-Places = np.ndarray[Any, np.dtype[np.float64]]
-
-MOST_NAMED = 60
-WORK = 2e7
-"""Distances computed for a layout: a second or less."""
-
-
-def draw_colouring(
-    path: Path, graph: Graph, colours: Sequence[int], names: Sequence[str], title: str
-) -> None:
-    """Write a PNG: vertices in the colours of their classes, edges as thin lines."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.set_title(title)
-    places = layout(graph)
-    lines = [places[list(edge)] for edge in graph.edges]
-    faint = float(np.clip(200 / max(1, len(lines)), 0.08, 0.6))
-    axes.add_collection(LineCollection(lines, colors="0.45", linewidths=0.7, alpha=faint))
-    size = float(np.clip(9_000 / graph.size, 12, 380))
-    face = [_colour(colour, max(colours) + 1) for colour in colours]
-    axes.scatter(
-        places[:, 0], places[:, 1], s=size, c=face, edgecolors="white", linewidths=0.8, zorder=2
-    )
-    if graph.size <= MOST_NAMED:
-        small = 8 if max(map(len, names)) <= 3 else 6
-        for place, name in zip(places, names, strict=True):
-            axes.annotate(name[:12], place, ha="center", va="center", fontsize=small, zorder=3)
-    axes.margins(0.06)
-    figure.savefig(path, format="png", metadata={"Software": None})
-
-
-def layout(graph: Graph) -> Places:
-    """Places of the vertices: joined ones attract each other, all repel each other."""
-    size = graph.size
-    angles = 2 * np.pi * np.arange(size) / size
-    circle: Places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * size**0.5
-    places = circle + np.random.default_rng(0).normal(0, 0.1, circle.shape)
-    joined = np.zeros((size, size))
-    for a, b in graph.edges:
-        joined[a, b] = joined[b, a] = 1.0
-    steps = int(np.clip(WORK / size**2, 20, 300))
-    for step in range(steps):
-        places = _moved(places, joined, reach=0.1 * size**0.5 * (1 - step / steps))
-    return places
-
-
-def _moved(places: Places, joined: Places, reach: float) -> Places:
-    """One step of Fruchterman's and Reingold's springs; no vertex moves further than `reach`."""
-    between = places[:, None] - places[None]
-    apart = np.maximum(np.sqrt((between**2).sum(axis=-1)), 0.01)
-    push = 1 / apart**2 - joined * apart
-    force = (between * push[..., None]).sum(axis=1) - 0.02 * places
-    length = np.maximum(np.sqrt((force**2).sum(axis=1, keepdims=True)), 1e-9)
-    return np.asarray(places + force / length * np.minimum(length, reach))
-
-
-def _colour(colour: int, number: int) -> Any:
-    """Light enough for black names; different for up to twenty classes, then from a wheel."""
-    from matplotlib import colormaps
-
-    if number <= 10:
-        strong = np.array(colormaps["tab10"](colour)[:3])
-    elif number <= 20:
-        strong = np.array(colormaps["tab20"](colour)[:3])
-    else:
-        strong = np.array(colormaps["hsv"](colour / number)[:3])
-    return tuple(0.3 + 0.7 * strong)
 
 
 def load_graph(file: str, generated: list[int], seed: int) -> Named:
@@ -124,3 +49,80 @@ def write_results(folder: Path, read: Named, answer: Answer) -> list[str]:
     picture = folder / "colouring.png"
     draw_colouring(picture, read.graph, answer.colours(read.graph), read.names, title)
     return [*files, picture.name]
+
+
+MOST_NAMED = 60
+
+
+def draw_colouring(
+    path: Path, graph: Graph, colours: Sequence[int], names: Sequence[str], title: str
+) -> None:
+    """Write a PNG: vertices in the colours of their classes, edges as thin lines."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.set_title(title)
+    places = layout(graph)
+    lines = [places[list(edge)] for edge in graph.edges]
+    faint = float(np.clip(200 / max(1, len(lines)), 0.08, 0.6))
+    axes.add_collection(LineCollection(lines, colors="0.45", linewidths=0.7, alpha=faint))
+    size = float(np.clip(9_000 / graph.size, 12, 380))
+    face = [_colour(colour, max(colours) + 1) for colour in colours]
+    axes.scatter(
+        places[:, 0], places[:, 1], s=size, c=face, edgecolors="white", linewidths=0.8, zorder=2
+    )
+    if graph.size <= MOST_NAMED:
+        small = 8 if max(map(len, names)) <= 3 else 6
+        for place, name in zip(places, names, strict=True):
+            axes.annotate(name[:12], place, ha="center", va="center", fontsize=small, zorder=3)
+    axes.margins(0.06)
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _colour(colour: int, number: int) -> Any:
+    """Light enough for black names; different for up to twenty classes, then from a wheel."""
+    from matplotlib import colormaps
+
+    if number <= 10:
+        strong = np.array(colormaps["tab10"](colour)[:3])
+    elif number <= 20:
+        strong = np.array(colormaps["tab20"](colour)[:3])
+    else:
+        strong = np.array(colormaps["hsv"](colour / number)[:3])
+    return tuple(0.3 + 0.7 * strong)
+
+
+Places = np.ndarray[Any, np.dtype[np.float64]]
+WORK = 2e7
+"""Distances computed for a layout: a second or less."""
+
+
+def layout(graph: Graph) -> Places:
+    """Places of the vertices: joined ones attract each other, all repel each other."""
+    size = graph.size
+    angles = 2 * np.pi * np.arange(size) / size
+    circle: Places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * size**0.5
+    places = circle + np.random.default_rng(0).normal(0, 0.1, circle.shape)
+    joined = np.zeros((size, size))
+    for a, b in graph.edges:
+        joined[a, b] = joined[b, a] = 1.0
+    steps = int(np.clip(WORK / size**2, 20, 300))
+    for step in range(steps):
+        places = _moved(places, joined, reach=0.1 * size**0.5 * (1 - step / steps))
+    return places
+
+
+def _moved(places: Places, joined: Places, reach: float) -> Places:
+    """One step of Fruchterman's and Reingold's springs; no vertex moves further than `reach`."""
+    between = places[:, None] - places[None]
+    apart = np.maximum(np.sqrt((between**2).sum(axis=-1)), 0.01)
+    push = 1 / apart**2 - joined * apart
+    force = (between * push[..., None]).sum(axis=1) - 0.02 * places
+    length = np.maximum(np.sqrt((force**2).sum(axis=1, keepdims=True)), 1e-9)
+    return np.asarray(places + force / length * np.minimum(length, reach))

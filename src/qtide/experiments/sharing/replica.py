@@ -1,13 +1,12 @@
 """One replica: the colouring as a job that uses the service, phase by phase.
 
-Its classical tasks run where it runs: on graphs of ten vertices they take milliseconds, and what
-makes them long is a sleep. So sixteen replicas fit on two cores without disturbing each other.
+Its classical tasks run where it runs: on graphs of ten vertices they take milliseconds, and a sleep
+makes them long. So sixteen replicas fit on two cores without disturbing each other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,34 +16,20 @@ from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.independent import some_maximal_sets
 from qtide.backends.client.client import Client
 from qtide.backends.payloads.payload import Burst
-from qtide.core.errors import QtideError
+from qtide.core.job import JobContext
+from qtide.core.ledger import Ledger
+from qtide.core.values import NullValues
+from qtide.core.world.virtual import VirtualWorld
 from qtide.experiments.sharing.sharing_plan import SharingPlan
-from qtide.programs.phase import Classical, Quantum, Task, Together
+from qtide.programs.journal import NullJournal
+from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.program import load
-
-ROUNDS = 3
-"""Of the optimiser, which evaluates two points in each, and the best one at the end."""
-
-
-async def circuits(graph: Graph, seed: int, target: Target | None = None) -> list[frozenset[int]]:
-    """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
-    from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step
-
-    options = CutOptions(optimiser="spsa", rounds=ROUNDS)
-    return await cut_circuits_step(graph, seed, options, target)
-
-
-async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:
-    """As many payloads that are only durations; the sets are enumerated."""
-    for _ in range(2 * ROUNDS + 1):
-        await quantum(Burst())
-    return some_maximal_sets(graph, 1)
-
+from qtide.programs.replay import CandidateChoice, Replay
 
 DEVICE = "qpu"
-"""What the device is called at the service."""
+"""Name of the device at the service."""
 HOLD = 30.0
-"""Seconds that the service holds the answer back until it is there."""
+"""Seconds for which the service may hold a request until the answer is there."""
 LIMIT = 3600.0
 """Seconds within which a task has to be done."""
 
@@ -64,17 +49,17 @@ class ReplicaRecord:
 
     @property
     def runtime(self) -> float:
-        """How long the job took."""
+        """Seconds that the job took."""
         return self.end - self.start
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """For JSON."""
         return asdict(self)
 
 
 @dataclass
 class Replica:
-    """A job that drives the program's coroutine by itself."""
+    """A job that performs its own phases: tasks by calling them, payloads at the service."""
 
     client: Client
     plan: SharingPlan
@@ -85,44 +70,33 @@ class Replica:
 
     def run(self) -> ReplicaRecord:
         """Colour the graph."""
-        words = {"clustered": list(self.plan.clustered), "sets": self.plan.sets}
-        options = {"greedy": False, "width": 1, "picture": False}
-        job = load("colouring").prepare(
-            [], words | options, seed=self.plan.seed, folder=self.folder
-        )
+        arguments = {
+            "clustered": list(self.plan.clustered),
+            "sets": self.plan.sets,
+            "greedy": False,
+            "width": 1,
+            "picture": False,
+        }
+        seed = self.plan.seed
+        program = load("colouring").prepare([], arguments, seed=seed, folder=self.folder)
+        # Phases block until they are done, so no time passes in this world: it only drives.
+        world = VirtualWorld()
+        journal: Any = NullJournal()
+        job = JobContext("replica", Ledger("replica", time.time), NullValues(), seed)
         self.record.start = time.time()
-        found = self._drive(job)
+        found = world.run(Replay(world, self, journal, job).play(program))
         self.record.end = time.time()
         self.record.colours = found["colours"]
         return self.record
 
-    def _drive(self, job: Coroutine[Any, Any, Any]) -> Any:
-        value: Any = None
-        while True:
-            try:
-                awaited = job.send(value)
-            except StopIteration as end:
-                return end.value
-            value = self._perform(awaited)
-
-    def _perform(self, awaited: Any) -> Any:
-        match awaited:
-            case Task():
-                return awaited.function(*awaited.args, **awaited.kwargs)
-            case Classical(tasks):
-                return [self._perform(each) for each in tasks]
-            case Together(parts):
-                return [self._perform(each) for each in parts]
-            case Quantum():
-                return self._on_the_device(awaited)
-            case Coroutine():
-                return self._drive(awaited)
-        raise QtideError(f"the program awaits {awaited!r}, which is no phase")
-
-    def _on_the_device(self, phase: Quantum) -> Any:
-        """The answer, then the classical time that the experiment adds."""
-        shots, seed = self.plan.shots, self.plan.seed + self.record.tasks
-        task = self.client.submit(phase.payload, DEVICE, shots=shots, seed=seed, wait=HOLD)
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Perform a phase; a payload is followed by the experiment's classical time."""
+        if isinstance(phase, Classical):
+            return [task.function(*task.args, **task.kwargs) for task in phase.tasks]
+        seed = self.plan.seed + self.record.tasks
+        task = self.client.submit(
+            phase.payload, DEVICE, shots=self.plan.shots, seed=seed, wait=HOLD
+        )
         answer = task.result(LIMIT)
         said = task.response
         self.record.tasks += 1
@@ -130,3 +104,27 @@ class Replica:
         self.record.queue += said["started"] - said["submitted"]
         time.sleep(self.alpha * said["qpu_seconds"])
         return answer
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
+        """Always use the device: it is what the experiment measures."""
+        return CandidateChoice("qpu", "the experiment measures the device")
+
+
+ROUNDS = 3
+"""Rounds of the optimiser: it evaluates two points in each, and the best one at the end."""
+
+
+async def circuits(graph: Graph, seed: int, target: Target | None = None) -> list[frozenset[int]]:
+    """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
+    # Late: qiskit takes a second to import, and only this step needs it.
+    from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step
+
+    options = CutOptions(optimiser="spsa", rounds=ROUNDS)
+    return await cut_circuits_step(graph, seed, options, target)
+
+
+async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:
+    """As many payloads that are only durations; the independent sets are enumerated."""
+    for _ in range(2 * ROUNDS + 1):
+        await quantum(Burst())
+    return some_maximal_sets(graph, 1)

@@ -18,7 +18,7 @@ from qtide.strategies.strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from qtide.twin.advice import Advice, Range
-    from qtide.twin.vqpus import Loop, Shared
+    from qtide.twin.capacity import Loop, SharingEstimate
 
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -74,7 +74,7 @@ def which_strategy(
     Example: qtide plan strategy --quantum 5 --wait 60
     """
     from qtide.twin.advice import Prices, advise, flips
-    from qtide.twin.play import HybridJob, HybridStep
+    from qtide.twin.simulation import HybridJob, HybridStep
     from qtide.twin.simulation_page import draw_map
 
     steps = (HybridStep(_numbers(tasks)), HybridStep(quantum=quantum), HybridStep((alone,)))
@@ -120,7 +120,7 @@ def vqpus(
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
-    from qtide.twin.vqpus import Loop, offered
+    from qtide.twin.capacity import Loop, best_offer
 
     model = SiteModel(
         qpu=QpuModel(spread="fixed" if fixed else "exponential"), service=ServiceModel(policy)
@@ -133,7 +133,7 @@ def vqpus(
     if not loop.quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
     with err.status("playing jobs") as status:
-        best, rows = offered(loop, model, longest, lambda n: status.update(f"playing {n} jobs"))
+        best, rows = best_offer(loop, model, longest, lambda n: status.update(f"playing {n} jobs"))
     if json:
         as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
         return
@@ -152,7 +152,7 @@ def growth(
 
     Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
     """
-    from qtide.twin.vqpus import growth as grown
+    from qtide.twin.capacity import growth as grown
 
     found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
     if json:
@@ -192,7 +192,7 @@ def _show(advice: Advice, chart: list[list[str]]) -> None:
     print_rows(rows)
 
 
-def _show_sharing(best: int, rows: list[Shared]) -> None:
+def _show_sharing(best: int, rows: list[SharingEstimate]) -> None:
     print_rows(
         [
             {
@@ -214,8 +214,8 @@ def _show_sharing(best: int, rows: list[Shared]) -> None:
 
 def _loop_of(model: SiteModel) -> Loop:
     """What a site's hybrid jobs do between two payloads."""
-    from qtide.twin.simulate import HybridWorkload
-    from qtide.twin.vqpus import Loop
+    from qtide.twin.capacity import Loop
+    from qtide.twin.workload import HybridWorkload
 
     job = next(HybridWorkload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
     return Loop(model.hybrid.quantum, (job.shortest - job.quantum) / model.hybrid.rounds)

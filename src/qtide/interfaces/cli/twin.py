@@ -19,8 +19,8 @@ from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
-    from qtide.twin.play import StrategyOptions
-    from qtide.twin.simulate import Scenario
+    from qtide.twin.replications import Scenario
+    from qtide.twin.simulation import StrategySetup
 
 
 twin = typer.Typer(
@@ -58,7 +58,7 @@ def calibrate(
 
     Example: qtide twin calibrate last --site site.toml
     """
-    from qtide.twin.calibrate import calibrate as fit
+    from qtide.twin.calibration import calibrate as fit
 
     found = fit([_ended(RunFolder.find(runs, name)) for name in names.split(",")])
     if site is not None:
@@ -123,15 +123,15 @@ def simulate(
 
     Example: qtide simulate site.toml --strategy static --strategy elastic
     """
-    from qtide.twin.play import StrategyOptions
+    from qtide.twin.simulation import StrategySetup
     from qtide.twin.simulation_page import write_page
 
     model = served(read_site(site), policy)
     names = strategy or strategy_names()
     for name in names:
         STRATEGIES.load(name)  # refuses unknown ones before anything is computed
-    policies = [StrategyOptions(name, number) for name in names for number in vqpus or [4]]
-    cases = _simulated(model, policies, replications, cores)
+    setups = [StrategySetup(name, number) for name in names for number in vqpus or [4]]
+    cases = _simulated(model, setups, replications, cores)
     write_page(page, f"{site.name}: {', '.join(dict.fromkeys(names))}", cases)
     if json:
         as_json({"page": str(page), "cases": [described(case) for case in cases]})
@@ -153,7 +153,7 @@ def described(case: Scenario) -> dict[str, object]:
     estimates = {
         name: {"mean": each.mean, "half": each.half} for name, each in case.estimates().items()
     }
-    return {"strategy": case.policy.strategy, "vqpus": case.policy.vqpus} | estimates
+    return {"strategy": case.setup.strategy, "vqpus": case.setup.vqpus} | estimates
 
 
 def row(case: Scenario, model: SiteModel) -> dict[str, object]:
@@ -165,8 +165,8 @@ def row(case: Scenario, model: SiteModel) -> dict[str, object]:
         return f"{mean:,.{digits}f}" + (f" ± {half:,.{digits}f}" if half else "")
 
     columns: dict[str, object] = {
-        "strategy": case.policy.strategy,
-        "vQPUs": case.policy.vqpus,
+        "strategy": case.setup.strategy,
+        "vQPUs": case.setup.vqpus,
         "turnaround s": shown("turnaround"),
         "node-s": shown("node_seconds"),
         "slowdown": shown("slowdown", 2),
@@ -187,16 +187,16 @@ def row(case: Scenario, model: SiteModel) -> dict[str, object]:
 
 
 def _simulated(
-    model: SiteModel, policies: list[StrategyOptions], replications: int, cores: int
+    model: SiteModel, setups: list[StrategySetup], replications: int, cores: int
 ) -> list[Scenario]:
-    from qtide.twin.simulate import simulate as run
+    from qtide.twin.replications import simulate as run
 
     if model.hybrid.jobs == 0 and not model.hybrid.share:
         raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
     with err.status("simulating") as status:
         return run(
             model,
-            policies,
+            setups,
             replications,
             cores or len(os.sched_getaffinity(0)),
             lambda done, of: status.update(f"{done} of {of} replications"),

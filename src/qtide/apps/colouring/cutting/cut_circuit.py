@@ -1,6 +1,7 @@
-"""Compiled kernels of fragments: all circuits of one fragment are evaluated together.
+"""A cut QAOA circuit: its expectation value and its samples, from those of its fragments.
 
-Fragments are small, so that one call with little around it matters more than vector units.
+Compiled kernels evaluate all circuits of a fragment together. Fragments are small, so one call with
+little overhead matters more than vector units.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from qtide.apps.clustering.compiled import compiled, compiled_inner
 from qtide.apps.colouring.cutting.cut_plan import GraphPartition
 from qtide.apps.colouring.cutting.fragment import (
     AMPLITUDES,
@@ -25,141 +25,7 @@ from qtide.apps.colouring.cutting.fragment import (
     terms_of,
 )
 from qtide.apps.colouring.qaoa.ansatz import PENALTY, Angles
-
-Amplitudes = NDArray[np.complex128]
-Places = NDArray[np.int64]
-
-
-@compiled_inner
-def mix(state: Amplitudes, mask: int, beta: float) -> None:
-    """exp(-iβX) on the qubits of the mask."""
-    c, s = np.cos(beta), -1j * np.sin(beta)
-    half = 1
-    while half < len(state):
-        if mask & half:
-            for base in range(0, len(state), 2 * half):
-                for j in range(base, base + half):
-                    a, b = state[j], state[j + half]
-                    state[j], state[j + half] = c * a + s * b, c * b + s * a
-        half *= 2
-
-
-@compiled_inner
-def turn(state: Amplitudes, half: int, basis: int) -> None:
-    """Let a measurement of the qubit of stride `half` be one in Z (0), X (1) or Y (2)."""
-    if basis == 0:
-        return
-    root, factor = 0.5**0.5, 1.0 if basis == 1 else -1j
-    for base in range(0, len(state), 2 * half):
-        for j in range(base, base + half):
-            a, b = root * state[j], root * factor * state[j + half]
-            state[j], state[j + half] = a + b, a - b
-
-
-@compiled_inner
-def evolved(
-    costs: NDArray[np.int32], mixed: Places, entering: Places, angles: NDArray[np.float64]
-) -> Amplitudes:
-    """The final state for each bit string at the entering wires, the first of them highest."""
-    depth, size = costs.shape
-    count = len(entering)
-    states = np.zeros((1 << count, size), dtype=np.complex128)
-    start = (size >> count) ** -0.5
-    for x in range(size):
-        row = 0
-        for wire in entering:
-            row = 2 * row + (x >> wire & 1)
-        states[row, x] = start
-    for layer in range(depth):
-        phases = np.exp(-1j * angles[layer] * costs[layer])
-        for row in range(1 << count):
-            states[row] *= phases
-            mix(states[row], mixed[layer], angles[depth + layer])
-    return states
-
-
-@compiled
-def circuit_probabilities(
-    costs: NDArray[np.int32],
-    mixed: Places,
-    entering: Places,
-    leaving: Places,
-    angles: NDArray[np.float64],
-    preparations: Amplitudes,
-) -> NDArray[np.float64]:
-    """The probabilities of all bit strings: by preparation, by basis, by bit string."""
-    states = evolved(costs, mixed, entering, angles)
-    kinds, size = len(preparations), costs.shape[1]
-    answer = np.empty((kinds ** len(entering), 3 ** len(leaving), size))
-    prepared, turned = np.empty(size, dtype=np.complex128), np.empty(size, dtype=np.complex128)
-    for choice in range(answer.shape[0]):
-        prepared[:] = 0
-        for row in range(len(states)):
-            weight, left = 1 + 0j, choice
-            for place in range(len(entering)):  # the last wire's choice is the lowest digit
-                weight *= preparations[left % kinds, row >> place & 1]
-                left //= kinds
-            prepared += weight * states[row]
-        for bases in range(answer.shape[1]):
-            turned[:] = prepared
-            left = bases
-            for place in range(len(leaving) - 1, -1, -1):
-                turn(turned, 1 << leaving[place], left % 3)
-                left //= 3
-            for x in range(size):
-                answer[choice, bases, x] = turned[x].real ** 2 + turned[x].imag ** 2
-    return answer
-
-
-Rows = NDArray[np.float64]
-
-
-class Sampler:
-    """Draws from one cut circuit with given frequencies."""
-
-    def __init__(self, circuit: CutCircuit, frequencies: Sequence[Frequencies]) -> None:
-        self._fragments = circuit.fragments
-        pairs = zip(circuit.fragments, frequencies, circuit.places, strict=True)
-        self._tensors = [by_final_bits(one, found)[:, places] for one, found, places in pairs]
-        rest = np.ones(4**circuit.cuts)
-        self._rests = [rest]  # for each fragment, what all later ones together contribute
-        for tensor in self._tensors[:0:-1]:
-            rest = rest * tensor.sum(axis=0)
-            self._rests.insert(0, rest)
-
-    def draw(self, count: int, rng: np.random.Generator) -> dict[int, int]:
-        """How often each bit string was drawn, of `count` samples; bit v is vertex v."""
-        strings: list[int] = [0]
-        counts = np.array([count])
-        past = np.ones((1, len(self._rests[0])))
-        for fragment, tensor, rest in zip(self._fragments, self._tensors, self._rests, strict=True):
-            drawn = rng.multinomial(counts, distributions((past * rest) @ tensor.T))
-            before, outcomes = np.nonzero(drawn)
-            counts = drawn[before, outcomes]
-            words = _words(fragment)
-            strings = [strings[b] | words[o] for b, o in zip(before, outcomes, strict=True)]
-            past = past[before] * tensor[outcomes]
-        return dict(zip(strings, counts.tolist(), strict=True))
-
-
-def distributions(rows: Rows) -> Rows:
-    """Each row without its negative entries, scaled to the sum of one; its own sum is positive."""
-    kept = np.maximum(rows, 1e-300)  # uniform if rounding has left nothing of a row
-    found: Rows = kept / kept.sum(axis=1, keepdims=True)
-    return found
-
-
-def _words(fragment: Fragment) -> list[int]:
-    """For each value of the final bits, the bits of the whole graph's string."""
-    vertices = [fragment.wires[wire].vertex for wire in fragment.final]
-    words = [0]
-    for vertex in vertices:
-        words += [word | 1 << vertex for word in words]
-    return words
-
-
-Shape = tuple[NDArray[np.int32], Places, Places, Places]
-"""Costs and mixed wires layer by layer, entering wires, leaving wires."""
+from qtide.apps.compiled import compiled, compiled_inner
 
 
 @dataclass(frozen=True)
@@ -267,6 +133,11 @@ class CutCircuit:
         return [_shape(fragment, self.penalty) for fragment in self.fragments]
 
 
+Places = NDArray[np.int64]
+Shape = tuple[NDArray[np.int32], Places, Places, Places]
+"""Costs and mixed wires layer by layer, entering wires, leaving wires."""
+
+
 def _shape(fragment: Fragment, penalty: int) -> Shape:
     """What the kernel needs to know of a fragment."""
     mixed = [sum(1 << wire for wire in layer.mixed) for layer in fragment.layers]
@@ -276,3 +147,134 @@ def _shape(fragment: Fragment, penalty: int) -> Shape:
         np.array(fragment.entering, dtype=np.int64),
         np.array(fragment.leaving, dtype=np.int64),
     )
+
+
+class Sampler:
+    """Draws from one cut circuit with given frequencies."""
+
+    def __init__(self, circuit: CutCircuit, frequencies: Sequence[Frequencies]) -> None:
+        self._fragments = circuit.fragments
+        pairs = zip(circuit.fragments, frequencies, circuit.places, strict=True)
+        self._tensors = [by_final_bits(one, found)[:, places] for one, found, places in pairs]
+        rest = np.ones(4**circuit.cuts)
+        self._rests = [rest]  # for each fragment, what all later ones together contribute
+        for tensor in self._tensors[:0:-1]:
+            rest = rest * tensor.sum(axis=0)
+            self._rests.insert(0, rest)
+
+    def draw(self, count: int, rng: np.random.Generator) -> dict[int, int]:
+        """How often each bit string was drawn, of `count` samples; bit v is vertex v."""
+        strings: list[int] = [0]
+        counts = np.array([count])
+        past = np.ones((1, len(self._rests[0])))
+        for fragment, tensor, rest in zip(self._fragments, self._tensors, self._rests, strict=True):
+            drawn = rng.multinomial(counts, distributions((past * rest) @ tensor.T))
+            before, outcomes = np.nonzero(drawn)
+            counts = drawn[before, outcomes]
+            words = _words(fragment)
+            strings = [strings[b] | words[o] for b, o in zip(before, outcomes, strict=True)]
+            past = past[before] * tensor[outcomes]
+        return dict(zip(strings, counts.tolist(), strict=True))
+
+
+def distributions(rows: Rows) -> Rows:
+    """Each row without its negative entries, scaled to the sum of one; its own sum is positive."""
+    kept = np.maximum(rows, 1e-300)  # uniform if rounding has left nothing of a row
+    found: Rows = kept / kept.sum(axis=1, keepdims=True)
+    return found
+
+
+def _words(fragment: Fragment) -> list[int]:
+    """For each value of the final bits, the bits of the whole graph's string."""
+    vertices = [fragment.wires[wire].vertex for wire in fragment.final]
+    words = [0]
+    for vertex in vertices:
+        words += [word | 1 << vertex for word in words]
+    return words
+
+
+Amplitudes = NDArray[np.complex128]
+
+
+@compiled_inner
+def mix(state: Amplitudes, mask: int, beta: float) -> None:
+    """exp(-iβX) on the qubits of the mask."""
+    c, s = np.cos(beta), -1j * np.sin(beta)
+    half = 1
+    while half < len(state):
+        if mask & half:
+            for base in range(0, len(state), 2 * half):
+                for j in range(base, base + half):
+                    a, b = state[j], state[j + half]
+                    state[j], state[j + half] = c * a + s * b, c * b + s * a
+        half *= 2
+
+
+@compiled_inner
+def turn(state: Amplitudes, half: int, basis: int) -> None:
+    """Let a measurement of the qubit of stride `half` be one in Z (0), X (1) or Y (2)."""
+    if basis == 0:
+        return
+    root, factor = 0.5**0.5, 1.0 if basis == 1 else -1j
+    for base in range(0, len(state), 2 * half):
+        for j in range(base, base + half):
+            a, b = root * state[j], root * factor * state[j + half]
+            state[j], state[j + half] = a + b, a - b
+
+
+@compiled_inner
+def evolved(
+    costs: NDArray[np.int32], mixed: Places, entering: Places, angles: NDArray[np.float64]
+) -> Amplitudes:
+    """The final state for each bit string at the entering wires, the first of them highest."""
+    depth, size = costs.shape
+    count = len(entering)
+    states = np.zeros((1 << count, size), dtype=np.complex128)
+    start = (size >> count) ** -0.5
+    for x in range(size):
+        row = 0
+        for wire in entering:
+            row = 2 * row + (x >> wire & 1)
+        states[row, x] = start
+    for layer in range(depth):
+        phases = np.exp(-1j * angles[layer] * costs[layer])
+        for row in range(1 << count):
+            states[row] *= phases
+            mix(states[row], mixed[layer], angles[depth + layer])
+    return states
+
+
+@compiled
+def circuit_probabilities(
+    costs: NDArray[np.int32],
+    mixed: Places,
+    entering: Places,
+    leaving: Places,
+    angles: NDArray[np.float64],
+    preparations: Amplitudes,
+) -> NDArray[np.float64]:
+    """The probabilities of all bit strings: by preparation, by basis, by bit string."""
+    states = evolved(costs, mixed, entering, angles)
+    kinds, size = len(preparations), costs.shape[1]
+    answer = np.empty((kinds ** len(entering), 3 ** len(leaving), size))
+    prepared, turned = np.empty(size, dtype=np.complex128), np.empty(size, dtype=np.complex128)
+    for choice in range(answer.shape[0]):
+        prepared[:] = 0
+        for row in range(len(states)):
+            weight, left = 1 + 0j, choice
+            for place in range(len(entering)):  # the last wire's choice is the lowest digit
+                weight *= preparations[left % kinds, row >> place & 1]
+                left //= kinds
+            prepared += weight * states[row]
+        for bases in range(answer.shape[1]):
+            turned[:] = prepared
+            left = bases
+            for place in range(len(leaving) - 1, -1, -1):
+                turn(turned, 1 << leaving[place], left % 3)
+                left //= 3
+            for x in range(size):
+                answer[choice, bases, x] = turned[x].real ** 2 + turned[x].imag ** 2
+    return answer
+
+
+Rows = NDArray[np.float64]

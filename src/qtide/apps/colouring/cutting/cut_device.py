@@ -1,4 +1,7 @@
-"""The circuits of a fragment for a gate device: with parameters, transpiled once per shape."""
+"""Independent sets by cut QAOA on a gate device: the circuits of each fragment, and their answers.
+
+The circuits have the angles as parameters, so they are transpiled once per shape of a fragment.
+"""
 
 from __future__ import annotations
 
@@ -21,148 +24,6 @@ from qtide.apps.colouring.qaoa.qaoa_options import QaoaOptions, independent_sets
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import PhaseError, UsageError
-
-PREPARE: Mapping[str, tuple[str, ...]] = {"0": (), "1": ("x",), "+": ("h",), "i": ("h", "s")}
-TURN: Mapping[str, tuple[str, ...]] = {"Z": (), "X": ("h",), "Y": ("sdg", "h")}
-
-
-def templates(fragment: Fragment, penalty: int, target: CutTarget) -> list[Any]:
-    """The fragment's circuits, transpiled: each preparation with each basis, basis fastest."""
-    return list(_templates(_shape(fragment), penalty, target))
-
-
-def bound(circuits: Sequence[Any], angles: Angles) -> list[Any]:
-    """The circuits with these angles."""
-    return [
-        one.assign_parameters({each: float(angles[each.index]) for each in one.parameters})
-        for one in circuits
-    ]
-
-
-class CutTarget:
-    """What the transpiler has to know of a device; equal if the devices are alike."""
-
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        self.properties = properties
-        names = ("qubits", "connections", "gates")
-        self._key = tuple(repr(properties[name]) for name in names)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CutTarget) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
-@lru_cache(maxsize=256)
-def _templates(fragment: Fragment, penalty: int, target: CutTarget) -> tuple[Any, ...]:
-    from qiskit.transpiler import generate_preset_pass_manager
-
-    from qtide.backends.client.backend import target_of
-
-    device = target_of({"name": "device", "properties": target.properties})
-    passes = generate_preset_pass_manager(2, target=device, seed_transpiler=0)
-    circuits = list(_circuits(fragment, penalty))
-    return tuple(passes.run(circuits, num_processes=1))
-
-
-def _shape(fragment: Fragment) -> Fragment:
-    """The fragment without the numbers of its vertices and cuts, which its circuits do not need."""
-    wires = [
-        Wire(place, _flag(wire.enters), _flag(wire.leaves))
-        for place, wire in enumerate(fragment.wires)
-    ]
-    return replace(fragment, wires=tuple(wires))
-
-
-def _flag(cut: int | None) -> int | None:
-    return None if cut is None else 0
-
-
-def _circuits(fragment: Fragment, penalty: int) -> Iterator[Any]:
-    body = _body(fragment, penalty)
-    for states in product(PREPARATIONS, repeat=len(fragment.entering)):
-        for bases in product(BASES, repeat=len(fragment.leaving)):
-            yield _circuit(fragment, body, states, bases)
-
-
-def _circuit(fragment: Fragment, body: Any, states: Sequence[str], bases: Sequence[str]) -> Any:
-    from qiskit import QuantumCircuit
-
-    size = len(fragment.wires)
-    circuit = QuantumCircuit(size, size)
-    circuit.h([wire for wire in range(size) if wire not in fragment.entering])
-    _apply(circuit, PREPARE, fragment.entering, states)
-    circuit.compose(body, inplace=True)
-    _apply(circuit, TURN, fragment.leaving, bases)
-    circuit.measure(range(size), range(size))
-    return circuit
-
-
-def _apply(
-    circuit: Any, table: Mapping[str, tuple[str, ...]], wires: Sequence[int], names: Sequence[str]
-) -> None:
-    for wire, name in zip(wires, names, strict=True):
-        for gate in table[name]:
-            getattr(circuit, gate)(wire)
-
-
-def _body(fragment: Fragment, penalty: int) -> Any:
-    """The layers: exp(-iγC) with bits as (1 - Z) / 2, then exp(-iβX)."""
-    from qiskit import QuantumCircuit
-    from qiskit.circuit import ParameterVector
-
-    depth = len(fragment.layers)
-    angles = ParameterVector("angles", 2 * depth)
-    circuit = QuantumCircuit(len(fragment.wires))
-    for number, layer in enumerate(fragment.layers):
-        fields = dict.fromkeys(layer.vertices, 1.0)
-        for a, b in layer.edges:
-            circuit.rzz(angles[number] * (penalty / 2), a, b)
-            for wire in (a, b):
-                fields[wire] = fields.get(wire, 0.0) - penalty / 2
-        for wire, field in fields.items():
-            if field:
-                circuit.rz(angles[number] * field, wire)
-        for wire in layer.mixed:
-            circuit.rx(2 * angles[depth + number], wire)
-    return circuit
-
-
-TRIES = 3
-"""How often a fragment is run alone before its failure is the step's."""
-
-Batches = list[list[Any]]
-"""The circuits of each fragment."""
-
-
-class AnswerIncomplete(PhaseError):  # noqa: N818 - what happened
-    """The device has left out circuits or shots."""
-
-
-def properties_of(device: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Qubits, connections and gates of a device that takes circuits."""
-    from qtide.backends.devices.device import make, takers
-
-    properties = make(device, {}).properties() if isinstance(device, str) else device
-    if "gates" not in properties:
-        raise UsageError(f"circuits need a device that takes them{takers('qpy')}")
-    return properties
-
-
-def qubits_of(device: str | Mapping[str, Any]) -> int:
-    """How many qubits a device has."""
-    return len(properties_of(device)["qubits"])
-
-
-def whole_circuit(graph: Graph, options: QaoaOptions) -> CutPlan:
-    """The plan that cuts nothing."""
-    qubits = qubits_of(options.device)
-    if graph.size > qubits:
-        raise UsageError(
-            f"the device has {qubits} qubits and the graph {graph.size} vertices; cut the circuit"
-        )
-    return CutPlan(GraphPartition(graph, (), (tuple(range(graph.size)),)), options.depth)
 
 
 async def sets_on_device(plan: CutPlan, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
@@ -189,11 +50,48 @@ def _check(options: QaoaOptions) -> None:
         raise UsageError("a device is not exact; give the number of shots")
 
 
+def whole_circuit(graph: Graph, options: QaoaOptions) -> CutPlan:
+    """The plan that cuts nothing."""
+    qubits = qubits_of(options.device)
+    if graph.size > qubits:
+        raise UsageError(
+            f"the device has {qubits} qubits and the graph {graph.size} vertices; cut the circuit"
+        )
+    return CutPlan(GraphPartition(graph, (), (tuple(range(graph.size)),)), options.depth)
+
+
+def qubits_of(device: str | Mapping[str, Any]) -> int:
+    """How many qubits a device has."""
+    return len(properties_of(device)["qubits"])
+
+
+def properties_of(device: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Qubits, connections and gates of a device that takes circuits."""
+    from qtide.backends.devices.device import make, takers
+
+    properties = make(device, {}).properties() if isinstance(device, str) else device
+    if "gates" not in properties:
+        raise UsageError(f"circuits need a device that takes them{takers('qpy')}")
+    return properties
+
+
+Batches = list[list[Any]]
+"""The circuits of each fragment."""
+
+
 def prepare(plan: CutPlan, options: QaoaOptions) -> tuple[Angles, Batches]:
     """What a node does before: angles to start from, and all circuits transpiled."""
     target = CutTarget(properties_of(options.device))
     circuits = [templates(each, options.penalty, target) for each in plan.fragments]
     return start_angles(plan.partition.graph, plan.depth, options.penalty), circuits
+
+
+TRIES = 3
+"""How often a fragment is run alone before its failure is the step's."""
+
+
+class AnswerIncomplete(PhaseError):  # noqa: N818 - what happened
+    """The device has left out circuits or shots."""
 
 
 class DeviceRun:
@@ -253,3 +151,110 @@ def counted(fragment: Fragment, answers: Sequence[Shots]) -> Frequencies:
     strings = 1 << len(fragment.wires)
     rows = [np.bincount(each.values, minlength=strings) / len(each) for each in answers]
     return np.array(rows).reshape(-1, 3 ** len(fragment.leaving), strings)
+
+
+class CutTarget:
+    """What the transpiler has to know of a device; equal if the devices are alike."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self.properties = properties
+        names = ("qubits", "connections", "gates")
+        self._key = tuple(repr(properties[name]) for name in names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CutTarget) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def templates(fragment: Fragment, penalty: int, target: CutTarget) -> list[Any]:
+    """The fragment's circuits, transpiled: each preparation with each basis, basis fastest."""
+    return list(_templates(_shape(fragment), penalty, target))
+
+
+def bound(circuits: Sequence[Any], angles: Angles) -> list[Any]:
+    """The circuits with these angles."""
+    return [
+        one.assign_parameters({each: float(angles[each.index]) for each in one.parameters})
+        for one in circuits
+    ]
+
+
+@lru_cache(maxsize=256)
+def _templates(fragment: Fragment, penalty: int, target: CutTarget) -> tuple[Any, ...]:
+    from qiskit.transpiler import generate_preset_pass_manager
+
+    from qtide.backends.client.backend import target_of
+
+    device = target_of({"name": "device", "properties": target.properties})
+    passes = generate_preset_pass_manager(2, target=device, seed_transpiler=0)
+    circuits = list(_circuits(fragment, penalty))
+    return tuple(passes.run(circuits, num_processes=1))
+
+
+def _shape(fragment: Fragment) -> Fragment:
+    """The fragment without the numbers of its vertices and cuts, which its circuits do not need."""
+    wires = [
+        Wire(place, _flag(wire.enters), _flag(wire.leaves))
+        for place, wire in enumerate(fragment.wires)
+    ]
+    return replace(fragment, wires=tuple(wires))
+
+
+def _flag(cut: int | None) -> int | None:
+    return None if cut is None else 0
+
+
+def _circuits(fragment: Fragment, penalty: int) -> Iterator[Any]:
+    body = _body(fragment, penalty)
+    for states in product(PREPARATIONS, repeat=len(fragment.entering)):
+        for bases in product(BASES, repeat=len(fragment.leaving)):
+            yield _circuit(fragment, body, states, bases)
+
+
+PREPARE: Mapping[str, tuple[str, ...]] = {"0": (), "1": ("x",), "+": ("h",), "i": ("h", "s")}
+TURN: Mapping[str, tuple[str, ...]] = {"Z": (), "X": ("h",), "Y": ("sdg", "h")}
+
+
+def _circuit(fragment: Fragment, body: Any, states: Sequence[str], bases: Sequence[str]) -> Any:
+    from qiskit import QuantumCircuit
+
+    size = len(fragment.wires)
+    circuit = QuantumCircuit(size, size)
+    circuit.h([wire for wire in range(size) if wire not in fragment.entering])
+    _apply(circuit, PREPARE, fragment.entering, states)
+    circuit.compose(body, inplace=True)
+    _apply(circuit, TURN, fragment.leaving, bases)
+    circuit.measure(range(size), range(size))
+    return circuit
+
+
+def _apply(
+    circuit: Any, table: Mapping[str, tuple[str, ...]], wires: Sequence[int], names: Sequence[str]
+) -> None:
+    for wire, name in zip(wires, names, strict=True):
+        for gate in table[name]:
+            getattr(circuit, gate)(wire)
+
+
+def _body(fragment: Fragment, penalty: int) -> Any:
+    """The layers: exp(-iγC) with bits as (1 - Z) / 2, then exp(-iβX)."""
+    from qiskit import QuantumCircuit
+    from qiskit.circuit import ParameterVector
+
+    depth = len(fragment.layers)
+    angles = ParameterVector("angles", 2 * depth)
+    circuit = QuantumCircuit(len(fragment.wires))
+    for number, layer in enumerate(fragment.layers):
+        fields = dict.fromkeys(layer.vertices, 1.0)
+        for a, b in layer.edges:
+            circuit.rzz(angles[number] * (penalty / 2), a, b)
+            for wire in (a, b):
+                fields[wire] = fields.get(wire, 0.0) - penalty / 2
+        for wire, field in fields.items():
+            if field:
+                circuit.rz(angles[number] * field, wire)
+        for wire in layer.mixed:
+            circuit.rx(2 * angles[depth + number], wire)
+    return circuit

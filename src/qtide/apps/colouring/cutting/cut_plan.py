@@ -1,4 +1,4 @@
-"""A plan: which wires to cut for a device of so many qubits, and what that will cost."""
+"""A cutting plan: which wires to cut so that fragments fit a device, and what that costs."""
 
 from __future__ import annotations
 
@@ -13,41 +13,6 @@ from qtide.apps.colouring.graph import Graph, bits, components, everything, mask
 from qtide.apps.colouring.reading import GraphError, Named, check_size
 from qtide.backends.devices.profile import Profile
 from qtide.core.errors import UsageError
-
-DENSITY = 0.5
-"""The share of possible edges within a cluster, beside those that connect it."""
-
-
-def clustered(separators: int, largest: int, vertices: int, seed: int) -> Named:
-    """A random one that is connected; the separating vertices come first."""
-    source = f"clustered({separators},{largest},{vertices})"
-    check_size(vertices, source)
-    if not 1 <= separators < vertices or largest < 1:
-        raise GraphError(
-            f"--clustered {separators},{largest},{vertices}: give K, d and n with"
-            " 1 <= K < n and d >= 1, as in 1,4,9."
-        )
-    chance = random.Random(f"{source} {seed}")
-    pairs = set(zip(range(separators - 1), range(1, separators), strict=True))
-    for first in range(separators, vertices, largest):
-        members = range(first, min(first + largest, vertices))
-        pairs |= _cluster(members, chance) | _links(separators, members, chance)
-    return Named(Graph.of(vertices, pairs), tuple(map(str, range(vertices))), source)
-
-
-def _cluster(members: range, chance: random.Random) -> set[tuple[int, int]]:
-    """A random tree, and half of the other edges."""
-    tree = {(chance.randrange(members.start, each), each) for each in members[1:]}
-    return tree | {pair for pair in combinations(members, 2) if chance.random() < DENSITY}
-
-
-def _links(separators: int, members: range, chance: random.Random) -> set[tuple[int, int]]:
-    """Each separating vertex touches the cluster, once or more often."""
-    return {
-        (each, member)
-        for each in range(separators)
-        for member in chance.sample(members, chance.randint(1, len(members)))
-    }
 
 
 @dataclass(frozen=True)
@@ -153,11 +118,6 @@ def _thread(
     return cuts
 
 
-MOST_SEPARATORS = 3
-MOST_TRIALS = 20_000
-"""So many sets of separators are looked at: about a second."""
-
-
 @dataclass(frozen=True)
 class CutBudget:
     """What a cut circuit may cost at most."""
@@ -166,6 +126,9 @@ class CutBudget:
     """Putting the fragments together takes time by 4 to the power of the cuts."""
     circuits: int = 1000
     """Per evaluation; a device takes no more in one payload."""
+
+
+USUAL_BUDGET = CutBudget()
 
 
 @dataclass(frozen=True)
@@ -223,7 +186,9 @@ class CutPlan:
         return Overhead(len(self.fragments), self.cuts, self.circuits, factor, seconds)
 
 
-USUAL_BUDGET = CutBudget()
+MOST_SEPARATORS = 3
+MOST_TRIALS = 20_000
+"""So many sets of separators are looked at: about a second."""
 
 
 @lru_cache(maxsize=1024)
@@ -302,3 +267,39 @@ def _need(graph: Graph, separators: int, part: int, pieces: int) -> int:
 
 def _several(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+DENSITY = 0.5
+"""The share of possible edges within a cluster, beside those that connect it."""
+
+
+def clustered(separators: int, largest: int, vertices: int, seed: int) -> Named:
+    """A random one that is connected; the separating vertices come first."""
+    source = f"clustered({separators},{largest},{vertices})"
+    check_size(vertices, source)
+    if not 1 <= separators < vertices or largest < 1:
+        raise GraphError(
+            f"--clustered {separators},{largest},{vertices}: give K, d and n with"
+            " 1 <= K < n and d >= 1, as in 1,4,9."
+        )
+    chance = random.Random(f"{source} {seed}")
+    pairs = set(zip(range(separators - 1), range(1, separators), strict=True))
+    for first in range(separators, vertices, largest):
+        members = range(first, min(first + largest, vertices))
+        pairs |= _cluster(members, chance) | _links(separators, members, chance)
+    return Named(Graph.of(vertices, pairs), tuple(map(str, range(vertices))), source)
+
+
+def _cluster(members: range, chance: random.Random) -> set[tuple[int, int]]:
+    """A random tree, and half of the other edges."""
+    tree = {(chance.randrange(members.start, each), each) for each in members[1:]}
+    return tree | {pair for pair in combinations(members, 2) if chance.random() < DENSITY}
+
+
+def _links(separators: int, members: range, chance: random.Random) -> set[tuple[int, int]]:
+    """Each separating vertex touches the cluster, once or more often."""
+    return {
+        (each, member)
+        for each in range(separators)
+        for member in chance.sample(members, chance.randint(1, len(members)))
+    }

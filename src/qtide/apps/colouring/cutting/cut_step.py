@@ -1,4 +1,4 @@
-"""What can be chosen for a cut step: all that can be for a whole circuit, and a budget."""
+"""Independent sets by cut QAOA circuits: simulated in a task, or on a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qtide.core.errors import UsageError
 
 @dataclass(frozen=True)
 class CutOptions(QaoaOptions):
-    """The device says how many qubits a fragment may have."""
+    """Options of a cut step; the device says how many qubits a fragment may have."""
 
     budget: CutBudget = USUAL_BUDGET
 
@@ -31,10 +31,10 @@ USUAL = CutOptions()
 ON_DEVICE = CutOptions(optimiser="spsa")
 
 MOST_QUBITS = 14
-"""Of a simulated fragment: all its circuits are kept at once."""
+"""Most qubits of a simulated fragment: all its circuits are kept at once."""
 
 STEP = 1e-5
-"""Of numerical derivatives: exact values are smooth, and two of them cost 50 µs."""
+"""Step of numerical derivatives: exact values are smooth, and two of them cost 50 µs."""
 
 
 async def cut_step(graph: Graph, seed: int, options: CutOptions = USUAL) -> list[frozenset[int]]:

@@ -1,4 +1,4 @@
-"""What can be chosen for a quantum step."""
+"""Options of a QAOA step, and the independent sets in its answer."""
 
 from __future__ import annotations
 

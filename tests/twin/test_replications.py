@@ -9,24 +9,25 @@ import pytest
 
 from qtide.backends.models.site_model import Background, Mix, SiteModel
 from qtide.backends.models.trace import write_swf
-from qtide.twin.play import StrategyOptions
-from qtide.twin.simulate import HybridWorkload, MeanEstimate, SimulationFigures, simulate
+from qtide.twin.replications import MeanEstimate, SimulationFigures, simulate
+from qtide.twin.simulation import StrategySetup
 from qtide.twin.simulation_page import shown, write_page
+from qtide.twin.workload import HybridWorkload
 from tests.twin.sites import BUSY
 
 SITE = replace(BUSY, hybrid=Mix(jobs=15, days=0.1, variation=0.3))
-POLICIES = [StrategyOptions("static", 2), StrategyOptions("elastic", 2)]
+SETUPS = [StrategySetup("static", 2), StrategySetup("elastic", 2)]
 
 
 def test_the_result_does_not_depend_on_the_number_of_cores() -> None:
-    one, two = (simulate(SITE, POLICIES, 2, cores) for cores in (1, 2))
+    one, two = (simulate(SITE, SETUPS, 2, cores) for cores in (1, 2))
     assert one == two
     first, second = one[0].replications
     assert first != second  # each replication has seeds of its own
 
 
 def test_the_workload_is_the_same_for_every_strategy() -> None:
-    static, elastic = simulate(SITE, POLICIES, 1)
+    static, elastic = simulate(SITE, SETUPS, 1)
     assert static.replications[0].jobs == elastic.replications[0].jobs == 15
     assert static.estimates()["node_seconds"].mean > elastic.estimates()["node_seconds"].mean
 
@@ -54,7 +55,7 @@ def test_a_confidence_interval_is_students() -> None:
 
 
 def test_the_page_has_every_case(tmp_path: Path) -> None:
-    cases = simulate(SiteModel(nodes=8, hybrid=Mix(jobs=3)), POLICIES, 2)
+    cases = simulate(SiteModel(nodes=8, hybrid=Mix(jobs=3)), SETUPS, 2)
     write_page(tmp_path / "page.html", "A <site>", cases)
     text = (tmp_path / "page.html").read_text()
     assert "A &lt;site&gt;" in text and "static, 2 vQPUs" in text and "elastic, 2 vQPUs" in text

@@ -10,18 +10,18 @@ import simpy
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel, Window
 from qtide.core.metrics import measure
 from qtide.strategies.strategy import strategy_names
-from qtide.twin.play import StrategyOptions
+from qtide.twin.simulation import StrategySetup
 from tests.twin.sites import BUSY, alone, loop, played, wide
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
 def test_hybrid_jobs_get_through_a_busy_site(strategy: str) -> None:
     jobs = [wide(600.0 * number) for number in range(20)]
-    ledgers = played(BUSY, StrategyOptions(strategy, 2), jobs)
+    ledgers = played(BUSY, StrategySetup(strategy, 2), jobs)
     assert len(ledgers) == 20
     waits = sum(measure(spans).queue_nodes for spans in ledgers)
     assert waits > 0  # the others' jobs were in the way
-    assert ledgers == played(BUSY, StrategyOptions(strategy, 2), jobs)
+    assert ledgers == played(BUSY, StrategySetup(strategy, 2), jobs)
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
@@ -32,7 +32,7 @@ def test_without_other_users_the_batch_system_is_the_plain_queue(
     fifo = SiteModel(nodes=4, delays=Delays(grant=2.0, start=1.0))
     jobs = [wide(10.0 * n) for n in range(number)]
     plain, batch = (
-        [measure(spans) for spans in played(site, StrategyOptions(strategy, 2), jobs)]
+        [measure(spans) for spans in played(site, StrategySetup(strategy, 2), jobs)]
         for site in (fifo, replace(fifo, scheduler="easy"))
     )
     if number == 1:
@@ -46,9 +46,7 @@ def test_without_other_users_the_batch_system_is_the_plain_queue(
 def test_the_closed_loop_is_the_formula_and_what_simpy_says(strategy: str, jobs: int) -> None:
     rounds, classical, quantum = 6, 80.0, 10.0
     site = SiteModel(nodes=jobs, qpu=QpuModel(order="arrival"))
-    ledgers = played(
-        site, StrategyOptions(strategy, jobs), [loop(rounds, classical, quantum)] * jobs
-    )
+    ledgers = played(site, StrategySetup(strategy, jobs), [loop(rounds, classical, quantum)] * jobs)
     total = max(span.end for spans in ledgers for span in spans if span.what == "run")
     assert total == with_simpy(jobs, rounds, classical, quantum)
     knee = 1 + classical / quantum
@@ -76,7 +74,7 @@ def with_simpy(jobs: int, rounds: int, classical: float, quantum: float) -> floa
 
 def test_a_maintenance_of_the_qpu_is_waited_for() -> None:
     qpu = QpuModel(windows=(Window(5, 100),))
-    (spans,) = played(SiteModel(nodes=1, qpu=qpu), StrategyOptions("workflow"), [loop(2, 10, 10)])
+    (spans,) = played(SiteModel(nodes=1, qpu=qpu), StrategySetup("workflow"), [loop(2, 10, 10)])
     assert measure(spans).total == 10 + 10 + 85 + 10 + 10
 
 
@@ -86,13 +84,13 @@ def test_the_time_of_payloads_may_vary_by_seed_alone() -> None:
     walls = [
         measure(spans).total
         for job in jobs
-        for spans in played(site, StrategyOptions("static"), [job])
+        for spans in played(site, StrategySetup("static"), [job])
     ]
     assert walls[0] == walls[1] != walls[2]
 
 
 def test_jobs_spread_over_the_qpus() -> None:
     site = replace(alone(BUSY), qpu=QpuModel(number=2))
-    ledgers = played(site, StrategyOptions("static"), [loop(4, 10, 10), loop(4, 10, 10)])
+    ledgers = played(site, StrategySetup("static"), [loop(4, 10, 10), loop(4, 10, 10)])
     assert [measure(spans).total for spans in ledgers] == [80, 80]
     assert [measure(spans).queue for spans in ledgers] == [0, 0]

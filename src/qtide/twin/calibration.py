@@ -1,7 +1,7 @@
-"""Calibration: the parameters of a site, fitted from the ledgers of real runs.
+"""Calibration: the parameters of a site, fitted to the ledgers of real runs.
 
-All seconds are those of the runs' own clock. Only runs of single jobs tell what a site itself takes
-its time for: with several at once, waits are each other's.
+All seconds are those of the runs' own clock. Use runs of single jobs: jobs that run at once wait
+for each other, and such waits are not the site's.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from statistics import median
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
-from qtide.twin.play import HybridJob, HybridStep
-from qtide.twin.simulate import MeanEstimate
+from qtide.twin.replications import MeanEstimate
+from qtide.twin.simulation import HybridJob, HybridStep
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A parameter with its uncertainty, and from how many spans it was fitted."""
+    """A parameter, its uncertainty, and the number of spans that it was fitted to."""
 
     value: float
     half: float
@@ -29,7 +29,7 @@ class Fitted:
 
     @staticmethod
     def of(values: Sequence[float]) -> Fitted:
-        """The median, since a busy machine only ever adds; and the interval of the mean."""
+        """The median, since a busy machine only adds time, with the 95 % interval of the mean."""
         if not values:
             return Fitted(0.0, 0.0, 0)
         return Fitted(max(0.0, median(values)), MeanEstimate.of(values).half, len(values))
@@ -37,15 +37,15 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the runs say about their site."""
+    """The parameters of a site, and the durations of the tasks that ran on it."""
 
     parameters: dict[str, Fitted]
     """grant, start, release, step and offload, in seconds."""
     tasks: dict[str, Fitted]
-    """How long each kind of task takes."""
+    """Seconds of each kind of task."""
 
     def site(self, nodes: int, *, keeps_agents: bool = False) -> SiteModel:
-        """The site with so many nodes."""
+        """The site, with `nodes` nodes."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
         return SiteModel(
@@ -56,7 +56,7 @@ class Calibration:
         )
 
     def toml(self, nodes: int) -> str:
-        """The site's file."""
+        """The site as a file."""
         lines = [f"nodes = {nodes}", "", "[delays]"]
         for name, each in self.parameters.items():
             if name == "offload":
@@ -85,7 +85,7 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
 
 
 def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
-    """The job of a run as the twin plays it: each phase with what its tasks took."""
+    """The job of a run as the twin plays it: its phases, with the seconds that their tasks took."""
     steps = []
     for phase in _phases(spans):
         inside = [each for each in spans if each.what == "busy" and _within(each, phase)]
@@ -105,7 +105,7 @@ def _samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
         "start": [each.seconds for each in spans if each.what == "starting" and not each.label],
         "release": _releases(spans),
         "step": [max(0.0, after.start - before.end) for before, after in pairs],
-        "offload": [phase.seconds - _taken(spans, phase) for phase in quantum],
+        "offload": [phase.seconds - _device_seconds(spans, phase) for phase in quantum],
     }
 
 
@@ -113,8 +113,8 @@ def _phases(spans: Sequence[Interval]) -> list[Interval]:
     return sorted((span for span in spans if span.what == "phase"), key=lambda span: span.start)
 
 
-def _taken(spans: Sequence[Interval], phase: Interval) -> float:
-    """Seconds of a quantum phase in which the device worked, or was waited for."""
+def _device_seconds(spans: Sequence[Interval], phase: Interval) -> float:
+    """Seconds of a quantum phase in which the device was busy, or was waited for."""
     return sum(
         span.seconds
         for span in spans
@@ -128,9 +128,9 @@ def _within(span: Interval, phase: Interval) -> bool:
 
 
 def _releases(spans: Sequence[Interval]) -> list[float]:
-    """How long nodes were still held once they were given back: after the last task on them.
+    """Seconds from the end of the last task on a node until the node was free.
 
-    Only the shortest of a run counts: others may have idled before.
+    Only the shortest of a run is used: the other nodes may have been idle before.
     """
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
     found = []

@@ -10,14 +10,18 @@ the same. Leonardo's numbers are of single jobs: all are fitted.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
-from qtide.twin.play import HybridJob, HybridStep, Simulation, StrategyOptions
+from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 NODES = 3
+TABLES = json.loads(Path(__file__).with_suffix(".json").read_text())
+"""Every published number, by site."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,12 @@ def predict(
     count, nor does what each waited before it began.
     """
     ledgers: list[list[Interval]] = []
-    stage = Simulation(
+    simulation = Simulation(
         calibration.model(quantum),
-        StrategyOptions(strategy, jobs),
+        StrategySetup(strategy, jobs),
         lambda _, spans: ledgers.append(spans),
     )
-    stage.play(calibration.job(strategy, quantum, stagger * n) for n in range(jobs))
+    simulation.run(calibration.job(strategy, quantum, stagger * n) for n in range(jobs))
     held = [[span for span in spans if span.what == "held"] for spans in ledgers]
     first = [min(span.start for span in spans) for spans in held]
     last = [max(span.end for span in spans if span.what == "run") for spans in ledgers]

@@ -1,0 +1,243 @@
+"""Replicated simulations of a site's workload, under several strategies and numbers of vQPUs.
+
+Every replication is a world of its own with seeds of its own, so the result does not depend on how
+many cores compute it, nor on their order.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from math import sqrt
+from multiprocessing import get_context
+from statistics import fmean, stdev
+
+import numpy as np
+
+from qtide.backends.models.site_model import SiteModel
+from qtide.backends.models.trace import Array
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
+from qtide.runs.served import PromiseCounts
+from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
+from qtide.twin.workload import HybridWorkload
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A strategy with a number of virtual QPUs, and the figures of its replications."""
+
+    setup: StrategySetup
+    replications: tuple[SimulationFigures, ...]
+
+    def estimates(self) -> dict[str, MeanEstimate]:
+        """The mean of each figure, by its name."""
+        return {
+            each.name: MeanEstimate.of([getattr(one, each.name) for one in self.replications])
+            for each in fields(SimulationFigures)
+        }
+
+
+def simulate(
+    model: SiteModel,
+    setups: Sequence[StrategySetup],
+    replications: int = 1,
+    cores: int = 1,
+    tell: Callable[[int, int], object] = lambda *_: None,
+) -> list[Scenario]:
+    """Simulate every setup; `tell` is called with the replications done, and their total."""
+    work = [(model, setup, number) for setup in setups for number in range(replications)]
+    found = []
+    for figures in _computed(work, cores):
+        found.append(figures)
+        tell(len(found), len(work))
+    return [
+        Scenario(setup, tuple(found[place * replications : (place + 1) * replications]))
+        for place, setup in enumerate(setups)
+    ]
+
+
+def _computed(
+    work: list[tuple[SiteModel, StrategySetup, int]], cores: int
+) -> Iterator[SimulationFigures]:
+    if min(cores, len(work)) < 2:
+        for each in work:
+            yield replicate(*each)
+        return
+    with ProcessPoolExecutor(min(cores, len(work)), get_context("spawn")) as pool:
+        yield from pool.map(replicate, *zip(*work, strict=True))
+
+
+def replicate(model: SiteModel, setup: StrategySetup, replication: int) -> SimulationFigures:
+    """Simulate one replication."""
+    workload = HybridWorkload.of(model, replication)
+    metrics = SimulationMetrics(model)
+    simulation = Simulation(
+        workload.model,
+        setup,
+        metrics.ended,
+        metrics.started,
+        workload.others(),
+        metrics.interrupted,
+    )
+    with rare_collections():
+        simulation.run(workload.hybrids())
+    return metrics.figures(simulation)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage rarely: a simulation creates many objects, but hardly any cycles."""
+    usual = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+@dataclass(frozen=True)
+class SimulationFigures:
+    """The figures of one replication; times are means per hybrid job, in seconds."""
+
+    jobs: float
+    turnaround: float
+    """From submission to the end."""
+    queue_nodes: float
+    queue_qpu: float
+    node_seconds: float
+    efficiency: float
+    """Busy node-seconds divided by held ones."""
+    slowdown: float
+    """Bounded slowdown."""
+    fairness: float
+    """Jain's index of the slowdowns: 1 if all are the same."""
+    qpu_occupancy: float
+    qpu_idle_wanted: float
+    """Share of the time in which a QPU is idle while a job waits for a lease of it."""
+    promises_made: float
+    """Share of the requested longest waits that the service promised; 1 without any request."""
+    promises_kept: float
+    """Share of its promises that the service kept; 1 without any promise."""
+    failed: float
+    """Jobs that ended with an error."""
+    utilisation: float
+    """Share of the nodes that all jobs held."""
+    others_wait: float
+    others_slowdown: float
+    energy_kwh: float
+    """Per hybrid job: its nodes' and its part of the QPUs'."""
+
+    def as_dict(self) -> dict[str, float]:
+        """The figures by name."""
+        return asdict(self)
+
+
+BOUND = 10.0
+"""Seconds: shorter jobs count as if they took this long in the bounded slowdown."""
+
+
+class SimulationMetrics:
+    """Adds up what the jobs of one replication take."""
+
+    def __init__(self, model: SiteModel) -> None:
+        self._model = model
+        self._sums: dict[str, float] = defaultdict(float)
+        self._slowdowns = np.zeros(2)  # their sum, and that of their squares
+        self._others = np.zeros(4)  # jobs, wait, slowdown, node-seconds
+        self._first, self._last = float("inf"), 0.0
+
+    def started(self, rows: Array) -> None:
+        """Jobs of other users have started."""
+        wait, run, nodes = rows[:, 1] - rows[:, 2], rows[:, 3], rows[:, 4]
+        slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, BOUND))
+        self._others += (len(rows), wait.sum(), slowdown.sum(), (run * nodes).sum())
+        self._last = max(self._last, float((rows[:, 1] + run).max()))
+
+    def interrupted(self, row: Array, left: float) -> None:
+        """A job of another user lost a node `left` seconds before its end, and is queued again."""
+        wait, run, nodes = row[1] - row[2], row[3], row[4]
+        slowdown = max(1.0, (wait + run) / max(run, BOUND))
+        self._others -= (1.0, wait, slowdown, left * nodes)
+
+    def ended(self, job: HybridJob, spans: list[Interval]) -> None:
+        """A hybrid job has ended."""
+        metrics = measure(spans)
+        end = metrics.jobs[0].end
+        slowdown = max(1.0, (end - job.submit) / max(job.shortest, BOUND))
+        self._slowdowns += (slowdown, slowdown**2)
+        self._first, self._last = min(self._first, job.submit), max(self._last, end)
+        for name, value in {
+            "jobs": 1.0,
+            "turnaround": end - job.submit,
+            "queue_nodes": metrics.queue_nodes,
+            "queue_qpu": metrics.queue_qpu,
+            "held": metrics.nodes_held,
+            "busy": metrics.nodes_busy,
+            "qpu": metrics.qpu_busy,
+        }.items():
+            self._sums[name] += value
+
+    def figures(self, simulation: Simulation) -> SimulationFigures:
+        """The figures of a simulation that has ended."""
+        sums, number = self._sums, max(1.0, self._sums["jobs"])
+        others = max(1.0, self._others[0])
+        time = max(1e-9, self._last - min(self._first, self._last))
+        qpu_time = time * self._model.qpu.number
+        slowdown, squares = self._slowdowns
+        promises: PromiseCounts = simulation.qpus.promises
+        power = self._model.power
+        joules = (
+            power.node_busy * sums["busy"]
+            + power.node_idle * (sums["held"] - sums["busy"])
+            + power.qpu * sums["qpu"]
+        )
+        return SimulationFigures(
+            jobs=sums["jobs"],
+            turnaround=sums["turnaround"] / number,
+            queue_nodes=sums["queue_nodes"] / number,
+            queue_qpu=sums["queue_qpu"] / number,
+            node_seconds=sums["held"] / number,
+            efficiency=sums["busy"] / max(1e-9, sums["held"]),
+            slowdown=float(slowdown) / number,
+            fairness=float(slowdown**2 / (number * squares)) if squares else 1.0,
+            qpu_occupancy=sums["qpu"] / qpu_time,
+            qpu_idle_wanted=simulation.qpus.idle_wanted / qpu_time,
+            promises_made=promises.made / promises.asked if promises.asked else 1.0,
+            promises_kept=promises.kept / promises.made if promises.made else 1.0,
+            failed=float(simulation.failed),
+            utilisation=float(self._others[3] + sums["held"]) / (time * self._model.all_nodes),
+            others_wait=float(self._others[1] / others),
+            others_slowdown=float(self._others[2] / others),
+            energy_kwh=joules / number / 3.6e6,
+        )
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A mean over replications, and half the width of its 95 % confidence interval."""
+
+    mean: float
+    half: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> MeanEstimate:
+        """From one value per replication; from a single one, the width is unknown: 0."""
+        number = len(values)
+        if number < 2:
+            return MeanEstimate(values[0], 0.0)
+        return MeanEstimate(fmean(values), _student(number - 1) * stdev(values) / sqrt(number))
+
+
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571)
+"""Student's t for 95 %, by degrees of freedom; beyond them, a series in their inverse."""
+
+
+def _student(freedom: int) -> float:
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    return 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2 + 2.5559 / freedom**3

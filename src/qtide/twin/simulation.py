@@ -1,0 +1,342 @@
+"""Plays hybrid jobs on a modelled site in virtual time, with the strategies' own code.
+
+`Simulation` is the site: its partitions, its QPUs (with the vQPU service, if it has one) and its
+clock. Each `HybridJob` becomes a program of classical and quantum phases, which the strategy
+performs as in a real run; nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Any
+
+from qtide.backends.clusters.pretend import pretend
+from qtide.backends.clusters.simulated import BatchCluster, cluster_of
+from qtide.backends.devices.bursts import Bursts
+from qtide.backends.devices.profile import UNTIMED
+from qtide.backends.leases.emulated import EmulatedTask, ModelledQpu
+from qtide.backends.leases.qpu import FifoSlots, IdleMeter, MeteredQpu
+from qtide.backends.models.batch_queue import Interrupted, Started
+from qtide.backends.models.site_model import QpuModel, SiteModel
+from qtide.backends.models.trace import Trace
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import NotEnoughNodes, PhaseError, UsageError
+from qtide.core.job import JobContext
+from qtide.core.ledger import Interval, Ledger
+from qtide.core.options import declared
+from qtide.core.values import NullValues
+from qtide.core.world.virtual import VirtualWorld
+from qtide.core.world.world import World
+from qtide.programs.journal import NullJournal
+from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task
+from qtide.programs.replay import CandidateChoice, Replay
+from qtide.runs.run_options import plugin_value
+from qtide.runs.served import PromiseCounts, ServedQpu, SharedQpus
+from qtide.service.task import Caller
+from qtide.strategies.site import Demand, Site
+from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
+
+
+@dataclass(frozen=True)
+class HybridStep:
+    """One phase of a hybrid job: tasks that run side by side, or one quantum payload."""
+
+    tasks: tuple[float, ...] = ()
+    """Seconds of each task."""
+    quantum: float | None = None
+    """Seconds of the payload."""
+    nodes: int = 1
+    """Nodes that each task takes."""
+
+
+@dataclass(frozen=True)
+class HybridJob:
+    """A job as the twin plays it: its steps, one after the other."""
+
+    steps: tuple[HybridStep, ...]
+    submit: float = 0.0
+    nodes: int = 1
+    """The most nodes that it may hold."""
+    seed: int = 0
+    user: int = 0
+    partition: int = 0
+    """Index of the partition from which it requests nodes."""
+
+    @property
+    def quantum(self) -> float:
+        """Seconds of its quantum phases."""
+        return sum(step.quantum or 0.0 for step in self.steps)
+
+    @property
+    def shortest(self) -> float:
+        """Seconds that it takes if it never waits."""
+        return self.quantum + sum(max(step.tasks, default=0.0) for step in self.steps)
+
+
+@dataclass(frozen=True)
+class StrategySetup:
+    """The strategy of all jobs with its options, and the number of virtual QPUs per QPU."""
+
+    strategy: str
+    vqpus: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+JobEnded = Callable[[HybridJob, list[Interval]], object]
+"""Called with each job that has ended, and its ledger."""
+
+
+class Simulation:
+    """A site in virtual time; each job uses the QPU that the fewest other jobs use."""
+
+    def __init__(
+        self,
+        model: SiteModel,
+        setup: StrategySetup,
+        ended: JobEnded,
+        started: Started = lambda *_: None,
+        others: Sequence[Iterable[Trace]] | None = None,
+        interrupted: Interrupted = lambda *_: None,
+    ) -> None:
+        """`others` are the background jobs of each partition; by default, those of the model."""
+        self.world = VirtualWorld()
+        self.setup = setup
+        self.failed = 0
+        """Number of jobs that ended with an error."""
+        self.qpus = SiteQpus(self.world, model, setup.vqpus)
+        self._ended = ended
+        self._step = model.delays.step
+        self._options = strategy_options(model, setup)
+        parts = model.parts()
+        self._nodes_fail = any(part.losses or part.failures for part in parts)
+        traces: Sequence[Iterable[Trace] | None] = others or [None] * len(parts)
+        self.clusters = [
+            BatchCluster(self.world, part, started, trace, interrupted)
+            if part.is_batch
+            else cluster_of(self.world, part)
+            for part, trace in zip(parts, traces, strict=True)
+        ]
+        """One per partition."""
+        self._sites = []
+        for cluster in self.clusters:
+            demand = Demand()
+            self._sites.append([Site(self.world, cluster, qpu, demand) for qpu in self.qpus.all])
+        batches = [each for each in self.clusters if isinstance(each, BatchCluster)]
+        if len(batches) > 1:
+            self.world.beside(PartitionSync(batches))
+
+    def run(self, jobs: Iterable[HybridJob]) -> float:
+        """Play all jobs, sorted by submission; return when the last one ended."""
+        return self.world.run(self._run(jobs))
+
+    async def _run(self, jobs: Iterable[HybridJob]) -> float:
+        await self.qpus.open()
+        try:
+            await self._play_all(jobs)
+            return self.world.now()
+        finally:
+            await self.qpus.close()
+            await self.world.all_of([each.close() for each in self.clusters])
+
+    async def _play_all(self, jobs: Iterable[HybridJob]) -> None:
+        running: dict[Any, None] = {}  # a dict, since a year of ended jobs would fill the memory
+        for number, job in enumerate(jobs):
+            await self.world.sleep(job.submit - self.world.now())
+            task = self.world.start(self._play(job, number))
+            running[task] = None
+            task.add_done_callback(running.pop)
+        while running:
+            task = next(iter(running))
+            await self.world.settled([task])
+            task.result()
+
+    async def _play(self, hybrid: HybridJob, number: int) -> None:
+        """Play one job from its submission to its end."""
+        name = f"job-{number}"
+        job = JobContext(name, Ledger(name, self.world.now), NullValues(), hybrid.seed)
+        qpu = self.qpus.choose()
+        self.qpus.admit(qpu, job, hybrid.user, number)
+        try:
+            await self._drive(hybrid, job, self._sites[hybrid.partition][qpu])
+        except PhaseError:
+            self.failed += 1
+        except NotEnoughNodes:
+            if not self._nodes_fail:
+                raise
+            self.failed += 1
+        finally:
+            self.qpus.leave(qpu, job)
+        self._ended(hybrid, job.ledger.intervals())
+
+    async def _drive(self, hybrid: HybridJob, job: JobContext, site: Site) -> None:
+        name = self.setup.strategy
+        journal: Any = NullJournal()
+        performer = strategy(name, Assignment(site, job, hybrid.nodes), self._options)
+        delayed = DriverDelay(self.world, performer, self._step)
+        with job.ledger.span("run", "driver", name):
+            try:
+                await performer.open()
+                await Replay(self.world, delayed, journal, job).play(program(hybrid))
+            finally:
+                await performer.close()
+
+
+def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
+    """The options of a setup's strategy; those of the setup override those of the site file."""
+    known = {each.name: each for each in declared(STRATEGIES.load(setup.strategy).Options)}
+    given = model.strategies.get(setup.strategy, {})
+    for name in given:
+        if name not in known:
+            place = f"strategies.{setup.strategy}.{name}"
+            options = ", ".join(known) or "none"
+            raise UsageError(f"{place}: there is no such option; there are: {options}")
+    from_site = {name: plugin_value(known[name], value) for name, value in given.items()}
+    return from_site | dict(setup.options)
+
+
+async def program(job: HybridJob) -> None:
+    """The phases of a job, as a program that a strategy can drive."""
+    for step in job.steps:
+        if step.quantum is not None:
+            await quantum(Burst(step.quantum, 0))
+        elif step.nodes == 1:
+            await classical(*(task(work, seconds) for seconds in step.tasks))
+        else:
+            await classical(*(task(shared, seconds).on(step.nodes) for seconds in step.tasks))
+
+
+def work(seconds: float) -> None:
+    """A task on one node."""
+    pretend(seconds)
+
+
+def shared(seconds: float, rank: int = 0, size: int = 1) -> None:
+    """One rank of a task on several nodes."""
+    pretend(seconds)
+
+
+class DriverDelay:
+    """A performer that waits before each phase, as a real driver does between two phases."""
+
+    def __init__(self, world: VirtualWorld, performer: Strategy, seconds: float) -> None:
+        self._world = world
+        self._performer = performer
+        self._seconds = seconds
+
+    async def perform(self, phase: Phase, key: str) -> Any:
+        """Wait, then run the phase."""
+        if self._seconds:
+            await self._world.sleep(self._seconds)
+        return await self._performer.perform(phase, key)
+
+    async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
+        """As the strategy does."""
+        return await self._performer.choose(phase, otherwise, key)
+
+
+class SiteQpus:
+    """The QPUs of a site, each with a queue of its own or all behind the vQPU service."""
+
+    def __init__(self, world: World, model: SiteModel, vqpus: int) -> None:
+        self._shared: SharedQpus | None = None
+        self.all: Sequence[QueuedQpu | ServedQpu]
+        if model.service is not None:
+            self._shared = SharedQpus(world, model.qpu, model.service, vqpus)
+            self.all = self._shared.qpus
+        else:
+            self.all = [QueuedQpu(world, vqpus, model.qpu) for _ in range(model.qpu.number)]
+        if model.qpu.licences is not None:
+            licences = FifoSlots(world, model.qpu.licences)
+            for qpu in self.all:
+                qpu.admission = licences
+        self._jobs = [0] * len(self.all)
+        self.idle_wanted = 0.0
+        """QPU-seconds during which a QPU was idle while a job waited for a lease of it."""
+
+    @property
+    def promises(self) -> PromiseCounts:
+        """What the service promised, and kept."""
+        return self._shared.promises if self._shared else PromiseCounts()
+
+    async def open(self) -> None:
+        """Start the service, if there is one."""
+        if self._shared is not None:
+            await self._shared.open()
+
+    async def close(self) -> None:
+        """Stop the service, if there is one."""
+        self.idle_wanted = sum(qpu.meter.idle() for qpu in self.all)
+        if self._shared is not None:
+            await self._shared.close()
+
+    def choose(self) -> int:
+        """Assign the next job to a QPU; return its index."""
+        number = self._jobs.index(min(self._jobs))
+        self._jobs[number] += 1
+        return number
+
+    def admit(self, number: int, job: JobContext, user: int, job_id: int) -> None:
+        """Tell the service, if there is one, whose job it is."""
+        qpu = self.all[number]
+        if isinstance(qpu, ServedQpu):
+            qpu.admit(job, Caller(f"user-{user}", job=job_id))
+
+    def leave(self, number: int, job: JobContext) -> None:
+        """Forget a job that is over."""
+        self._jobs[number] -= 1
+        self.all[number].forget(job)
+
+
+class QueuedQpu(MeteredQpu, ModelledQpu):
+    """A QPU with a queue of its own."""
+
+    def __init__(self, world: World, slots: int, model: QpuModel) -> None:
+        super().__init__(world, Bursts(), UNTIMED, slots, model)
+        self.meter = IdleMeter(world)
+
+    def forget(self, job: JobContext) -> None:
+        """Forget a job that is over."""
+        MeteredQpu.forget(self, job)
+        ModelledQpu.forget(self, job)
+
+    async def _solve(self, task: EmulatedTask) -> Any:
+        with self.meter.working():
+            return await super()._solve(task)
+
+
+class PartitionSync:
+    """Keeps the batch systems of several partitions at the same time."""
+
+    def __init__(self, clusters: Sequence[BatchCluster]) -> None:
+        self._clusters = clusters
+        self._granting: BatchCluster | None = None
+
+    def until(self, moment: float) -> float | None:
+        """Return when the next hybrid job is granted nodes, if that is not after `moment`."""
+        granted = self._first_grant(moment)
+        bound = moment if granted is None else granted
+        for cluster in self._clusters:
+            if not cluster.asks:
+                cluster.until(bound)
+        return granted
+
+    def deliver(self) -> None:
+        """Hand the nodes of that grant over."""
+        assert self._granting is not None
+        self._granting.deliver()
+
+    def _first_grant(self, moment: float) -> float | None:
+        """Advance the partitions in which a hybrid job waits, up to the first grant."""
+        asking = [cluster for cluster in self._clusters if cluster.asks]
+        while asking:
+            order = sorted((cluster.upcoming, n) for n, cluster in enumerate(asking))
+            if order[0][0] > moment or isinf(order[0][0]):
+                break
+            self._granting = asking[order[0][1]]
+            limit = min(moment, order[1][0]) if len(order) > 1 else moment
+            granted = self._granting.until(limit)
+            if granted is not None:
+                return granted
+        return None

@@ -1,0 +1,133 @@
+"""What comes to a site in one replication: hybrid jobs, and the jobs of other users.
+
+Every random number comes from the seeds of the site and the number of the replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from heapq import merge
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+
+from qtide.backends.clusters.simulated import background
+from qtide.backends.models.site_model import Background, Generator, Mix, SiteModel
+from qtide.backends.models.trace import Trace
+from qtide.twin.simulation import HybridJob, HybridStep
+
+
+@dataclass(frozen=True)
+class HybridWorkload:
+    """The jobs of one replication, read chunk by chunk."""
+
+    model: SiteModel
+    """The site with the seeds of the replication."""
+
+    @staticmethod
+    def of(model: SiteModel, replication: int) -> HybridWorkload:
+        """The workload of a replication."""
+        parts = [
+            replace(part, background=_seeded(part.background, [replication, number]))
+            for number, part in enumerate(model.partitions)
+        ]
+        failures = model.failures
+        if failures is not None:
+            failures = replace(failures, seed=_mixed([failures.seed, replication, 4]))
+        return HybridWorkload(
+            replace(
+                model,
+                background=_seeded(model.background, [replication]),
+                partitions=tuple(parts),
+                hybrid=replace(model.hybrid, seed=_mixed([model.hybrid.seed, replication, 1])),
+                failures=failures,
+            )
+        )
+
+    def others(self) -> list[Iterator[Trace]]:
+        """The jobs that are not hybrid, by partition."""
+        return [self._others(number) for number in range(len(self.model.parts()))]
+
+    def hybrids(self) -> Iterator[HybridJob]:
+        """The hybrid jobs, in the order of their submission."""
+        if not self.model.hybrid.share:
+            return self._generated()
+        partitions = range(len(self.model.parts()))
+        return merge(*(self._converted(each) for each in partitions), key=lambda job: job.submit)
+
+    def _others(self, partition: int) -> Iterator[Trace]:
+        for chunk, hybrid in self._marked(partition):
+            yield chunk.part(~hybrid)
+
+    def _generated(self) -> Iterator[HybridJob]:
+        """As many jobs as the mix says, spread over the partitions by their weights."""
+        mix = self.model.hybrid
+        weights = [part.hybrid for part in self.model.partitions] or [1.0]
+        chances = np.array(weights) / sum(weights)
+        arrivals = Generator(jobs=mix.jobs, days=mix.days, users=mix.users, seed=mix.seed)
+        random, places = np.random.default_rng([mix.seed, 2]), np.random.default_rng([mix.seed, 5])
+        for chunk in arrivals.chunks():
+            factors = _factors(random, mix.variation, len(chunk))
+            where = places.choice(len(weights), len(chunk), p=chances)
+            for number, submit in enumerate(chunk.submit):
+                job = _job(mix, float(submit), factors[number], mix.nodes, number)
+                yield replace(job, user=int(chunk.user[number]), partition=int(where[number]))
+
+    def _converted(self, partition: int) -> Iterator[HybridJob]:
+        """Jobs of a partition's trace as hybrid jobs of the same length."""
+        mix = self.model.hybrid
+        for chunk, hybrid in self._marked(partition):
+            jobs = chunk.part(hybrid)
+            for number in range(len(jobs)):
+                nodes = int(jobs.nodes[number])
+                usual = _job(mix, 0.0, (1.0, 1.0), nodes, 0).shortest
+                factor = float(jobs.run[number]) / max(usual, 1e-9)
+                job = _job(mix, float(jobs.submit[number]), (factor, factor), nodes, number)
+                yield replace(job, user=int(jobs.user[number]), partition=partition)
+
+    def _marked(self, partition: int) -> Iterator[tuple[Trace, Any]]:
+        """The chunks of a partition's trace, each with a mask of its hybrid jobs."""
+        mix = self.model.hybrid
+        share = mix.share
+        if self.model.partitions and not self.model.partitions[partition].hybrid:
+            share = 0.0
+        for number, chunk in enumerate(background(self.model.parts()[partition])):
+            seeds = [mix.seed, 3, number, *([partition] if partition else [])]
+            yield chunk, np.random.default_rng(seeds).random(len(chunk)) < share
+
+
+def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed: int) -> HybridJob:
+    """A job of the mix; `factors` scale its classical and its quantum seconds."""
+    classical, quantum = factors
+    steps = [HybridStep(quantum=mix.quantum * quantum)]
+    if mix.table:
+        # One task, on as many nodes as its table and the job allow.
+        on = max(number for number in mix.table if number <= nodes)
+        steps.insert(0, HybridStep((mix.table[on] * classical,), nodes=on))
+    elif mix.tasks:
+        steps.insert(0, HybridStep(tuple(seconds * classical for seconds in mix.tasks)))
+    if mix.alone:
+        steps.append(HybridStep((mix.alone * classical,)))
+    return HybridJob(tuple(steps) * mix.rounds, submit, nodes, seed)
+
+
+def _factors(random: Any, variation: float, number: int) -> list[tuple[float, float]]:
+    """Log-normal factors of mean 1, two per job, with `variation` as their coefficient."""
+    sigma = sqrt(log(1 + variation**2))
+    drawn = random.lognormal(-(sigma**2) / 2, sigma, (number, 2)) if sigma else np.ones((number, 2))
+    return [(float(first), float(second)) for first, second in drawn]
+
+
+def _seeded(others: Background, more: list[int]) -> Background:
+    """Background jobs that are generated from another seed; a trace stays as it is."""
+    if others.generate is None:
+        return others
+    seed = _mixed([others.generate.seed, *more])
+    return replace(others, generate=replace(others.generate, seed=seed))
+
+
+def _mixed(seeds: list[int]) -> int:
+    """One seed out of several."""
+    return int(np.random.SeedSequence(seeds).generate_state(1)[0])
