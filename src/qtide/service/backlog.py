@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.encoded import Encoded, is_duration
 from qtide.core.world.world import World
 from qtide.service import records
 from qtide.service.background import BackgroundTasks
@@ -269,7 +269,7 @@ class Intake:
             seed=seed,
             size=checked.size,
             seconds=device.seconds(checked.seconds, extent, checked.size, shots),
-            extent=None if data.format == "burst" else extent,
+            extent=None if is_duration(data.format) else extent,
             submitted=self._world.now(),
             priority=submission.priority,
             max_wait=submission.max_wait,

@@ -85,10 +85,6 @@ class DeviceSetup(BaseModel):
         """The device's own options."""
         return dict(self.model_extra or {})
 
-    def offered_by(self, api: str) -> bool:
-        """Whether an API shows it."""
-        return self.apis is None or api in self.apis
-
     @field_validator("profile")
     @classmethod
     def _known_profile(cls, name: str | None) -> str | None:

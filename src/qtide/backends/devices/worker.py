@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from qtide.backends.devices.device import Device, DeviceAway, make, needed_packages
-from qtide.backends.payloads.encoded import Encoded, decode, encode, encode_answer
+from qtide.backends.payloads.encoded import Encoded, decode, encode, encode_answer, stated_seconds
 from qtide.backends.payloads.payload import PayloadRefused, circuits_in, qubits_in
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read
@@ -137,8 +137,12 @@ class Worker:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
             return {"ticket": order.ticket, "refused": str(error)}, b""
-        extent = {"size": circuits_in(order.payload), "qubits": qubits_in(order.payload)}
-        return {"ticket": order.ticket, "format": packed.format} | extent, packed.data
+        found = {
+            "size": circuits_in(order.payload),
+            "qubits": qubits_in(order.payload),
+            "seconds": stated_seconds(packed),
+        }
+        return {"ticket": order.ticket, "format": packed.format} | found, packed.data
 
     def _run(self, order: Order) -> Reply:
         """The device's answer, once the time of its profile has passed."""

@@ -91,5 +91,25 @@ def decode_answer(encoded: Encoded) -> Any:
         raise AnswerUnreadable(str(error)) from None
 
 
+def is_duration(name: str) -> bool:
+    """Whether payloads of this format are only durations, which every device takes."""
+    return _property(name, "seconds") is not None
+
+
+def stated_seconds(encoded: Encoded) -> float | None:
+    """How long the payload occupies the device, if it is a duration that says so.
+
+    Raises PayloadRefused if it is a duration whose bytes are not valid.
+    """
+    read = _property(encoded.format, "seconds")
+    seconds: float | None = None if read is None else read(encoded.data)
+    return seconds
+
+
+def _property(name: str, which: str) -> Any:
+    """What a format says about itself; None if it says nothing, or is not installed here."""
+    return getattr(FORMATS.load(name), which, None) if name in FORMATS.names() else None
+
+
 def _recognised(formats: Plugins[Format], value: Any) -> str | None:
     return next((name for name in formats.names() if formats.load(name).recognises(value)), None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qtide.backends.devices.process import Process
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.encoded import Encoded, is_duration
 from qtide.core.processes import Header
 from qtide.core.world.world import Alarm, Signal, World
 from qtide.service import records
@@ -89,18 +89,18 @@ class Endings:
         """Record how a task ended, then announce it."""
         ending = Ending(state, self._world.now(), used, error)
         try:
-            recorded = await self.surely(records.finish(task, ending, answer))
+            recorded = await self.write_with_retry(records.finish(task, ending, answer))
         except ValueTooLarge as why:
             answer = None
             ending = Ending(
                 TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
             )
-            recorded = await self.surely(records.finish(task, ending, None))
+            recorded = await self.write_with_retry(records.finish(task, ending, None))
         if recorded:
             task.end(ending, answer)
             self.on_ended(task)
 
-    async def surely(self, action: Action[Result]) -> Result:
+    async def write_with_retry(self, action: Action[Result]) -> Result:
         """Write, and while the disk is full or locked, retry: nothing may be lost."""
         try:
             return await self._store.write(action)
@@ -241,7 +241,7 @@ class Dispatcher:
             if task not in again:
                 await self._give_up(task)
         if again:
-            await self._endings.surely(records.hand_back(again))
+            await self._endings.write_with_retry(records.hand_back(again))
         for task in again:
             task.state, task.started = TaskState.QUEUED, None
             if task.id in self._cancelling:  # it was cancelled while that was written
@@ -332,7 +332,7 @@ class Dispatcher:
         return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
 
     def _timed(self, task: ServiceTask) -> bool:
-        return self._setup.profile is not None or task.format == "burst"
+        return self._setup.profile is not None or is_duration(task.format)
 
     def _ask_to_stop(self, task: ServiceTask) -> None:
         if self._worker is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from qtide.backends.devices.process import WorkerLost
 from qtide.backends.devices.profile import UNTIMED, profile
+from qtide.backends.payloads.encoded import is_duration
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, Signal, World
@@ -123,6 +124,10 @@ class ServedDevice:
         self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
         self._state = DeviceState(calendar)
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
+
+    def offered_by(self, api: str) -> bool:
+        """Whether an API shows it."""
+        return self.setup.apis is None or api in self.setup.apis
 
     @property
     def state(self) -> str:
@@ -278,7 +283,7 @@ class ServedDevice:
 
     def _longest(self, task: ServiceTask) -> float:
         """How long a task may occupy the device, as far as is known."""
-        if task.format == "burst":
+        if is_duration(task.format):
             return task.seconds
         return max(task.seconds, self._estimate.longest(task.extent))
 
@@ -290,7 +295,7 @@ class ServedDevice:
             self._state.present, self._state.trouble = True, None
             self._tried.set()
             log.info("device ready", extra={"device": self.name})
-            if self.properties["formats"] != ["burst"]:
+            if not all(map(is_duration, self.properties["formats"])):
                 self._world.start(self.validator.warm_up())
             await self.dispatcher.serve(worker)
         finally:

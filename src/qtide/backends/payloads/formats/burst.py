@@ -30,3 +30,8 @@ def unpack(data: bytes) -> Burst:
         if seconds < 0:
             document.refuse("the burst's seconds", f"they cannot be negative, but {seconds:g} is")
     return Burst(seconds, fields.get("answer"))
+
+
+def seconds(data: bytes) -> float | None:
+    """A burst is only a duration."""
+    return unpack(data).seconds
