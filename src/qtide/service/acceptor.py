@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_LIMIT = 5.0
 """Seconds within which a client has to agree on TLS."""
-SWEEP = 1.0
-"""Seconds between two looks for connections whose time is up."""
 PAUSE = 0.1
 """Seconds until connections are accepted again after that has failed."""
 LOOPBACK = ("127.", "::1", "::ffff:127.")
@@ -111,10 +109,6 @@ class Accepted(asyncio.Protocol):
     @abstractmethod
     def give_way(self) -> None:
         """Close it; a request that waits for a task is answered first."""
-
-    @abstractmethod
-    def look(self, now: float) -> None:
-        """End it if its time is up."""
 
     @abstractmethod
     def shut_down(self) -> None:
@@ -269,13 +263,3 @@ class Acceptor:
             accepted.close()
             if isinstance(error, TimeoutError | ConnectionAbortedError):
                 self._connections.refused(408, "no_tls")
-
-
-async def sweep(connections: Connections) -> None:
-    """End connections whose time is up, for as long as the service runs."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(SWEEP)
-        now = loop.time()
-        for connection in connections:
-            connection.look(now)

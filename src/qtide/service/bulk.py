@@ -6,6 +6,9 @@ An API names the functions that may be run so (`Api.bulk`); each takes and retur
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import json
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,6 +24,8 @@ Done = tuple[dict[str, Any], bytes]
 Work = Callable[[bytes], Done]
 """A function of a module, which the process imports."""
 
+MOST_VALUES = 4_000_000
+"""Commas and brackets of a request: what it has of values is no more than that."""
 SMALL = 16 * 1024
 """Bytes that are worked on at once: the worst of them take two milliseconds."""
 PLACES = 2
@@ -88,3 +93,36 @@ class Bulk:
 
 def _reference(work: Work) -> str:
     return f"{work.__module__}:{work.__name__}"
+
+
+def read_submission(body: bytes) -> Done:
+    """A request of the native API: its fields, and the bytes of its payload."""
+    form = read_form(body)
+    value, data = form.pop("payload", None), form.pop("data", None)
+    return form, json.dumps(value).encode() if data is None else _from_base64(data)
+
+
+def read_form_alone(body: bytes) -> Done:
+    """A request that is nothing but fields."""
+    return read_form(body), b""
+
+
+def read_form(body: bytes) -> dict[str, Any]:
+    """The object that a request is; refused before it is read if it has too many values."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise PayloadRefused("the request has too many values; send less at once")
+    try:
+        form = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise PayloadRefused(f"the request is wrong at its body: no JSON: {why}") from None
+    if not isinstance(form, dict):
+        raise PayloadRefused("the request is wrong at its body: it is a JSON object")
+    return form
+
+
+def _from_base64(data: Any) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise PayloadRefused("`data` has to be base64; a JSON payload goes to `payload`") from None

@@ -37,6 +37,8 @@ LINGER = 1.0
 again at once."""
 KEEP_ALIVE = 5.0
 """Seconds that a connection may be idle after a request."""
+LOOK = 1.0
+"""Seconds between two looks whether a connection's time is up."""
 FAILED = b"Internal Server Error"
 
 
@@ -93,6 +95,7 @@ class Connection(Accepted):
         self._hung_up: list[asyncio.Future[None]] = []
         self._due: float | None = None
         self._end: float | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     # What the application uses
 
@@ -143,20 +146,6 @@ class Connection(Accepted):
         elif self.transport is not None:
             self.transport.abort()
 
-    def look(self, now: float) -> None:
-        """End it if its time is up."""
-        if self._due is None or now < self._due or self.transport is None:
-            return
-        if not self.writable.is_set():
-            self._connections.refused(408, "slow_reader")
-            self.transport.abort()
-        elif self._exchanges and self._exchanges[0].started:
-            self.transport.abort()
-        elif self._served and self.idle and not self._received:
-            self.transport.close()
-        else:
-            self._refuse(408, "too_slow", "the request did not arrive in time; send it again")
-
     def shut_down(self) -> None:
         """The service stops: close it after what is being answered."""
         self._closing = True
@@ -171,10 +160,13 @@ class Connection(Accepted):
         """Bytes can be received."""
         self.transport = cast("asyncio.Transport", transport)
         self._expect(self._limits.header_seconds)
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone."""
         self._connections.close(self)
+        if self._looking is not None:
+            self._looking.cancel()
         self.writable.set()
         for exchange in self._exchanges:
             exchange.disconnect()
@@ -217,6 +209,22 @@ class Connection(Accepted):
         """It has read on."""
         self.writable.set()
         self._due = self._end
+
+    def _look(self) -> None:
+        """End the connection if its time is up; look again a little later."""
+        assert self.transport is not None
+        self._looking = self.loop.call_later(LOOK, self._look)
+        if self._due is None or self.loop.time() < self._due:
+            return
+        if not self.writable.is_set():
+            self._connections.refused(408, "slow_reader")
+            self.transport.abort()
+        elif self._exchanges and self._exchanges[0].started:
+            self.transport.abort()
+        elif self._served and self.idle and not self._received:
+            self.transport.close()
+        else:
+            self._refuse(408, "too_slow", "the request did not arrive in time; send it again")
 
     # What the parser calls
 

@@ -32,7 +32,7 @@ from qtide.core.files import SECRET, Locked, lock, write_whole
 from qtide.core.sockets import opened_folder
 from qtide.core.version import __version__
 from qtide.core.world.real import RealWorld
-from qtide.service.acceptor import Acceptor, Connections, Peer, sweep
+from qtide.service.acceptor import Acceptor, Connections, Peer
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
 from qtide.service.apis.request_gate import Authenticator, Gate, describe_tokens
@@ -235,7 +235,6 @@ class Server:
             for api in self._apis:
                 await opened.enter_async_context(api.life())
             opened.push_async_callback(self._background.cancel)
-            self._background.start(sweep(self._connections))
             accepting = BackgroundTasks(RealWorld())
             for each in self._sockets:
                 acceptor = Acceptor(each, self._connection, self._connections, self._tls)

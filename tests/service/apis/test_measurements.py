@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from qtide.backends.payloads.encoded import ANSWERS
 from qtide.backends.payloads.shots import Shots
-from qtide.service.apis.bodies import write_counts, write_measurements
+from qtide.service.apis.iqm_bodies import write_counts, write_measurements
 
 
 @st.composite

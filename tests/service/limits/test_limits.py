@@ -160,8 +160,6 @@ class Line(Accepted):
     def give_way(self) -> None:
         self.gone = True
 
-    def look(self, now: float) -> None: ...
-
     def shut_down(self) -> None: ...
 
 

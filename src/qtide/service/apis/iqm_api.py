@@ -16,7 +16,7 @@ from qtide.backends.payloads.guard import MOST_CIRCUITS
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
 from qtide.service.apis.api import Api, RefusalBody
-from qtide.service.apis.bodies import read_circuits, write_counts, write_measurements
+from qtide.service.apis.iqm_bodies import read_circuits, write_counts, write_measurements
 from qtide.service.apis.iqm_computers import (
     Computer,
     Computers,

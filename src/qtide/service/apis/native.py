@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qtide.backends.payloads.encoded import Encoded
 from qtide.service.apis.api import Api
-from qtide.service.apis.bodies import read_form_alone, read_submission
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
 from qtide.service.backlog import Submission
-from qtide.service.bulk import SMALL
+from qtide.service.bulk import SMALL, read_form_alone, read_submission
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices

@@ -21,8 +21,7 @@ from qtide.core.world.world import Alarm, Signal, World
 from qtide.service import records
 from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.device_state import DeviceState
+from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
 from qtide.service.task import Ending, ServiceTask, TaskState
 

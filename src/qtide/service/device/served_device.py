@@ -17,8 +17,7 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.device_state import Calendar, DeviceState
+from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
 from qtide.service.device.validator import Validator
 from qtide.service.limits import Limits

@@ -1,12 +1,10 @@
-"""Reads the bodies of requests and writes those of answers, for the native API and for IQM's.
+"""Reads the requests and writes the answers of IQM's clients.
 
 Large ones are handled by a process of their own, so this imports neither service nor web framework.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator
@@ -16,25 +14,9 @@ from qtide.backends.payloads.encoded import Encoded, decode_answer
 from qtide.backends.payloads.guard import MOST_CIRCUITS
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.backends.payloads.shots import Shots
+from qtide.service.bulk import Done, read_form
 
-Done = tuple[dict[str, Any], bytes]
-"""What was read, without its bulk; and the bulk as bytes."""
-
-MOST_VALUES = 4_000_000
-"""Commas and brackets of a request: what it has of values is no more than that."""
 MOST_NAME = 200
-
-
-def read_submission(body: bytes) -> Done:
-    """A request of the native API: its fields, and the bytes of its payload."""
-    form = read_form(body)
-    value, data = form.pop("payload", None), form.pop("data", None)
-    return form, json.dumps(value).encode() if data is None else _from_base64(data)
-
-
-def read_form_alone(body: bytes) -> Done:
-    """A request that is nothing but fields."""
-    return read_form(body), b""
 
 
 def read_circuits(body: bytes) -> Done:
@@ -76,27 +58,6 @@ def write_counts(answer: bytes) -> Done:
         for shots in decode_answer(Encoded("shots", answer))
     ]
     return {}, json.dumps(counted).encode()
-
-
-def read_form(body: bytes) -> dict[str, Any]:
-    """The object that a request is; refused before it is read if it has too many values."""
-    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise PayloadRefused("the request has too many values; send less at once")
-    try:
-        form = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise PayloadRefused(f"the request is wrong at its body: no JSON: {why}") from None
-    if not isinstance(form, dict):
-        raise PayloadRefused("the request is wrong at its body: it is a JSON object")
-    return form
-
-
-def _from_base64(data: Any) -> bytes:
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        raise PayloadRefused("`data` has to be base64; a JSON payload goes to `payload`") from None
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
