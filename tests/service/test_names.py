@@ -92,7 +92,7 @@ def test_a_registered_api_is_served_with_its_own_format_of_errors(
     monkeypatch.setattr(
         Plugins, "load", lambda self, name: fax_api if name == "fax" else load(self, name)
     )
-    app = application(service)
+    app, _ = application(service)
     assert get(app, "/v1/tasks")[0] == 401
     assert get(app, "/fax/devices") == (200, ["dev"])
     status, said = get(app, "/fax/tasks/abcd")

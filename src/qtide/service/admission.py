@@ -26,7 +26,7 @@ from qtide.backends.clusters.slurm.queue import QueueEntry
 from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
-from qtide.service.limits import Turns
+from qtide.service.limits import FairSemaphore
 
 
 class Refused(QtideError):  # noqa: N818 - what happened
@@ -266,8 +266,8 @@ class SlurmAdmission:
         self._trust_accounts = trust_accounts
         self._checked = (-FRESH, False)
         world = RealWorld()
-        self._decoding = Turns(world, THREADS, THREADS - 1, waiting)
-        self._asking = Turns(world, AT_ONCE - 1, (AT_ONCE - 1) // 2, waiting)
+        self._decoding = FairSemaphore(world, "proofs", THREADS - 1, THREADS, waiting)
+        self._asking = FairSemaphore(world, "questions", (AT_ONCE - 1) // 2, AT_ONCE - 1, waiting)
 
     async def admit(
         self, credential: str, request: AdmissionRequest, peer: str = "a peer"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read
 from qtide.core.sandbox import confine
-from qtide.service.bulk import WORK
 
 MOST_MEMORY = 2**30
 WORN = 256 * 1024
@@ -18,7 +20,8 @@ NICENESS = 15
 
 
 def main() -> None:
-    """Work until the service is gone."""
+    """Run the functions named on the command line until the service is gone."""
+    works = {each: _imported(each) for each in sys.argv[1:]}
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     die_with_parent()
@@ -26,20 +29,25 @@ def main() -> None:
     answers.write(frame({"ready": True}))
     confine(MOST_MEMORY)
     while (message := read(sys.stdin.buffer)) is not None:
-        header, body = _done(*message)
+        header, body = _done(works[message[0]["work"]], message[1])
         answers.write(frame(header, body))
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN:
             return
 
 
-def _done(header: Header, body: bytes) -> tuple[Header, bytes]:
+def _done(work: Callable[[bytes], Any], body: bytes) -> tuple[Header, bytes]:
     try:
-        words, bulk = WORK[header["work"]](body)
+        words, bulk = work(body)
     except (QtideError, PhaseError) as error:
         return {"refused": str(error)}, b""
     except MemoryError:
         return {"refused": "the request needs too much memory to be read; send less at once"}, b""
     return {"words": words}, bulk
+
+
+def _imported(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
 
 
 if __name__ == "__main__":

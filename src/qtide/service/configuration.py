@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import os
 import ssl
 import subprocess
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -16,7 +18,9 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.devices.device import make
+from qtide.backends.devices.process import Process, WorkerLost
 from qtide.backends.devices.profile import profile
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import state_folder
@@ -84,10 +88,6 @@ class DeviceSetup(BaseModel):
     def options(self) -> dict[str, Any]:
         """The device's own options."""
         return dict(self.model_extra or {})
-
-    def offered_by(self, api: str) -> bool:
-        """Whether an API shows it."""
-        return self.apis is None or api in self.apis
 
     @field_validator("profile")
     @classmethod
@@ -417,3 +417,41 @@ def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
         return
     for name in dict.fromkeys([*old, *new]):
         yield from _differences(old.get(name), new.get(name), f"{place}.{name}".strip("."))
+
+
+AT_ONCE = 2
+"""Devices that are started at a time: vendors' packages are large."""
+
+
+def troubles(configuration: Configuration) -> list[str]:
+    """What would not work, one sentence each."""
+    return [*asyncio.run(_devices(configuration)), *_slurm(configuration)]
+
+
+async def _devices(configuration: Configuration) -> list[str]:
+    places = asyncio.Semaphore(AT_ONCE)
+    started = [_start(places, *each) for each in configuration.devices.items()]
+    return [trouble for trouble in await asyncio.gather(*started) if trouble is not None]
+
+
+async def _start(places: asyncio.Semaphore, name: str, setup: DeviceSetup) -> str | None:
+    """Start a device as the service would, and end it again."""
+    async with places:
+        with tempfile.TemporaryFile() as log:
+            try:
+                worker = await Process.start(setup.kind, setup.options, setup.python, log)
+            except WorkerLost as error:
+                log.seek(0)
+                last = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+                return f"devices.{name}: {error}" + (f" ({last})" if last else "")
+            await worker.end()
+    return None
+
+
+def _slurm(configuration: Configuration) -> Iterator[str]:
+    if configuration.slurm is None:
+        return
+    try:
+        Slurm(configuration.slurm.conf).check()
+    except QtideError as error:
+        yield f"slurm: {error}"

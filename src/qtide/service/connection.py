@@ -1,176 +1,28 @@
-"""One HTTP connection: uvicorn's, with limits on its head, its pace and what waits to be read.
+"""One HTTP/1.1 connection: parses its requests, runs the application, and enforces its limits.
 
-uvicorn limits none of these with its fast parser, so this adds them where the bytes come in.
+The head of a request, the pace of its sender and what waits to be read are limited here, where the
+bytes come in. The parser is httptools', by its public interface.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
-import struct
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from http import HTTPStatus
+from typing import Any, Protocol, cast
+from urllib.parse import unquote
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.server import ServerState
+import httptools
+from starlette.types import ASGIApp, Message, Scope
 
-from qtide.core.sockets import peer_uid
+from qtide.service.acceptor import Accepted, Connections, Peer, loopback_uid
 from qtide.service.limits import Limits
 
-LOOPBACK = ("127.", "::1", "::ffff:127.")
-SOCK_DIAG, BY_FAMILY, REQUEST, ESTABLISHED = 4, 20, 1, 1
-"""The kernel's own numbers (linux/sock_diag.h, linux/inet_diag.h)."""
-ANY = 0xFFFFFFFF
-ANSWER_AT = 16
-"""Bytes of a netlink header."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Who is at the other end, before any token is seen."""
-
-    name: str
-    uid: int | None = None
-    """The user, if it is a process of this host."""
-    unix: bool = False
-
-
-UNKNOWN = Peer("an unknown peer")
-
-
-def peer_of(connection: socket.socket) -> Peer:
-    """The peer of an accepted connection."""
-    try:
-        if connection.family == socket.AF_UNIX:
-            user = peer_uid(connection)
-            return Peer(f"uid {user}", user, unix=True)
-        host = str(connection.getpeername()[0])
-    except OSError:  # it has gone already
-        return UNKNOWN
-    uid = _loopback_uid(connection) if host.startswith(LOOPBACK) else None
-    return Peer(f"address {host}") if uid is None else Peer(f"uid {uid}", uid)
-
-
-def _loopback_uid(connection: socket.socket) -> int | None:
-    """The owner of the other end's socket; None if the kernel does not say so for sure."""
-    with (
-        suppress(OSError, struct.error),
-        socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, SOCK_DIAG) as kernel,
-    ):
-        kernel.settimeout(1.0)
-        kernel.send(_question(connection))
-        return _owner(kernel.recv(4096))
-    return None
-
-
-def _question(connection: socket.socket) -> bytes:
-    """Ask for the socket whose address is our peer's, and whose peer is us."""
-    (theirs, their_port), (ours, our_port) = (
-        connection.getpeername()[:2],
-        connection.getsockname()[:2],
-    )
-    family = connection.family
-    addresses = [socket.inet_pton(family, each).ljust(16, b"\0") for each in (theirs, ours)]
-    ports = struct.pack("!HH", their_port, our_port)
-    ends = ports + b"".join(addresses) + struct.pack("=III", 0, ANY, ANY)
-    body = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, ANY) + ends
-    return struct.pack("=IHHII", ANSWER_AT + len(body), BY_FAMILY, REQUEST, 1, 0) + body
-
-
-def _owner(answer: bytes) -> int | None:
-    """A socket that was closed has no owner: the kernel then says 0, which would be root."""
-    _, kind = struct.unpack_from("=IH", answer)
-    if kind != BY_FAMILY:
-        return None
-    state = answer[ANSWER_AT + 1]
-    uid, inode = struct.unpack_from("=II", answer, ANSWER_AT + 4 + 48 + 12)
-    return int(uid) if inode and state == ESTABLISHED else None
-
-
-class Closable(Protocol):
-    """A connection, as far as it matters here."""
-
-    @property
-    def peer_name(self) -> str:
-        """Whose it is."""
-
-    def give_way(self) -> None:
-        """Close at once."""
-
-    def look(self, now: float) -> None:
-        """End it if its time is up."""
-
-
-class Connections:
-    """The open connections by peer."""
-
-    def __init__(
-        self, each: int, total: int, refused: Callable[[int, str], None] = lambda *_: None
-    ) -> None:
-        self._each = each
-        self._total = total
-        self._open: Counter[str] = Counter()
-        self._unproven: dict[str, dict[Closable, None]] = {}
-        self._all: dict[Closable, None] = {}
-        self.refused = refused
-        """Told of every connection that is refused or ended, with a status and a word."""
-
-    def adopt(self, each: int, total: int) -> None:
-        """Allow other numbers from now on; those that are open stay."""
-        self._each = each
-        self._total = total
-
-    def __iter__(self) -> Iterator[Closable]:
-        return iter(list(self._all))
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def open(self, connection: Closable) -> bool:
-        """Whether a new connection may stay; if there are too many, an idle one gives way."""
-        name = connection.peer_name
-        if self._open[name] >= self._each and not self._evict(name):
-            return False
-        if len(self._all) >= self._total and not self._evict(self._largest()):
-            return False
-        self._all[connection] = None
-        self._open[name] += 1
-        self._unproven.setdefault(name, {})[connection] = None
-        return True
-
-    def prove(self, connection: Closable) -> None:
-        """It showed a valid token: it no longer gives way."""
-        self._unproven.get(connection.peer_name, {}).pop(connection, None)
-
-    def close(self, connection: Closable) -> None:
-        """It is closed."""
-        if connection not in self._all:
-            return
-        del self._all[connection]
-        name = connection.peer_name
-        self._open[name] -= 1
-        self.prove(connection)
-        if not self._open[name]:
-            del self._open[name]
-            self._unproven.pop(name, None)
-
-    def _largest(self) -> str:
-        """The peer with the most connections that may give way."""
-        return max(self._unproven, key=lambda name: len(self._unproven[name]), default="")
-
-    def _evict(self, name: str) -> bool:
-        for oldest in self._unproven.get(name, {}):
-            self.close(oldest)
-            oldest.give_way()
-            self.refused(503, "gave_way")
-            return True
-        return False
-
+log = logging.getLogger(__name__)
 
 KEY = "qtide.connection"
 """Where a request's scope has its connection."""
@@ -178,208 +30,16 @@ MOST_FIELDS = 100
 """Of a request's head, and of the trailers after its body."""
 SWALLOWED = 64 * 1024
 """Bytes of a refused request that are read after the answer, so that its sender gets to read it."""
+MOST_UNREAD = 64 * 1024
+"""Bytes of a body that the application has not taken; beyond that, no more are read."""
 LINGER = 1.0
 """Seconds for which a refused connection is still open: its peer reads the answer, and cannot come
 again at once."""
-SWEEP = 1.0
-"""Seconds between two looks for connections whose time is up."""
-
-
-class HeadTooLong(Exception):  # noqa: N818 - what happened
-    """The head or the trailers of a request have too many fields or bytes."""
-
-
-class Connection(HttpToolsProtocol):
-    """A connection that is ended if it sends too much, or too slowly, or does not read."""
-
-    peer: Peer = UNKNOWN
-
-    def __init__(
-        self,
-        limits: Limits,
-        connections: Connections,
-        most_bytes: int,
-        *,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._limits = limits
-        self._counted = connections
-        self._most = 2 * most_bytes + limits.header_bytes
-        self._received = 0
-        self._fields = 0
-        self._in_head = True
-        self._proven = False
-        self._refused = False
-        self._due: float | None = None
-        self._end: float | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-
-    @property
-    def peer_name(self) -> str:
-        """Whose connection it is."""
-        return self.peer.name
-
-    @property
-    def _idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def prove(self) -> None:
-        """A request on it showed a valid token."""
-        if not self._proven:
-            self._proven = True
-            self._counted.prove(self)
-
-    def hung_up(self) -> asyncio.Future[None]:
-        """Resolved if the peer goes before it has its answer."""
-        gone = self.loop.create_future()
-        if self.parser is None:  # it has gone already
-            gone.set_result(None)
-        else:
-            self._waiting.append(gone)
-        return gone
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Count it by its peer, or refuse it."""
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        self.peer = UNKNOWN if connection is None else peer_of(connection)
-        if self._counted.open(self):
-            self._expect(self._limits.header_seconds)
-        else:
-            self._refuse(503, "too_many_connections", "too many connections are open; close some")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
-        self._counted.close(self)
-        super().connection_lost(exc)
-        for gone in self._waiting:
-            if not gone.done():
-                gone.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        """Pass the bytes on, unless there are too many."""
-        self._received += len(data)
-        if self.parser is None or self._refused or self.transport.is_closing():
-            return
-        super().data_received(data)
-        if self._in_head:
-            if self._received > self._limits.header_bytes:
-                self._refuse(431, "head_too_long", "the head of the request is too long")
-        elif self._received > self._most:
-            self._refuse(413, "too_large", "the request is too large; send less at once")
-        elif self._end is not None:  # it makes progress
-            self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
-        if self._in_head and self._due is None and self._idle:  # bytes that begin no request
-            self._expect(self._limits.header_seconds)
-
-    def on_message_begin(self) -> None:
-        """A request begins: its head has to be here soon."""
-        super().on_message_begin()
-        self.scope[KEY] = self  # type: ignore[literal-required]  # a key of our own
-        self._fields = 0
-        self._expect(self._limits.header_seconds)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One field of the head, or of the trailers."""
-        self._fields += 1
-        if self._fields > MOST_FIELDS:
-            raise HeadTooLong
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The head is here: now the body has its time."""
-        head = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if head > self._limits.header_bytes:
-            raise HeadTooLong
-        self._in_head = False
-        self._received = 0
-        self._expect(self._limits.body_seconds)
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body; what comes after a refusal is dropped, and not for long."""
-        super().on_body(body)
-        most = self._most if self._proven else SWALLOWED
-        if self.cycle.response_complete and self._received > most:
-            self.transport.abort()
-
-    def on_message_complete(self) -> None:
-        """The request is here: as long as we work on it, the peer need not send anything."""
-        super().on_message_complete()
-        self._in_head = True
-        self._received = 0
-        self._due = self._end = None
-
-    def on_response_complete(self) -> None:
-        """The answer is sent; the rest of a request that was refused early comes soon or never."""
-        self._waiting.clear()
-        super().on_response_complete()
-        if not self._in_head:
-            self._expect(self._limits.stalled_seconds)
-
-    def pause_writing(self) -> None:
-        """The peer does not read as fast as we answer."""
-        super().pause_writing()
-        self._due = self.loop.time() + self._limits.stalled_seconds
-
-    def resume_writing(self) -> None:
-        """It has read on."""
-        super().resume_writing()
-        self._due = self._end
-
-    def send_400_response(self, msg: str) -> None:
-        """What the parser does not take: most often no HTTP at all, or a head that is too long."""
-        if self._fields > MOST_FIELDS or self._received > self._limits.header_bytes:
-            self._refuse(431, "head_too_long", "the head of the request is too long")
-        else:
-            self._refuse(400, "no_http", "this is not an HTTP request")
-
-    def look(self, now: float) -> None:
-        """End it if its time is up."""
-        if self._due is None or now < self._due:
-            return
-        if self.flow is not None and self.flow.write_paused:
-            self._counted.refused(408, "slow_reader")
-            self.transport.abort()
-        elif self.cycle is not None and self.cycle.response_started:
-            self.transport.abort()
-        else:
-            self._refuse(408, "too_slow", "the request did not arrive in time; send it again")
-
-    def give_way(self) -> None:
-        """Close at once, for another connection of the same peer."""
-        self.transport.abort()
-
-    def _expect(self, seconds: float) -> None:
-        self._end = self.loop.time() + seconds
-        self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
-
-    def _refuse(self, status: int, error: str, message: str) -> None:
-        """Answer without the application, read no more, and close a little later."""
-        if self._refused or self.transport.is_closing():
-            return
-        self._refused = True
-        self._counted.refused(status, error)
-        self._due = self._end = None
-        self.transport.write(_answer(status, error, message))
-        if status == 503:  # there are too many connections already
-            self.transport.close()
-        else:
-            self.transport.pause_reading()
-            self.loop.call_later(LINGER, self.transport.abort)
-
-
-def _answer(status: int, error: str, message: str) -> bytes:
-    body = json.dumps({"error": error, "message": message}).encode()
-    retry = b"retry-after: 1\r\n" if status == 503 else b""
-    length = b"content-length: %d\r\n" % len(body)
-    fields = (b"content-type: application/json\r\n", length, retry, b"connection: close\r\n\r\n")
-    return b"".join((STATUS_LINE[status], *fields, body))
+KEEP_ALIVE = 5.0
+"""Seconds that a connection may be idle after a request."""
+LOOK = 1.0
+"""Seconds between two looks whether a connection's time is up."""
+FAILED = b"Internal Server Error"
 
 
 class ConnectionSettings(Protocol):
@@ -394,23 +54,422 @@ class ConnectionSettings(Protocol):
         """The largest request."""
 
 
-def limited(
-    current: Callable[[], ConnectionSettings], connections: Connections
-) -> Callable[..., Connection]:
-    """What makes the connections of a server, each limited as the service is at that time."""
-
-    def make(**words: Any) -> Connection:
-        settings = current()
-        return Connection(settings.limits, connections, settings.most_bytes, **words)
-
-    return make
+class HeadTooLong(Exception):  # noqa: N818 - what happened
+    """The head or the trailers of a request have too many fields or bytes."""
 
 
-async def sweep(connections: Connections) -> None:
-    """End connections whose time is up, for as long as the service runs."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(SWEEP)
-        now = loop.time()
-        for connection in connections:
-            connection.look(now)
+class Connection(Accepted):
+    """A connection that is ended if it sends too much, or too slowly, or does not read."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ConnectionSettings,
+        connections: Connections,
+        accepted: socket.socket,
+        peer: Peer,
+    ) -> None:
+        self.peer = peer
+        self.handshake: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        self.loop = asyncio.get_running_loop()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._app = app
+        self._limits = settings.limits
+        self._connections = connections
+        self._accepted = accepted
+        self._most = 2 * settings.most_bytes + self._limits.header_bytes
+        self._parser = httptools.HttpRequestParser(self)
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._url = b""
+        self._exchanges: deque[Exchange] = deque()
+        """The requests that are not answered; only the first is being worked on."""
+        self._receiving: Exchange | None = None
+        """The request whose body is being received."""
+        self._received = self._fields = 0
+        self._in_head = True
+        self._served = self._refused = self._closing = False
+        self._user: str | None = None
+        self._held: asyncio.Future[Any] | None = None
+        self._hung_up: list[asyncio.Future[None]] = []
+        self._due: float | None = None
+        self._end: float | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    # What the application uses
+
+    def prove(self, user: str) -> None:
+        """A request on it showed a valid token of that user."""
+        if self._user != user:
+            self._connections.prove(self, user)
+            self._user = user
+
+    def hung_up(self) -> asyncio.Future[None]:
+        """Resolved if the peer goes before it has its answer."""
+        gone = self.loop.create_future()
+        if self.transport is None or self.transport.is_closing():
+            gone.set_result(None)
+        else:
+            self._hung_up.append(gone)
+        return gone
+
+    def hold(self, waiting: asyncio.Future[Any] | None) -> None:
+        """Its request waits for a task's end, or no longer does; it may have to give way."""
+        self._held = waiting
+
+    async def local_uid(self) -> int | None:
+        """The user at the other end, if it is a process of this host and the kernel tells."""
+        if self.peer.uid is not None:
+            return self.peer.uid
+        return await asyncio.to_thread(loopback_uid, self._accepted)
+
+    # What counts connections uses
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request on it is being answered."""
+        return not self._exchanges
+
+    @property
+    def held(self) -> bool:
+        """Whether its only request waits for a task to end."""
+        return self._held is not None and len(self._exchanges) == 1
+
+    def give_way(self) -> None:
+        """Close it; a request that waits for a task is answered first, and told how that stands."""
+        if self._held is not None and self._exchanges:
+            self._exchanges[0].keep_alive = False
+            self._held.cancel()
+        elif self.handshake is not None:
+            self.handshake.cancel()
+        elif self.transport is not None:
+            self.transport.abort()
+
+    def shut_down(self) -> None:
+        """The service stops: close it after what is being answered."""
+        self._closing = True
+        for exchange in self._exchanges:
+            exchange.keep_alive = False
+        if self.idle and self.transport is not None:
+            self.transport.close()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bytes can be received."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._expect(self._limits.header_seconds)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer has gone."""
+        self._connections.close(self)
+        if self._looking is not None:
+            self._looking.cancel()
+        self.writable.set()
+        for exchange in self._exchanges:
+            exchange.disconnect()
+        for gone in self._hung_up:
+            if not gone.done():
+                gone.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the bytes, unless there are too many."""
+        assert self.transport is not None
+        self._received += len(data)
+        if self._refused or self.transport.is_closing():
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # another protocol was proposed; we stay with this one
+        except httptools.HttpParserError:
+            if self._fields > MOST_FIELDS or self._received > self._limits.header_bytes:
+                self._refuse(431, "head_too_long", "the head of the request is too long")
+            else:
+                self._refuse(400, "no_http", "this is not an HTTP request")
+            return
+        if self._in_head:
+            if self._received > self._limits.header_bytes:
+                self._refuse(431, "head_too_long", "the head of the request is too long")
+            elif self._due is None and self.idle:  # bytes that begin no request
+                self._expect(self._limits.header_seconds)
+        elif self._received > self._most:
+            self._refuse(413, "too_large", "the request is too large; send less at once")
+        elif self._end is not None:  # it makes progress
+            self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
+
+    def pause_writing(self) -> None:
+        """The peer does not read as fast as we answer."""
+        self.writable.clear()
+        self._due = self.loop.time() + self._limits.stalled_seconds
+
+    def resume_writing(self) -> None:
+        """It has read on."""
+        self.writable.set()
+        self._due = self._end
+
+    def _look(self) -> None:
+        """End the connection if its time is up; look again a little later."""
+        assert self.transport is not None
+        self._looking = self.loop.call_later(LOOK, self._look)
+        if self._due is None or self.loop.time() < self._due:
+            return
+        if not self.writable.is_set():
+            self._connections.refused(408, "slow_reader")
+            self.transport.abort()
+        elif self._exchanges and self._exchanges[0].started:
+            self.transport.abort()
+        elif self._served and self.idle and not self._received:
+            self.transport.close()
+        else:
+            self._refuse(408, "too_slow", "the request did not arrive in time; send it again")
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        """A request begins: its head has to be here soon."""
+        self._url, self._headers, self._fields = b"", [], 0
+        self._expect(self._limits.header_seconds)
+
+    def on_url(self, url: bytes) -> None:
+        """A part of its path."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One field of the head, or of the trailers."""
+        self._fields += 1
+        if self._fields > MOST_FIELDS:
+            raise HeadTooLong
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is here: now the body has its time."""
+        head = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        if head > self._limits.header_bytes:
+            raise HeadTooLong
+        self._in_head = False
+        self._received = 0
+        self._expect(self._limits.body_seconds)
+        parsed = httptools.parse_url(self._url)
+        version = self._parser.get_http_version()
+        path = (parsed.path or b"/").decode("ascii")
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "method": self._parser.get_method().decode("ascii"),
+            "scheme": "https" if self._over_tls else "http",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": parsed.path,
+            "query_string": parsed.query or b"",
+            "root_path": "",
+            "headers": self._headers,
+            "client": None,
+            "server": None,
+            KEY: self,
+        }
+        keep = version != "1.0" and self._parser.should_keep_alive() and not self._closing
+        exchange = self._receiving = Exchange(self, scope, keep_alive=keep)
+        self._exchanges.append(exchange)
+        if len(self._exchanges) == 1:
+            exchange.start(self._app)
+        elif self.transport is not None:
+            self.transport.pause_reading()  # until the request before it is answered
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body; what comes after a refusal is dropped, and not for long."""
+        exchange = self._receiving
+        assert exchange is not None
+        assert self.transport is not None
+        if exchange.complete:
+            if self._received > (self._most if self._user else SWALLOWED):
+                self.transport.abort()
+        elif exchange.receive_part(body) > MOST_UNREAD:
+            self.transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """The request is here: as long as we work on it, the peer need not send anything."""
+        assert self._receiving is not None
+        self._receiving.receive_end()
+        self._receiving = None
+        self._in_head = True
+        self._received = 0
+        self._due = self._end = None
+        if self.idle:
+            self._expect_next()
+
+    # What an exchange calls
+
+    def resume_reading(self) -> None:
+        """More of the body is wanted."""
+        assert self.transport is not None
+        pipelined = len(self._exchanges) > 1  # then the request before them is answered first
+        if not (pipelined or self._refused or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """The answer is sent: work on the next request."""
+        assert self.transport is not None
+        self._exchanges.remove(exchange)
+        self._hung_up.clear()
+        self._served = True
+        if not exchange.keep_alive:
+            self.transport.close()
+        if self.transport.is_closing():
+            return
+        if self._exchanges:
+            self._exchanges[0].start(self._app)
+            self.resume_reading()
+        elif self._in_head:
+            self.resume_reading()
+            self._expect_next()
+        else:  # the rest of a request that was refused early comes soon or never
+            self.resume_reading()
+            self._expect(self._limits.stalled_seconds)
+
+    @property
+    def _over_tls(self) -> bool:
+        return self.transport is not None and bool(self.transport.get_extra_info("sslcontext"))
+
+    def _expect(self, seconds: float) -> None:
+        self._end = self.loop.time() + seconds
+        self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
+
+    def _expect_next(self) -> None:
+        """The next request may come, or never."""
+        self._end = self._due = self.loop.time() + KEEP_ALIVE
+
+    def _refuse(self, status: int, error: str, message: str) -> None:
+        """Answer without the application, read no more, and close a little later."""
+        assert self.transport is not None
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
+        self._connections.refused(status, error)
+        self._due = self._end = None
+        body = json.dumps({"error": error, "message": message}).encode()
+        self.transport.write(
+            b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
+            + b"content-type: application/json\r\nconnection: close\r\n"
+            + b"content-length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.pause_reading()
+        self.loop.call_later(LINGER, self.transport.abort)
+
+
+class Exchange:
+    """One request and the answer to it, as the application receives and sends them (ASGI)."""
+
+    def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+        self.started = False
+        """Whether the head of the answer is sent."""
+        self.complete = False
+        self._connection = connection
+        self._scope = scope
+        self._body = bytearray()
+        self._more = True
+        self._changed = asyncio.Event()
+        self._disconnected = False
+        self._continue = (b"expect", b"100-continue") in scope["headers"]
+        self._chunked = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, app: ASGIApp) -> None:
+        """Have the application answer it."""
+        self._task = self._connection.loop.create_task(self._run(app))
+
+    def receive_part(self, body: bytes) -> int:
+        """A part of the body has come; how many bytes the application has not taken yet."""
+        self._body += body
+        self._changed.set()
+        return len(self._body)
+
+    def receive_end(self) -> None:
+        """All of the request has come."""
+        self._more = False
+        self._changed.set()
+
+    def disconnect(self) -> None:
+        """The peer has gone."""
+        self._disconnected = True
+        self._changed.set()
+
+    async def _run(self, app: ASGIApp) -> None:
+        try:
+            await app(self._scope, self._receive, self._send)
+        except Exception:
+            log.exception("request failed")
+        if self._disconnected or self.complete:
+            return
+        self.keep_alive = False
+        if self.started:  # the answer is cut short, as its length or its last chunk tells
+            self.complete = True
+            self._connection.exchange_ended(self)
+            return
+        fields = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(FAILED))]
+        await self._send({"type": "http.response.start", "status": 500, "headers": fields})
+        await self._send({"type": "http.response.body", "body": FAILED})
+
+    async def _receive(self) -> Message:
+        transport = self._connection.transport
+        assert transport is not None
+        if self._continue and not self.started and not transport.is_closing():
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._continue = False
+        if not self._disconnected and not self.complete:
+            self._connection.resume_reading()
+            await self._changed.wait()
+            self._changed.clear()
+        if self._disconnected or self.complete:
+            return {"type": "http.disconnect"}
+        body, self._body = bytes(self._body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": self._more}
+
+    async def _send(self, message: Message) -> None:
+        await self._connection.writable.wait()
+        if self._disconnected or self.complete:
+            return
+        if message["type"] == "http.response.start":
+            self._send_head(message)
+        elif message["type"] == "http.response.body":
+            self._send_body(message.get("body", b""), more=message.get("more_body", False))
+
+    def _send_head(self, message: Message) -> None:
+        self.started = True
+        status: int = message["status"]
+        parts = [b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())]
+        has_length = False
+        for name, value in message.get("headers", ()):
+            if b"\n" in name or b"\n" in value or b"\r" in value:
+                raise ValueError("a field of an answer has a line break")
+            has_length |= name == b"content-length"
+            parts += name, b": ", value, b"\r\n"
+        self._chunked = not has_length and status not in (204, 304)
+        if self._chunked:
+            parts.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        self._write(b"".join(parts))
+
+    def _send_body(self, body: bytes, *, more: bool) -> None:
+        if self._scope["method"] != "HEAD":
+            if self._chunked:
+                part = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+                self._write(part if more else part + b"0\r\n\r\n")
+            elif body:
+                self._write(body)
+        if not more:
+            self.complete = True
+            self._changed.set()
+            self._connection.exchange_ended(self)
+
+    def _write(self, data: bytes) -> None:
+        transport = self._connection.transport
+        assert transport is not None
+        with suppress(RuntimeError):  # it is closing: the peer has gone
+            transport.write(data)

@@ -1,11 +1,13 @@
-"""The limits of a service, as its configuration sets them in `[limits]`."""
+"""The limits of a service: the settings in `[limits]`, and what enforces them.
+
+A `LeakyBucket` limits what a caller takes per second, a `FairSemaphore` what it holds at once.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -86,133 +88,181 @@ class WrongSite(QtideError):  # noqa: N818 - what happened
     """A web page of another site sent the request (HTTP 403)."""
 
 
-PERIOD = 60.0
 MOST_KNOWN = 10_000
-"""Callers that are remembered; the balances of others have long recovered."""
+"""Callers whose buckets are remembered; then empty ones are forgotten."""
+LONGEST_DELAY = 10.0
+"""Seconds that a caller is made to wait at most; beyond that, its request is refused."""
+ALONE = 1.0
+"""Seconds without a request of anybody else after which a caller is alone."""
+SLICE = 20
+"""Items of a list that are worked on before others have their turn."""
+REST = 2.0
+"""How long work on a list rests after a slice, in multiples of the time that the slice took."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class Allowance:
-    """Each caller's seconds come back steadily; whoever has none left is refused until then."""
+class LeakyBucket:
+    """What each caller takes fills its bucket, which leaks at `rate` per second and holds `burst`.
 
-    def __init__(self, what: str, seconds: float, now: Callable[[], float]) -> None:
-        self._what = what
-        self._most = seconds
-        self._now = now
-        self._used: dict[str, tuple[float, float]] = {}
-        """What each has used, and when that was true."""
+    Whoever overfills it waits (`wait`) or is refused (`check`) until enough has leaked.
+    """
 
-    def adopt(self, seconds: float) -> None:
-        """Allow so many seconds from now on."""
-        self._most = seconds
+    def __init__(self, world: World, rate: float, burst: float) -> None:
+        self._world = world
+        self._rate = rate
+        self._burst = burst
+        self._empty_at: dict[str, float] = {}
+        """When each caller's bucket will be empty."""
 
-    def check(self, who: str) -> None:
-        """Refuse a caller that has used all of it."""
-        used = self._balance(who)
-        if used >= self._most:
-            wait = (used - self._most) * PERIOD / self._most + 1.0
+    def adopt(self, rate: float, burst: float) -> None:
+        """Leak and hold other amounts from now on; the levels stay."""
+        self._rate = rate
+        self._burst = burst
+
+    def charge(self, who: str, amount: float) -> None:
+        """Count what a caller takes."""
+        now = self._world.now()
+        if len(self._empty_at) > MOST_KNOWN:
+            self._empty_at = {each: at for each, at in self._empty_at.items() if at > now}
+        self._empty_at[who] = max(self._empty_at.get(who, 0.0), now) + amount / self._rate
+
+    def delay(self, who: str) -> float:
+        """Seconds until a caller's bucket is no longer overfull."""
+        empty_at = self._empty_at.get(who)
+        if empty_at is None:
+            return 0.0
+        return max(0.0, empty_at - self._world.now() - self._burst / self._rate)
+
+    async def wait(self, who: str) -> None:
+        """Wait until a caller may take more; refuse it if that takes too long."""
+        delay = self.delay(who)
+        if delay > LONGEST_DELAY:
+            raise OverLimit(f"{who} sends or asks for too much; wait {delay:.0f} s", delay)
+        if delay > 0:
+            await self._world.sleep(delay)
+
+    def check(self, who: str, what: str) -> None:
+        """Refuse a caller whose bucket is overfull."""
+        if delay := self.delay(who):
+            delay += 1.0
             raise OverLimit(
-                f"{who} has used {self._most:g} s of {self._what} within a minute, as much as "
-                f"allowed; send it again in {wait:.0f} s",
-                wait,
+                f"{who} has used {self._burst:g} {what}, as much as allowed; "
+                f"send it again in {delay:.0f} s",
+                delay,
             )
 
-    def charge(self, who: str, seconds: float) -> None:
-        """Count what a caller used."""
-        if len(self._used) > MOST_KNOWN:
-            self._forget()
-        self._used[who] = (self._balance(who) + seconds, self._now())
 
-    def _balance(self, who: str) -> float:
-        used, at = self._used.get(who, (0.0, 0.0))
-        return max(0.0, used - (self._now() - at) * self._most / PERIOD)
+class FairSemaphore:
+    """Places for all callers together, of which each may hold only some.
 
-    def _forget(self) -> None:
-        self._used = {who: entry for who, entry in self._used.items() if self._balance(who) > 0}
+    A caller that finds none free is refused (`take`) or waits (`turn`). Those that wait are served
+    in turn, however many requests each of them has.
+    """
 
-
-class Budget:
-    """Amounts that are taken before the work and given back after it."""
-
-    def __init__(self, noun: str, each: int, total: int | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        noun: str,
+        each: int,
+        total: int | None = None,
+        waiting: int = 10_000,
+    ) -> None:
+        self._world = world
         self._noun = noun
         self._each = each
         self._total = total
-        self._taken: Counter[str] = Counter()
-        self._all = 0
+        self._most_waiting = waiting
+        self._taken = 0
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Future[None]]] = {}
 
     def adopt(self, each: int, total: int | None = None) -> None:
-        """Limit to other amounts from now on; what is taken stays."""
+        """Offer other numbers of places from now on; what is taken stays taken."""
         self._each = each
         self._total = total
 
+    @property
+    def taken(self) -> int:
+        """The places that all callers hold together."""
+        return self._taken
+
     def take(self, who: str, amount: int = 1) -> None:
-        """Take an amount, or refuse it with a sentence."""
-        if self._taken[who] + amount > self._each:
+        """Take places at once, or refuse."""
+        if self._held[who] + amount > self._each:
             raise OverLimit(
                 f"{who} may have {self._each} {self._noun} at once; wait until some have ended"
             )
-        if self._total is not None and self._all + amount > self._total:
+        if self._total is not None and self._taken + amount > self._total:
             raise Overloaded(f"the service has as many {self._noun} as it can hold; try again soon")
-        self._taken[who] += amount
-        self._all += amount
+        self._held[who] += amount
+        self._taken += amount
 
     def give_back(self, who: str, amount: int = 1) -> None:
-        """Give back what was taken."""
-        self._all -= amount
-        self._taken[who] -= amount
-        if self._taken[who] <= 0:
-            del self._taken[who]
+        """Give places back; those that wait get them in turn."""
+        self._taken -= amount
+        self._held[who] -= amount
+        if self._held[who] <= 0:
+            del self._held[who]
+        while self._total is None or self._taken < self._total:
+            following = next((one for one in self._waiting if self._held[one] < self._each), None)
+            if following is None:
+                return
+            queue = self._waiting.pop(following)
+            future = queue.popleft()
+            if queue:
+                self._waiting[following] = queue  # behind all others
+            if not future.done():
+                self.take(following)
+                release(future)
 
     @contextmanager
     def taking(self, who: str, amount: int = 1) -> Iterator[None]:
-        """Take an amount for as long as the block runs."""
+        """Take places for as long as the block runs, or refuse."""
         self.take(who, amount)
         try:
             yield
         finally:
             self.give_back(who, amount)
 
-    @property
-    def taken(self) -> int:
-        """What all callers hold together."""
-        return self._all
+    @asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it for as long as the block runs."""
+        await self.wait(who)
+        try:
+            yield
+        finally:
+            self.give_back(who)
 
-
-class Load:
-    """The part of a budget that one request takes: it grows, and ends with the request."""
-
-    def __init__(self, budget: Budget, who: str, pace: Pace) -> None:
-        self._budget = budget
-        self._who = who
-        self._pace = pace
-        self._amount = 0
-
-    def add(self, amount: int) -> None:
-        """Take more, or refuse it."""
-        self._pace.charge(self._who, amount)
-        self._budget.take(self._who, amount)
-        self._amount += amount
-
-    async def keep_pace(self) -> None:
-        """Wait if its sender is too fast."""
-        await self._pace.wait(self._who)
-
-    def release(self) -> None:
-        """Give all of it back; what was received is no longer held."""
-        if self._amount:
-            self._budget.give_back(self._who, self._amount)
-            self._amount = 0
-
-
-LONGEST = 10.0
-"""Seconds that anybody is made to wait; beyond, a request is refused."""
-ALONE = 1.0
-"""Seconds after which somebody who asks no more is no company."""
-"""Callers that are remembered; the debts of others have long been paid."""
+    async def wait(self, who: str) -> None:
+        """Wait for a place."""
+        full = self._total is not None and self._taken >= self._total
+        if not full and self._held[who] < self._each:  # then nobody who may have it waits
+            self.take(who)
+            return
+        queue = self._waiting.setdefault(who, deque())
+        if len(queue) >= self._most_waiting:
+            raise OverLimit(f"{who} has {len(queue)} requests that wait for their turn; wait")
+        future: Future[None] = self._world.future()
+        queue.append(future)
+        try:
+            await future
+        except BaseException:
+            if future in queue:
+                queue.remove(future)
+                if not queue:
+                    self._waiting.pop(who, None)
+            elif future.done() and not future.cancelled():  # it was granted meanwhile
+                self.give_back(who)
+            raise
 
 
 class Contention:
-    """Whether a caller is alone: somebody else's last request was long ago."""
+    """Whether several callers ask at present.
+
+    This is no limit of its own: it says when the limits apply that only protect others.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -229,177 +279,14 @@ class Contention:
         return now - self._other_at < ALONE
 
 
-class Pace:
-    """What a caller takes at once beyond its rate is a debt, which time pays."""
-
-    def __init__(self, world: World, rate: float, burst: float) -> None:
-        self._world = world
-        self._rate = rate
-        self._burst = burst
-        self._paid: dict[str, float] = {}
-        """When each caller's debt will be paid."""
-
-    def adopt(self, rate: float, burst: float) -> None:
-        """Another pace from now on; debts stay."""
-        self._rate = rate
-        self._burst = burst
-
-    def charge(self, who: str, amount: float) -> None:
-        """Count what a caller takes."""
-        now = self._world.now()
-        if len(self._paid) > MOST_KNOWN:
-            self._paid = {each: at for each, at in self._paid.items() if at > now}
-        self._paid[who] = max(self._paid.get(who, 0.0), now) + amount / self._rate
-
-    def delay(self, who: str) -> float:
-        """Seconds that a caller has to wait now."""
-        owed = self._paid.get(who)
-        return (
-            0.0 if owed is None else max(0.0, owed - self._world.now() - self._burst / self._rate)
-        )
-
-    async def wait(self, who: str) -> None:
-        """Wait until the caller may take more."""
-        delay = self.delay(who)
-        if delay > LONGEST:
-            raise OverLimit(f"{who} sends or asks for too much at once; wait", delay)
-        if delay > 0:
-            await self._world.sleep(delay)
-
-
-class Turns:
-    """A number of places; each caller in turn gets one, and none gets more than its part."""
-
-    def __init__(self, world: World, places: int, each: int, waiting: int = 10_000) -> None:
-        self._world = world
-        self._free = places
-        self._each = each
-        self._most_waiting = waiting
-        self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[Future[None]]] = {}
-
-    @asynccontextmanager
-    async def turn(self, who: str) -> AsyncIterator[None]:
-        """A place for as long as the block runs."""
-        await self._take(who)
-        try:
-            yield
-        finally:
-            self._give_back(who)
-
-    async def _take(self, who: str) -> None:
-        if self._free and self._held[who] < self._each:  # then nobody else who may have it waits
-            self._grant(who)
-            return
-        queue = self._waiting.setdefault(who, deque())
-        if len(queue) >= self._most_waiting:
-            raise OverLimit(f"{who} has {len(queue)} requests that wait for their turn; wait")
-        future: Future[None] = self._world.future()
-        queue.append(future)
-        try:
-            await future
-        except BaseException:
-            self._leave(who, future)
-            raise
-
-    def _leave(self, who: str, future: Future[None]) -> None:
-        """Somebody no longer waits; a place that was granted meanwhile goes to the next."""
-        queue = self._waiting.get(who, deque())
-        if future in queue:
-            queue.remove(future)
-            if not queue:
-                self._waiting.pop(who, None)
-        elif future.done() and not future.cancelled():
-            self._give_back(who)
-
-    def _grant(self, who: str) -> None:
-        self._free -= 1
-        self._held[who] += 1
-
-    def _give_back(self, who: str) -> None:
-        self._free += 1
-        self._held[who] -= 1
-        if not self._held[who]:
-            del self._held[who]
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._free:
-            who = next((one for one in self._waiting if self._held[one] < self._each), None)
-            if who is None:
-                return
-            queue = self._waiting.pop(who)
-            future = queue.popleft()
-            if queue:
-                self._waiting[who] = queue  # behind all others
-            if not future.done():
-                self._grant(who)
-                release(future)
-
-
-class LoopTurns:
-    """Turns of the event loop: while several callers ask, one request begins per round of it.
-
-    Otherwise, a caller with a hundred connections would get a hundred times as much of the loop.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._running = False
-
-    async def turn(self, who: str) -> None:
-        """Return when it is the caller's turn; at once if nobody else asks."""
-        loop = asyncio.get_running_loop()
-        if not self._running:
-            self._running = True
-            loop.call_soon(self._next, loop)
-            return
-        future = loop.create_future()
-        self._waiting.setdefault(who, deque()).append(future)
-        await future
-
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._waiting:
-            who = next(iter(self._waiting))
-            queue = self._waiting.pop(who)
-            future = queue.popleft()
-            if queue:
-                self._waiting[who] = queue  # behind all others
-            if not future.done():
-                future.set_result(None)
-                loop.call_soon(self._next, loop)
-                return
-        self._running = False
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-SLICE = 20
-"""Items that are worked on before others have their turn."""
-REST = 2.0
-"""How long a list rests after each slice, in multiples of the time that the slice took."""
-LISTS = 4
-"""Lists that are worked on at once, one of each user."""
-
-
-class Slices:
-    """One list of a user at a time, which rests for longer than it works."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._turns = Turns(world, LISTS, 1)
-
-    def turn(self, who: str) -> AbstractAsyncContextManager[None]:
-        """While a list of that user is looked up and worked on."""
-        return self._turns.turn(who)
-
-    async def of(self, items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
-        """What the work makes of each item."""
-        results: list[Result] = []
-        for first in range(0, len(items), SLICE):
-            began = self._world.now()
-            results += [work(each) for each in items[first : first + SLICE]]
-            if first + SLICE < len(items):
-                await self._world.sleep(REST * (self._world.now() - began))
-        return results
+async def in_slices(
+    world: World, items: Sequence[Item], work: Callable[[Item], Result]
+) -> list[Result]:
+    """Work on a long list in slices, and rest after each for longer than it took."""
+    results: list[Result] = []
+    for first in range(0, len(items), SLICE):
+        began = world.now()
+        results += [work(each) for each in items[first : first + SLICE]]
+        if first + SLICE < len(items):
+            await world.sleep(REST * (world.now() - began))
+    return results

@@ -1,4 +1,4 @@
-"""Quotas: how much each user and each account may use, reserved before and settled after a task.
+"""Quotas: how many tasks and QPU seconds each user and account may use, and how many bytes on disk.
 
 A task reserves the seconds it is expected to take. When it is done, the seconds it took are charged
 and the rest is released. Nothing more is stored: all of it follows from the tasks in the store.
@@ -6,14 +6,22 @@ and the rest is released. Nothing more is stored: all of it follows from the tas
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from qtide.core.errors import QtideError
+from qtide.core.world.world import World
+from qtide.service import records
 from qtide.service.configuration import DAY, Quota, Quotas
+from qtide.service.limits import LeakyBucket, Limits, StorageFull
+from qtide.service.store import Action, Store
 from qtide.service.task import Caller, Forbidden, ServiceTask
 
 MOST_KNOWN = 100_000
@@ -186,3 +194,108 @@ class QuotaMeter:
 
 def _rest(most: Number | None, used: Number) -> Number | None:
     return None if most is None else max(most - used, type(most)(0))
+
+
+BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
+BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"
+PART = 4
+"""No user gets more than one such part of the disk that is free."""
+MB = 2**20
+BURST = 16 * MB
+"""Bytes that a user may store at once."""
+
+
+class Storage:
+    """What each user stores."""
+
+    def __init__(self, world: World, store: Store, limits: Limits, folder: Path) -> None:
+        self._bucket = LeakyBucket(world, limits.stored_bytes_per_second_per_user, BURST)
+        self._store = store
+        self._limits = limits
+        self._folder = folder
+        self._bytes: Counter[str] = Counter()
+
+    def adopt(self, limits: Limits) -> None:
+        """Limit by other settings from now on; what is counted stays."""
+        self._limits = limits
+        self._bucket.adopt(limits.stored_bytes_per_second_per_user, BURST)
+
+    def remember(self) -> None:
+        """Count what is on disk."""
+        rows = self._store.read(lambda db: db.execute(BY_USER).fetchall())
+        self._bytes = Counter({row["user"]: row["bytes"] for row in rows})
+
+    async def keep_pace(self, user: str, size: int) -> None:
+        """Wait if a user stores faster than the disk can write for one of many."""
+        self._bucket.charge(user, size)
+        await self._bucket.wait(user)
+
+    @contextmanager
+    def reserving(self, user: str, size: int) -> Iterator[None]:
+        """Count a task that is being accepted, or refuse it; if it is not accepted, it is free."""
+        self._check(user, size)
+        self._bytes[user] += size
+        try:
+            yield
+        except BaseException:
+            self._bytes[user] -= size
+            raise
+
+    def answered(self, task: ServiceTask) -> None:
+        """Count the answer to a task."""
+        if task.answer is not None:
+            self._bytes[task.caller.user] += len(task.answer.data)
+            self._bucket.charge(task.caller.user, len(task.answer.data))
+
+    async def purge(self, before: float) -> int:
+        """Delete what is too old, as much as is deleted at once; the number of tasks."""
+        purged: int = await self._delete(
+            "ended < ? AND payload IS NOT NULL LIMIT ?",
+            (before, records.PURGE_AT_ONCE),
+            records.purge(before),
+        )
+        return purged
+
+    async def forget(self, id: str) -> None:  # noqa: A002 - the column's name
+        """Delete what a task stored."""
+        await self._delete("id = ? AND payload IS NOT NULL", (id,), records.forget(id))
+
+    def trouble(self) -> str | None:
+        """Why nothing can be stored now."""
+        free = self._free()
+        if free is not None and free < self._limits.disk_reserve:
+            return f"the disk is full: {free // MB} MB are left in {self._folder}"
+        return None
+
+    def _check(self, user: str, size: int) -> None:
+        free, used = self._free(), self._bytes[user]
+        if free is not None and free < self._limits.disk_reserve:
+            raise StorageFull("the disk of the service is full; tell its operator")
+        most = self._limits.stored_bytes_per_user
+        if free is not None:
+            most = min(most, (free + used) // PART)
+        if used + size > most:
+            raise StorageFull(
+                f"the user {user} has stored {used / MB:.1f} MB of at most {most / MB:.1f} MB; "
+                "delete tasks that you no longer need, or wait until old ones are purged"
+            )
+
+    def _free(self) -> int | None:
+        """The free bytes of the disk; None if there is no folder, as in a simulation."""
+        try:
+            found = os.statvfs(self._folder)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+
+    async def _delete(self, which: str, values: tuple[Any, ...], action: Action[Any]) -> Any:
+        """Delete, and count out what was deleted."""
+        find = f"SELECT user, {BYTES} AS bytes FROM tasks WHERE {which}"
+
+        def counted(db: sqlite3.Connection) -> tuple[list[sqlite3.Row], Any]:
+            return db.execute(find, values).fetchall(), action(db)
+
+        rows, result = await self._store.write(counted)
+        for row in rows:
+            self._bytes[row["user"]] -= row["bytes"]
+        return result

@@ -12,14 +12,15 @@ import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import uvicorn
+import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
@@ -30,26 +31,28 @@ from qtide.core.errors import PhaseError, QtideError
 from qtide.core.files import SECRET, Locked, lock, write_whole
 from qtide.core.sockets import opened_folder
 from qtide.core.version import __version__
+from qtide.core.world.real import RealWorld
+from qtide.service.acceptor import Acceptor, Connections, Peer
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
-from qtide.service.apis.request_gate import Authenticator, Gate, Watch, describe_tokens
+from qtide.service.apis.request_gate import Authenticator, Gate, describe_tokens
+from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import Configuration, Revision
-from qtide.service.connection import Connections, limited, sweep
-from qtide.service.limits import Limits
+from qtide.service.connection import Connection
+from qtide.service.monitoring import JsonLines
 from qtide.service.service import Service
 
 
-def application(service: Service) -> FastAPI:
-    """The application for a service, which it opens and closes."""
+def application(service: Service) -> tuple[FastAPI, list[Api]]:
+    """The application for a service, and its APIs, each with a life of its own."""
     settings = service.configuration
     access = Authenticator(service.register, anonymous=settings.anonymous)
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
-    app = FastAPI(
-        title="qtide", version=__version__, lifespan=_lifespan(service, apis), redoc_url=None
-    )
+    app = FastAPI(title="qtide", version=__version__, redoc_url=None)
     for api in apis:
         app.include_router(api.router)
+        service.bulk.allow(api.bulk)
     refuse = refuser(apis, service.metrics.refused)
     for kind in (QtideError, PhaseError, RequestValidationError, HTTPException, sqlite3.Error):
         app.add_exception_handler(kind, refuse)
@@ -60,37 +63,13 @@ def application(service: Service) -> FastAPI:
         most_bytes=settings.most_bytes,
         refuse=refuse,
         public=[path for api in apis for path in api.public],
-        watch=_watching(service),
+        watch=lambda adopt: service.on_reconfigured.append(
+            lambda new: adopt(new.limits, new.most_bytes)
+        ),
     )
     _add_public_routes(app, service, access)
     describe_tokens(app)
-    return app
-
-
-def _watching(service: Service) -> Watch:
-    """How the gate learns of other limits."""
-
-    def watch(adopt: Callable[[Limits, int], None]) -> None:
-        service.on_reconfigured.append(lambda new: adopt(new.limits, new.most_bytes))
-
-    return watch
-
-
-def _lifespan(service: Service, apis: Sequence[Api]) -> Any:
-    """The service is open from the first to the last request."""
-
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        await service.open()
-        try:
-            async with AsyncExitStack() as lives:
-                for api in apis:
-                    await lives.enter_async_context(api.life())
-                yield
-        finally:
-            await service.close()
-
-    return life
+    return app, apis
 
 
 def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) -> None:
@@ -106,7 +85,7 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics(request: Request) -> PlainTextResponse:
         """Metrics for Prometheus; accounts are named to operators only."""
-        accounts = access.operates(request.scope)
+        accounts = await access.operates(request.scope)
         return PlainTextResponse(service.metrics_text(accounts=accounts))
 
 
@@ -224,113 +203,108 @@ GARBAGE = 50_000
 """Allocations before the garbage collector looks for cycles."""
 STOP_LIMIT = 10
 """Seconds within which open requests have to end."""
-HANDSHAKE_LIMIT = 5.0
-"""Seconds within which a client has to agree on TLS."""
+STOP_POLL = 0.01
 RESERVED_FILES = 128
 """Files that no connection may take: for the store, for devices, for Slurm's commands."""
 
 
-KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
-"""Attributes of every record; all others were added by the caller of the logger."""
-
-
-class JsonLines(logging.Formatter):
-    """A machine-readable log: one JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record's message and the fields that were added to it."""
-        extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
-        words = {"time": round(record.created, 3), "level": record.levelname.lower()}
-        words |= {"event": record.getMessage()} | extra
-        if record.exc_info:
-            words["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(words, default=str)
-
-
-class Server(uvicorn.Server):
-    """Ends delayed responses as soon as it is told to stop."""
+class Server:
+    """Answers requests at its sockets until a signal ends it."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, connections: Connections, reread: Reread
+        self, service: Service, sockets: list[socket.socket], reread: Reread = None
     ) -> None:
-        super().__init__(config)
         self._service = service
-        self._connections = connections
+        self._sockets = sockets
         self._reread = reread
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._app, self._apis = application(service)
+        self._tls = _tls(service.configuration)
+        limits = _most_connections(service.configuration)
+        self._connections = Connections(*limits, service.metrics.refused)
+        self._background = BackgroundTasks(RealWorld())
+        self._stopped = asyncio.Event()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on the port, with TLS if there is a certificate, and on the Unix socket."""
-        await super().startup(sockets=[])
+    async def run(self) -> None:
+        """Open the service, answer requests until a signal comes, and close it again."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        self._sweep = loop.create_task(sweep(self._connections))
-        for each in sockets or ():
-            if each.family == socket.AF_UNIX:
-                made = await loop.create_unix_server(self._protocol, sock=each, backlog=BACKLOG)
-            else:
-                limit = HANDSHAKE_LIMIT if self.config.ssl else None
-                made = await loop.create_server(
-                    self._protocol,
-                    sock=each,
-                    ssl=self.config.ssl,
-                    backlog=BACKLOG,
-                    ssl_handshake_timeout=limit,
-                )
-            self.servers.append(made)
-        tell_systemd("READY=1")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        async with AsyncExitStack() as opened:
+            await self._service.open()
+            opened.push_async_callback(self._service.close)
+            for api in self._apis:
+                await opened.enter_async_context(api.life())
+            opened.push_async_callback(self._background.cancel)
+            accepting = BackgroundTasks(RealWorld())
+            for each in self._sockets:
+                acceptor = Acceptor(each, self._connection, self._connections, self._tls)
+                accepting.start(acceptor.run())
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            tell_systemd("READY=1")
+            await self._stopped.wait()
+            await accepting.cancel()
+            await self._finish()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what is being answered."""
-        self._sweep.cancel()
-        await super().shutdown(sockets)
+    async def _finish(self) -> None:
+        """Let the requests that are being answered end, within a limit."""
+        end = asyncio.get_running_loop().time() + STOP_LIMIT
+        for each in self._connections:
+            each.shut_down()
+        while len(self._connections) and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(STOP_POLL)
+        for listener in self._sockets:
+            listener.close()
 
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """Stop after a signal."""
+    def _connection(self, accepted: socket.socket, peer: Peer) -> Connection:
+        settings = self._service.configuration
+        return Connection(self._app, settings, self._connections, accepted, peer)
+
+    def _stop(self) -> None:
+        """Stop after a signal; delayed responses are sent at once."""
         self._service.let_go()
-        super().handle_exit(sig, frame)
+        self._stopped.set()
 
     def _hang_up(self) -> None:
         """Read the configuration again; a demonstration has none, and ends with its terminal."""
         if self._reread is None:
-            self.handle_exit(signal.SIGHUP, None)
-            return
-        task = asyncio.get_running_loop().create_task(self._reload(self._reread))
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
+            self._stop()
+        else:
+            self._background.start(self._reload(self._reread))
 
     async def _reload(self, reread: Callable[[], Configuration]) -> None:
         """Go on by the configuration as it is now; if it is wrong, by the old one."""
         try:
             new = await asyncio.to_thread(reread)
             revision = Revision(self._service.configuration, new)
-            self._adopt(revision.configuration)
+            settings = revision.configuration
+            if self._tls is not None and settings.certificate is not None:
+                self._tls.load_cert_chain(settings.certificate, settings.key)
+            self._connections.adopt(*_most_connections(settings))
+            self._service.reconfigure(settings)
         except (QtideError, OSError) as error:
             log.error("configuration not reloaded", extra={"why": str(error)})  # noqa: TRY400 - the reason is enough
             return
         words = {"changed": revision.changed, "after_restart": revision.after_restart}
         log.info("configuration reloaded", extra=words)
 
-    def _adopt(self, new: Configuration) -> None:
-        if self.config.ssl is not None and new.certificate is not None:
-            self.config.ssl.load_cert_chain(new.certificate, new.key)
-        self._connections.adopt(*_most_connections(new))
-        self._service.reconfigure(new)
 
-    def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(
-            config=self.config,  # type: ignore[call-arg]  # as uvicorn itself calls it
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )
-        return made
+def _tls(configuration: Configuration) -> ssl.SSLContext | None:
+    if configuration.certificate is None or configuration.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(configuration.certificate, configuration.key)
+    return context
 
 
 def serve(configuration: Configuration, reread: Reread = None) -> None:
     """Serve until a signal comes; at a SIGHUP, read the configuration again."""
-    _log()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
-    _allow_many_files()
+    # every waiting client needs an open file
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with _leaving_nothing(configuration.folder), ExitStack() as opened:
         opened.enter_context(_lock_state(configuration.folder))
         sockets = listeners(configuration)
@@ -339,39 +313,15 @@ def serve(configuration: Configuration, reread: Reread = None) -> None:
         service = Service.on_this_host(configuration)
         held = opened.pop_all()
     log.info("serving", extra={"url": url})
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises it again once it has stopped
-        signal.signal(number, lambda *_: sys.exit(0))
-    with held:
-        _run(configuration, service, sockets, reread)
-
-
-def _run(
-    configuration: Configuration, service: Service, sockets: list[socket.socket], reread: Reread
-) -> None:
-    connections = Connections(*_most_connections(configuration), service.metrics.refused)
-    settings = uvicorn.Config(
-        application(service),
-        http=limited(lambda: service.configuration, connections),  # type: ignore[arg-type]  # it is only called
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=STOP_LIMIT,
-        ssl_certfile=configuration.certificate,
-        ssl_keyfile=configuration.key,
-    )
     sys.setswitchinterval(SWITCH)
     gc.freeze()  # what was imported stays: the collector need not look through it again
     gc.set_threshold(GARBAGE)
-    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
-        runner.run(Server(settings, service, connections, reread).serve(sockets))
 
+    async def run() -> None:
+        await Server(service, sockets, reread).run()
 
-def _allow_many_files() -> None:
-    """Allow more open files, as every waiting client needs one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with held, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
 
 
 def _most_connections(configuration: Configuration) -> tuple[int, int]:
@@ -415,9 +365,3 @@ def _url(configuration: Configuration, listener: socket.socket) -> str:
     scheme = "https" if configuration.certificate else "http"
     host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
     return f"{scheme}://{host}:{listener.getsockname()[1]}"
-
-
-def _log() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

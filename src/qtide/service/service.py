@@ -21,12 +21,11 @@ from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.dispatcher import Endings, StartWorker, processes
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.limits import Slices
+from qtide.service.limits import FairSemaphore
+from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
-from qtide.service.prometheus import ServiceMetrics
-from qtide.service.quotas import QuotaMeter
+from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
-from qtide.service.storage import Storage
 from qtide.service.store import FileStore, Store
 from qtide.service.task import (
     Caller,
@@ -105,6 +104,8 @@ GRACE = 5.0
 """Seconds within which tasks on a device have to end when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of checking quotas."""
+LISTS = 4
+"""Long lists that are worked on at once."""
 SHORTEST_ID, WHOLE_ID = 4, 36
 """The least number of characters by which a task may be named."""
 
@@ -125,9 +126,10 @@ class Service:
         self.metrics = ServiceMetrics()
         self.register = Register(store, configuration.operators)
         self.bulk = Bulk(world)
-        self.slices = Slices(world)
+        self.lists = FairSemaphore(world, "lists", each=1, total=LISTS)
+        """Long lists that are worked on at once, one of each user."""
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
-        self._world = world
+        self.world = self._world = world
         fair = configuration.fair
         self._shares = Shares(fair.shares, fair.half_life, fair.head_start)
         self._meter = QuotaMeter(configuration.quotas)
@@ -206,7 +208,7 @@ class Service:
     def offered(self, api: str) -> list[ServedDevice]:
         """The devices that an API shows."""
         found = (each for each in self.devices.values() if not each.removed)
-        return [each for each in found if each.setup.offered_by(api)]
+        return [each for each in found if each.offered_by(api)]
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
         """The devices that an API shows to a caller and that take payloads of its format."""

@@ -26,17 +26,9 @@ Outcome = tuple[Any, BaseException | None]
 
 BUSY_LIMIT = 10.0
 """Seconds to wait for another process that writes to the same file."""
-VERSION = 2
+VERSION = 1
 
-INDEXES = """
-CREATE UNIQUE INDEX tasks_by_key ON tasks (user, key) WHERE key IS NOT NULL;
-CREATE INDEX tasks_by_state ON tasks (state, sequence);
-CREATE INDEX tasks_by_user ON tasks (user, sequence);
-CREATE INDEX tasks_by_user_and_state ON tasks (user, state, sequence);
-CREATE INDEX tasks_by_end ON tasks (ended);
-CREATE INDEX tasks_to_purge ON tasks (ended) WHERE payload IS NOT NULL;
-"""
-SCHEMA = f"""
+SCHEMA = """
 CREATE TABLE tasks (
   sequence INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, user TEXT NOT NULL,
   account TEXT NOT NULL, job INTEGER, key TEXT, digest TEXT NOT NULL, device TEXT NOT NULL,
@@ -46,7 +38,12 @@ CREATE TABLE tasks (
   ended REAL, used REAL NOT NULL, error TEXT, request BLOB, payload BLOB,
   answer_format TEXT, answer BLOB
 );
-{INDEXES}
+CREATE UNIQUE INDEX tasks_by_key ON tasks (user, key) WHERE key IS NOT NULL;
+CREATE INDEX tasks_by_state ON tasks (state, sequence);
+CREATE INDEX tasks_by_user ON tasks (user, sequence);
+CREATE INDEX tasks_by_user_and_state ON tasks (user, state, sequence);
+CREATE INDEX tasks_by_end ON tasks (ended);
+CREATE INDEX tasks_to_purge ON tasks (ended) WHERE payload IS NOT NULL;
 CREATE TABLE tokens (
   digest TEXT PRIMARY KEY, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
   operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL,
@@ -58,20 +55,12 @@ CREATE TABLE drains (
 """
 
 
-TO_2 = """
-DROP INDEX tasks_by_state;
-CREATE INDEX tasks_by_state ON tasks (state, sequence);
-CREATE INDEX tasks_by_user_and_state ON tasks (user, state, sequence);
-"""
-"""From the first version: lists by state use an index, however many tasks have ended."""
-
-
 class StoreFailed(QtideError):  # noqa: N818 - what happened
     """The store cannot be opened or written."""
 
 
 class ValueTooLarge(QtideError):  # noqa: N818 - what happened
-    """What is to be written can never be, as it is too large; others' writes are."""
+    """The value is too large to store; other writes of the same commit succeed."""
 
 
 class Store(ABC):
@@ -183,18 +172,17 @@ def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
-    """Bring the tables up to date: service and `qtide token` may both find that they are not."""
+    """Create the tables; the service and `qtide token` may both find that there are none."""
     if _version(connection) > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
     if _version(connection) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # another process may have been faster
-        script = {0: SCHEMA, 1: TO_2}.get(_version(connection), "")
-        for statement in script.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version={VERSION}")
+        if _version(connection) == 0:  # another process may have been faster
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -3,8 +3,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qtide.backends.payloads.encoded import ANSWERS
 from qtide.backends.payloads.shots import Shots
-from qtide.service.apis.iqm_computers import measurement_counts, measurements
+from qtide.service.apis.iqm_bodies import write_counts, write_measurements
 
 
 @st.composite
@@ -15,15 +16,19 @@ def some_shots(draw: st.DrawFn) -> Shots:
     return Shots.of(zip(keys, widths, strict=True), values)
 
 
+def packed(answers: list[Shots]) -> bytes:
+    return ANSWERS.load("shots").pack(answers)
+
+
 @given(st.lists(some_shots(), max_size=3))
 def test_every_key_has_one_row_per_shot(answers: list[Shots]) -> None:
     expected = [{key: shots.rows(key) for key, _ in shots.registers} for shots in answers]
-    assert json.loads(measurements(answers)) == expected
+    assert json.loads(write_measurements(packed(answers))[1]) == expected
 
 
 @given(some_shots())
 def test_counts_have_the_bits_of_all_keys_in_order(shots: Shots) -> None:
-    [said] = measurement_counts([shots])
+    [said] = json.loads(write_counts(packed([shots]))[1])
     columns = [shots.rows(key) for key, _ in shots.registers]
     rows = ["".join(str(bit) for row in rows for bit in row) for rows in zip(*columns, strict=True)]
     assert said["measurement_keys"] == [key for key, _ in shots.registers]

@@ -11,21 +11,19 @@ import pytest
 
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.connection import UNKNOWN, Connections, peer_of
-from qtide.service.limits import (
-    Allowance,
-    Budget,
-    Contention,
-    LoopTurns,
-    OverLimit,
-    Overloaded,
-    Pace,
-    Turns,
+from qtide.service.acceptor import (
+    UNKNOWN,
+    Accepted,
+    Connections,
+    Peer,
+    loopback_uid,
+    peer_of,
 )
+from qtide.service.limits import Contention, FairSemaphore, LeakyBucket, OverLimit, Overloaded
 
 
-def test_a_budget_is_limited_for_each_and_for_all() -> None:
-    budget = Budget("bytes", 10, 15)
+def test_places_are_limited_for_each_and_for_all() -> None:
+    budget = FairSemaphore(VirtualWorld(), "bytes", 10, 15)
     budget.take("ada", 10)
     with pytest.raises(OverLimit, match="ada may have 10 bytes at once"):
         budget.take("ada")
@@ -41,13 +39,13 @@ def test_a_budget_is_limited_for_each_and_for_all() -> None:
 def test_callers_take_turns_however_often_each_asks() -> None:
     world, order = VirtualWorld(), list[str]()
 
-    async def work(turns: Turns, who: str) -> None:
+    async def work(turns: FairSemaphore, who: str) -> None:
         async with turns.turn(who):
             await world.sleep(1.0)
             order.append(who)
 
     async def main() -> None:
-        turns = Turns(world, 1, 1)
+        turns = FairSemaphore(world, "places", 1, 1)
         tasks = [work(turns, "hog") for _ in range(20)]
         await world.all_of([*tasks, work(turns, "ada"), work(turns, "bob")])
 
@@ -58,16 +56,16 @@ def test_callers_take_turns_however_often_each_asks() -> None:
 def test_nobody_takes_all_places() -> None:
     world, waited = VirtualWorld(), list[float]()
 
-    async def hog(turns: Turns) -> None:
+    async def hog(turns: FairSemaphore) -> None:
         async with turns.turn("hog"):
             await world.sleep(100.0)
 
-    async def ada(turns: Turns) -> None:
+    async def ada(turns: FairSemaphore) -> None:
         async with turns.turn("ada"):
             waited.append(world.now())
 
     async def main() -> None:
-        turns = Turns(world, 2, 1)
+        turns = FairSemaphore(world, "places", 1, 2)
         await world.all_of([*(hog(turns) for _ in range(5)), ada(turns)])
 
     world.run(main())
@@ -76,7 +74,7 @@ def test_nobody_takes_all_places() -> None:
 
 def test_who_gives_up_waiting_leaves_no_gap() -> None:
     async def main() -> list[str]:
-        turns, done = Turns(RealWorld(), 1, 1, waiting=1), list[str]()
+        turns, done = FairSemaphore(RealWorld(), "places", 1, 1, waiting=1), list[str]()
 
         async def work(who: str) -> None:
             async with turns.turn(who):
@@ -97,46 +95,39 @@ def test_who_gives_up_waiting_leaves_no_gap() -> None:
     assert asyncio.run(main()) == ["ada", "leaver"]
 
 
-def test_the_event_loop_takes_turns_as_well() -> None:
-    async def main() -> list[str]:
-        turns, order = LoopTurns(), list[str]()
+def test_a_bucket_refuses_until_enough_has_leaked() -> None:
+    world = VirtualWorld()
 
-        async def ask(who: str) -> None:
-            await turns.turn(who)
-            order.append(who)
+    async def main() -> None:
+        bucket = LeakyBucket(world, rate=0.5, burst=30.0)
+        bucket.charge("ada", 31.0)
+        with pytest.raises(OverLimit, match="30 checks, as much as allowed; send it again in 3 s"):
+            bucket.check("ada", "checks")
+        bucket.check("bob", "checks")
+        await world.sleep(3.0)
+        bucket.check("ada", "checks")
 
-        await asyncio.gather(*(ask("hog") for _ in range(10)), ask("ada"))
-        return order
-
-    assert "ada" in asyncio.run(main())[:3]
-
-
-def test_an_allowance_comes_back_with_time() -> None:
-    now = [0.0]
-    allowance = Allowance("checks", 30.0, lambda: now[0])
-    allowance.charge("ada", 31.0)
-    with pytest.raises(OverLimit, match="send it again in 3 s") as refused:
-        allowance.check("ada")
-    allowance.check("bob")
-    now[0] += refused.value.retry_after
-    allowance.check("ada")
+    world.run(main())
 
 
-def test_a_pace_slows_down_who_is_faster() -> None:
+def test_a_bucket_slows_down_who_is_faster() -> None:
     world = VirtualWorld()
 
     async def main() -> float:
-        pace = Pace(world, rate=10.0, burst=20.0)
+        bucket = LeakyBucket(world, rate=10.0, burst=20.0)
         for _ in range(5):
-            await pace.wait("hog")
-            pace.charge("hog", 10.0)
-        assert pace.delay("ada") == 0.0
+            await bucket.wait("hog")
+            bucket.charge("hog", 10.0)
+        assert bucket.delay("ada") == 0.0
+        bucket.charge("hog", 1000.0)
+        with pytest.raises(OverLimit, match="too much"):
+            await bucket.wait("hog")
         return world.now()
 
     assert world.run(main()) == pytest.approx(2.0)
 
 
-def test_company_is_somebody_else_who_asks_now() -> None:
+def test_there_is_contention_while_somebody_else_asks() -> None:
     world = VirtualWorld()
 
     async def main() -> list[bool]:
@@ -149,33 +140,58 @@ def test_company_is_somebody_else_who_asks_now() -> None:
     assert world.run(main()) == [False, False, True, True, False, False]
 
 
-class Line:
+class Line(Accepted):
     """A connection of a peer."""
 
-    def __init__(self, peer: str) -> None:
-        self.peer_name = peer
+    def __init__(self, peer: str, *, idle: bool = False, held: bool = False) -> None:
+        self.peer = Peer(peer)
+        self.handshake = None
         self.gone = False
+        self._idle, self._held = idle, held
+
+    @property
+    def idle(self) -> bool:
+        return self._idle
+
+    @property
+    def held(self) -> bool:
+        return self._held
 
     def give_way(self) -> None:
         self.gone = True
 
-    def look(self, now: float) -> None: ...
+    def shut_down(self) -> None: ...
 
 
 def test_a_connection_without_a_token_gives_way_and_others_stay() -> None:
     connections = Connections(each=3, total=5)
     lines = [Line("uid 1") for _ in range(3)]
     assert all(connections.open(line) for line in lines)
-    connections.prove(lines[0])
-    assert connections.open(Line("uid 1"))
+    connections.prove(lines[0], "user ada")
+    for _ in range(2):
+        assert connections.open(Line("uid 1"))
     assert [line.gone for line in lines] == [False, True, False]
-    proven = [Line("uid 2") for _ in range(2)]
-    for line in proven:
-        assert connections.open(line)
-        connections.prove(line)
-    assert connections.open(Line("uid 3"))  # the one with the most gives way
-    assert lines[2].gone and not any(line.gone for line in proven)
+    assert connections.open(Line("uid 3"))
+    assert connections.open(Line("uid 4"))  # the peer with the most gives way
+    assert lines[2].gone and not lines[0].gone
     assert len(connections) == 5
+
+
+def test_users_behind_one_address_do_not_lock_each_other_out() -> None:
+    connections = Connections(each=2, total=100)
+    hog = [Line("address 10.0.0.1", held=number == 1) for number in range(3)]
+    for number, line in enumerate(hog):
+        assert connections.open(line)
+        connections.prove(line, "user hog")
+        assert [each.gone for each in hog] == [False, number == 2, False]
+    ada = Line("address 10.0.0.1")
+    assert connections.open(ada)
+    connections.prove(ada, "user ada")
+    busy = Line("address 10.0.0.1")
+    assert connections.open(busy)
+    with pytest.raises(OverLimit, match="user hog has 2 connections"):
+        connections.prove(busy, "user hog")
+    assert not ada.gone
 
 
 def test_the_kernel_says_whose_socket_the_other_end_is() -> None:
@@ -190,7 +206,7 @@ def test_the_kernel_says_whose_socket_the_other_end_is() -> None:
                 line.recv(1)
                 os._exit(0)
             accepted, _ = server.accept()
-            uids.append((peer_of(accepted).uid, uid))
+            uids.append((loopback_uid(accepted), uid))
             accepted.close()
             os.waitpid(child, 0)
     assert all(found == expected for found, expected in uids)
@@ -203,7 +219,7 @@ def test_a_peer_that_has_gone_is_nobody() -> None:
         accepted, _ = server.accept()
         line.close()
         with accepted:
-            assert peer_of(accepted).uid is None
+            assert loopback_uid(accepted) is None
         assert peer_of(accepted) == UNKNOWN
 
 

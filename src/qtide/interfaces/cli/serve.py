@@ -78,8 +78,7 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Say everything that is wrong, one line each; nothing is served."""
-    from qtide.service.configuration import examined
-    from qtide.service.trial import troubles
+    from qtide.service.configuration import examined, troubles
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")

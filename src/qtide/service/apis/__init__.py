@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 from qtide.core.plugins import Plugins
 
-if TYPE_CHECKING:
-    from qtide.service.apis.api import MakeApi
-
-APIS: Plugins[MakeApi] = Plugins("qtide.apis", "API")
+APIS: Plugins[Callable[[Any, Any], Any]] = Plugins("qtide.apis", "API")
+"""Each makes an `Api` (see api.py) of a service; configurations need only the names."""

@@ -152,7 +152,8 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
         if scheme.lower() != "munge":
             raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
         connection = request.scope.get(KEY)
-        peer = "a peer" if connection is None else connection.peer_name
+        uid = None if connection is None else await connection.local_uid()
+        peer = f"uid {uid}" if uid is not None else connection.peer.name if connection else "a peer"
         proved = AdmissionRequest("POST", request.url.path, await read_body(request))
         return await admission.admit(credential, proved, peer)
 

@@ -23,6 +23,7 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.admission import Refused, Unproven, Unreachable
 from qtide.service.apis.request_gate import Authenticator
+from qtide.service.bulk import Work
 from qtide.service.limits import OverLimit, Overloaded, StorageFull, TooLarge, WrongSite
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -45,6 +46,8 @@ class Api:
     """A refusal in its own format."""
     public: Collection[str] = ()
     """Paths, as `/prefix/hello`, or prefixes that end in a slash, where no token is needed."""
+    bulk: Collection[Work] = ()
+    """Functions that read or write its large bodies, which another process runs."""
     life: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
     """A context that is open from the start of the service to its end."""
 

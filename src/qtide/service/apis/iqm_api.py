@@ -16,6 +16,7 @@ from qtide.backends.payloads.guard import MOST_CIRCUITS
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
 from qtide.service.apis.api import Api, RefusalBody
+from qtide.service.apis.iqm_bodies import read_circuits, write_counts, write_measurements
 from qtide.service.apis.iqm_computers import (
     Computer,
     Computers,
@@ -46,6 +47,8 @@ WHY = {
     "calibration": "the device is being calibrated",
     "quota": "the quota is used up for today",
 }
+ARTIFACTS = {"measurements": write_measurements, "measurement_counts": write_counts}
+"""What writes each part of an answer."""
 LONGEST_NAME = 200
 
 
@@ -146,7 +149,7 @@ def _errors(task: ServiceTask) -> list[dict[str, str]]:
 
 def _artifacts(task: ServiceTask) -> list[dict[str, str]]:
     done = task.state is TaskState.DONE
-    return [{"type": name} for name in ("measurements", "measurement_counts") if done]
+    return [{"type": name} for name in ARTIFACTS if done]
 
 
 def _moment(at: float) -> str:
@@ -207,7 +210,8 @@ def iqm_api(service: Service, access: Authenticator) -> Api:
     _submission(router, service, computers, caller_of)
     _jobs(router, service, caller_of)
     _api_artifacts(router, service, caller_of)
-    return Api("/api", _with_about(router, caller_of), _refusal)
+    bulk = [read_circuits, *ARTIFACTS.values()]
+    return Api("/api", _with_about(router, caller_of), _refusal, bulk=bulk)
 
 
 def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
@@ -367,7 +371,7 @@ async def _to_submit(
 ) -> Submission:
     """What a request asks for; the body is read by another process if it is large."""
     body = await read_body(request)
-    words, _ = await service.bulk.do("circuits", body, caller.user)
+    words, _ = await service.bulk.do(read_circuits, body, caller.user)
     terms = validated(CircuitTerms, words)
     if terms.calibration_set_id is not None:
         computer.check_calibration(str(terms.calibration_set_id))
@@ -391,13 +395,13 @@ def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A0
     return task
 
 
-async def _written(service: Service, caller: Caller, id: str, how: str) -> Response:  # noqa: A002 - as above
+async def _written(service: Service, caller: Caller, id: str, artifact: str) -> Response:  # noqa: A002 - as above
     """The answer of a job; a large one is written by another process."""
     task = _task(service, caller, id)
     if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
     answer = await service.answer(caller, task)
-    _, text = await service.bulk.do(how, answer.data, caller.user)
+    _, text = await service.bulk.do(ARTIFACTS[artifact], answer.data, caller.user)
     return Response(text, media_type="application/json")
 
 

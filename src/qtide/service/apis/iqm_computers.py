@@ -1,62 +1,18 @@
-"""Channel properties in the format of IQM's clients, which is protobuf.
-
-Clients derive from them which qubits may control each other. Ours all may, if the device has
-conditional gates at all; so each qubit has one channel, and all of them have the same source.
-"""
+"""The devices as quantum computers, in the format of IQM's clients."""
 
 from __future__ import annotations
 
 import json
 import struct
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from qtide.backends.payloads.shots import Shots
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.service import Service, usable
 from qtide.service.task import Caller, NotFound
-
-MAPPING, KEY, VALUE, AWG, CHANNEL, SAMPLING_RATE, SOURCES = 1, 1, 2, 1, 1, 1, 3
-"""Numbers of the fields: each message is one within another."""
-BYTES, DOUBLE = 2, 1
-"""How the value of a field is written."""
-CONDITIONAL = "cc_prx"
-
-
-def channel_properties(properties: dict[str, Any]) -> bytes:
-    """One channel per qubit, with the source of its feedback."""
-    sources = ["feedback"] if CONDITIONAL in properties["operations"] else []
-    return b"".join(_channel(qubit, sources) for qubit in properties["qubits"])
-
-
-def _channel(qubit: str, sources: list[str]) -> bytes:
-    rate = _tag(SAMPLING_RATE, DOUBLE) + struct.pack("<d", 1.0)
-    feedback = b"".join(_field(SOURCES, each.encode()) for each in sources)
-    entry = _field(AWG, _field(CHANNEL, rate) + feedback)
-    name = f"{qubit}__drive.awg".encode()
-    return _field(MAPPING, _field(KEY, name) + _field(VALUE, entry))
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _tag(number, BYTES) + _varint(len(data)) + data
-
-
-def _tag(number: int, kind: int) -> bytes:
-    return _varint(number << 3 | kind)
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits per byte, the lowest first; all but the last are marked."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*found, value])
-
 
 ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
 """The namespace of all ids below: the same device has the same ids after every start."""
@@ -205,49 +161,43 @@ def _moment() -> str:
     return datetime.now(UTC).isoformat()
 
 
-BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)]
-"""For each bit of a byte, a table that turns bytes into the digit of that bit."""
+MAPPING, KEY, VALUE, AWG, CHANNEL, SAMPLING_RATE, SOURCES = 1, 1, 2, 1, 1, 1, 3
+"""Numbers of the fields: each message is one within another."""
+BYTES, DOUBLE = 2, 1
+"""How the value of a field is written."""
+CONDITIONAL = "cc_prx"
 
 
-def measurements(answers: Iterable[Shots]) -> str:
-    """For each circuit and key one row per shot, as JSON."""
-    return f"[{','.join(_circuit(shots) for shots in answers)}]"
+def channel_properties(properties: dict[str, Any]) -> bytes:
+    """One channel per qubit, with the source of its feedback, as protobuf.
+
+    Clients derive from it which qubits may control each other. Ours all may, if the device has
+    conditional gates at all; so all channels have the same source.
+    """
+    sources = ["feedback"] if CONDITIONAL in properties["operations"] else []
+    return b"".join(_channel(qubit, sources) for qubit in properties["qubits"])
 
 
-def measurement_counts(answers: Iterable[Shots]) -> list[dict[str, Any]]:
-    """For each circuit how often each string of bits was measured, the first key's bits first."""
-    return [
-        {
-            "measurement_keys": [key for key, _ in shots.registers],
-            "counts": {_in_order(bits): often for bits, often in shots.counts().items()},
-        }
-        for shots in answers
-    ]
+def _channel(qubit: str, sources: list[str]) -> bytes:
+    rate = _tag(SAMPLING_RATE, DOUBLE) + struct.pack("<d", 1.0)
+    feedback = b"".join(_field(SOURCES, each.encode()) for each in sources)
+    entry = _field(AWG, _field(CHANNEL, rate) + feedback)
+    name = f"{qubit}__drive.awg".encode()
+    return _field(MAPPING, _field(KEY, name) + _field(VALUE, entry))
 
 
-def _circuit(shots: Shots) -> str:
-    columns = _columns(shots)
-    keys = (
-        f"{json.dumps(key)}:{_rows([next(columns) for _ in range(width)])}"
-        for key, width in shots.registers
-    )
-    return f"{{{','.join(keys)}}}"
+def _field(number: int, data: bytes) -> bytes:
+    return _tag(number, BYTES) + _varint(len(data)) + data
 
 
-def _columns(shots: Shots) -> Iterator[str]:
-    """For each bit its digits, one per shot."""
-    width = sum(width for _, width in shots.registers)
-    step = (width + 7) // 8
-    for bit in range(width):
-        yield shots.data[bit // 8 :: step].translate(BITS[bit % 8]).decode()
+def _tag(number: int, kind: int) -> bytes:
+    return _varint(number << 3 | kind)
 
 
-def _rows(columns: list[str]) -> str:
-    rows = columns[0] if len(columns) == 1 else map(",".join, zip(*columns, strict=True))
-    text = "],[".join(rows)
-    return f"[[{text}]]" if text else "[]"
-
-
-def _in_order(bits: str) -> str:
-    """Qiskit writes the last register first, and the highest bit of each first."""
-    return bits.replace(" ", "")[::-1]
+def _varint(value: int) -> bytes:
+    """Seven bits per byte, the lowest first; all but the last are marked."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])

@@ -16,10 +16,11 @@ from qtide.backends.payloads.encoded import Encoded
 from qtide.service.apis.api import Api
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
 from qtide.service.backlog import Submission
-from qtide.service.bulk import SMALL
+from qtide.service.bulk import SMALL, read_form_alone, read_submission
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.service import Service, usable
+from qtide.service.limits import in_slices
+from qtide.service.service import Service, check_operates, usable
 from qtide.service.task import Caller, ServiceTask, TaskState
 
 Text = Annotated[str, Field(max_length=200)]
@@ -177,6 +178,8 @@ def inline_schema(form: type[BaseModel]) -> dict[str, Any]:
 
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 BODY = inline_schema(SubmissionForm)
+MOST_FORM = 16 * 1024
+"""Bytes of a request that has no payload."""
 LONGEST_HOLD = 60.0
 """Seconds that a response may be delayed until a task is over."""
 
@@ -208,7 +211,7 @@ def native_api(service: Service, access: Authenticator) -> Api:
     _tasks(router, service, caller_of)
     _devices(router, service, caller_of)
     _accounts(router, service, caller_of)
-    return Api("/v1", router)
+    return Api("/v1", router, bulk=[read_submission, read_form_alone])
 
 
 def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
@@ -233,9 +236,9 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
     ) -> Response:
         """My tasks, newest first."""
-        async with service.slices.turn(caller.user):
+        async with service.lists.turn(caller.user):
             found = await service.tasks(caller, state, limit, before, everybody=everybody)
-            tasks = await service.slices.of(found, partial(_row, service))
+            tasks = await in_slices(service.world, found, partial(_row, service))
         last = json.dumps(found[-1][0] if found else None)
         text = f'{{"tasks": [{", ".join(tasks)}], "before": {last}}}'
         return Response(text, media_type="application/json")
@@ -276,9 +279,18 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
         """One device."""
         return _json(device_described(service.device(name, caller, "native")))
 
-    @router.post("/devices/{name}/drain", response_model=DeviceForm, tags=["devices"])
-    async def drain(name: Name, form: DrainForm, caller: Caller = caller_of) -> Response:
-        """Start no new task; submitted ones are queued. For operators."""
+    @router.post(
+        "/devices/{name}/drain",
+        response_model=DeviceForm,
+        tags=["devices"],
+        openapi_extra=inline_schema(DrainForm),
+    )
+    async def drain(name: Name, request: Request, caller: Caller = caller_of) -> Response:
+        """Stop starting tasks; submitted ones are queued. For operators."""
+        check_operates(caller)
+        body = await read_body(request, MOST_FORM)
+        words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
+        form = validated(DrainForm, words)
         await service.drain(caller, name, form.reason, licences=form.licences)
         return _json(device_described(service.device(name)))
 
@@ -378,7 +390,7 @@ async def _submission(
     service: Service, caller: Caller, request: Request, key: str | None
 ) -> Submission:
     """What a request asks for; the body is read by another process if it is large."""
-    words, payload = await service.bulk.do("submission", await read_body(request), caller.user)
+    words, payload = await service.bulk.do(read_submission, await read_body(request), caller.user)
     form = validated(SubmissionForm, words)
     connection = request.scope.get(KEY)
     return Submission(

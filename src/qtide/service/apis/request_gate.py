@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -18,14 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
-from qtide.service.connection import KEY, UNKNOWN, Peer
+from qtide.service.connection import KEY, Connection
 from qtide.service.limits import (
-    Budget,
     Contention,
+    FairSemaphore,
+    LeakyBucket,
     Limits,
-    Load,
-    LoopTurns,
-    Pace,
     TooLarge,
     WrongSite,
 )
@@ -49,26 +48,27 @@ class Authenticator:
         self._anonymous = anonymous
         self._owners = {0, os.geteuid()}
 
-    def identify(self, scope: Scope) -> Caller:
+    async def identify(self, scope: Scope) -> Caller:
         """The caller, by the head of a request alone; or a refusal."""
-        peer = _peer(scope)
+        connection: Connection | None = scope.get(KEY)
         token = _token(scope)
         if self._anonymous:
             _check_site(scope)
-            return self._guest(token, peer)
+            return await self._guest(token, connection)
         if token:
             return self._register.caller(token)
-        if self._runs_the_service(peer):
+        # the kernel vouches for users of the Unix socket; ports may be forwarded from anywhere
+        if connection is not None and connection.peer.unix and connection.peer.uid in self._owners:
             return OPERATOR
         raise NotAllowed(
             "a token is needed in QTIDE_TOKEN (or as Authorization: Bearer TOKEN); "
             "the operator makes one on the service's host: qtide token new USER"
         )
 
-    def operates(self, scope: Scope) -> bool:
+    async def operates(self, scope: Scope) -> bool:
         """Whether a request comes from an operator; others may send it as well."""
         try:
-            return self.identify(scope).operator
+            return (await self.identify(scope)).operator
         except (NotAllowed, WrongSite):
             return False
 
@@ -77,25 +77,17 @@ class Authenticator:
         found: Caller = request.scope[CALLER]
         return found
 
-    def _guest(self, token: str, peer: Peer) -> Caller:
+    async def _guest(self, token: str, connection: Connection | None) -> Caller:
         """In a demonstration nobody needs a token; only the user who started it operates it."""
         if token:
-            try:
+            with suppress(NotAllowed):
                 return self._register.caller(token)
-            except NotAllowed:
-                pass
-        if peer.uid in self._owners:
+        if connection is None:
+            return Caller("an unknown peer")
+        uid = await connection.local_uid()
+        if uid in self._owners:
             return ANONYMOUS
-        return Caller(peer.name)
-
-    def _runs_the_service(self, peer: Peer) -> bool:
-        """The kernel vouches for users of the Unix socket; ports may be forwarded from anywhere."""
-        return peer.unix and peer.uid in self._owners
-
-
-def _peer(scope: Scope) -> Peer:
-    connection = scope.get(KEY)
-    return UNKNOWN if connection is None else connection.peer
+        return Caller(connection.peer.name if uid is None else f"uid {uid}")
 
 
 def _token(scope: Scope) -> str:
@@ -170,14 +162,16 @@ class Gate:
         self._app = app
         self._access = access
         self._refuse = refuse
-        self._requests = Budget("requests", limits.requests_per_user)
-        self._bytes = Budget("bytes of requests and answers", limits.bytes_in_flight_per_user)
         world = RealWorld()
-        self._pace = Pace(world, 1, 1)
-        self._company = Contention(world)
-        self._asking = Pace(world, 1, 1)
-        self._refusals = Pace(world, 1, 1)
-        self._turns = LoopTurns()
+        self._requests = FairSemaphore(world, "requests", 1)
+        self._bytes = FairSemaphore(world, "bytes of requests and answers", 1)
+        self._loop = FairSemaphore(world, "turns", each=1, total=1)
+        """One request begins per round of the event loop, users in turn: otherwise, a user with a
+        hundred connections would get a hundred times as much of the loop."""
+        self._traffic = LeakyBucket(world, 1, 1)
+        self._asking = LeakyBucket(world, 1, 1)
+        self._refusals = LeakyBucket(world, 1, 1)
+        self._contention = Contention(world)
         self.adopt(limits, most_bytes)
         watch(self.adopt)
 
@@ -187,7 +181,7 @@ class Gate:
         self._requests.adopt(limits.requests_per_user)
         self._bytes.adopt(limits.bytes_in_flight_per_user, limits.bytes_in_flight)
         rate, often = limits.bytes_per_second_per_user, limits.requests_per_second_per_user
-        self._pace.adopt(rate, rate)
+        self._traffic.adopt(rate, rate)
         self._asking.adopt(often, often)
         self._refusals.adopt(limits.refusals_per_second, 1)
 
@@ -205,41 +199,66 @@ class Gate:
             await response(scope, receive, send)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who sends it, how large may it be, may they send more? Only then is it parsed."""
         who, most = await self._who(scope)
         _check_length(scope, most)
         with self._requests.taking(who):
-            await self._keep_pace(who)
-            await self._turns.turn(who)
-            load = scope[LOAD] = Load(self._bytes, who, self._pace)
+            await self._traffic.wait(who)
+            if self._contention.joins(who):
+                self._asking.charge(who, 1)
+                await self._asking.wait(who)
+            await self._loop.wait(who)
+            asyncio.get_running_loop().call_soon(self._loop.give_back, who)
+            load = scope[LOAD] = Load(self._bytes, who, self._traffic)
             try:
                 outgoing = Outgoing(send, load, scope, self._refuse)
                 await self._app(scope, _counting(receive, load, most), outgoing)
             finally:
                 load.release()
 
-    async def _keep_pace(self, who: str) -> None:
-        """Slow down a sender of too many bytes, or of too many requests while others ask, too."""
-        await self._pace.wait(who)
-        if self._company.joins(who):
-            self._asking.charge(who, 1)
-            await self._asking.wait(who)
-
     async def _who(self, scope: Scope) -> tuple[str, int]:
         """Who sends a request, and how many bytes it may have."""
-        connection = scope.get(KEY)
-        peer = "a peer" if connection is None else str(connection.peer_name)
+        connection: Connection | None = scope.get(KEY)
+        peer = "a peer" if connection is None else connection.peer.name
         path = scope["path"]
         if path in self._public or (self._public_below and path.startswith(self._public_below)):
             return peer, MOST_PUBLIC
         try:
-            caller = scope[CALLER] = self._access.identify(scope)
+            caller = scope[CALLER] = await self._access.identify(scope)
         except QtideError:
             self._refusals.charge(peer, 1)
             await self._refusals.wait(peer)
             raise
+        who = f"user {caller.user}"
         if connection is not None:
-            connection.prove()
-        return f"user {caller.user}", self._most
+            connection.prove(who)
+        return who, self._most
+
+
+class Load:
+    """The bytes that one request holds in memory: they grow, and end with the request."""
+
+    def __init__(self, budget: FairSemaphore, who: str, traffic: LeakyBucket) -> None:
+        self._budget = budget
+        self._who = who
+        self._traffic = traffic
+        self._amount = 0
+
+    def add(self, amount: int) -> None:
+        """Take more, or refuse it."""
+        self._traffic.charge(self._who, amount)
+        self._budget.take(self._who, amount)
+        self._amount += amount
+
+    async def keep_pace(self) -> None:
+        """Wait if its sender is too fast."""
+        await self._traffic.wait(self._who)
+
+    def release(self) -> None:
+        """Give all of it back; what was received is no longer held."""
+        if self._amount:
+            self._budget.give_back(self._who, self._amount)
+            self._amount = 0
 
 
 def _check_length(scope: Scope, most: int) -> None:
@@ -319,26 +338,38 @@ async def _nothing() -> Any:
     return {"type": "http.disconnect"}
 
 
-async def read_body(request: Request) -> bytes:
-    """All bytes of a request, which nobody else keeps."""
-    return b"".join([part async for part in request.stream()])
+async def read_body(request: Request, most: int | None = None) -> bytes:
+    """All bytes of a request, which nobody else keeps; refused if they are more than `most`."""
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if most is not None and size > most:
+            raise _too_large(most)
+    return b"".join(parts)
 
 
 async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> None:
-    """Wait for something, but not longer than the sender of a request does."""
-    connection = request.scope.get(KEY)
+    """Wait for something, but not longer than the sender of a request does.
+
+    If the sender has too many connections, the wait ends early: newer requests go first.
+    """
+    connection: Connection | None = request.scope.get(KEY)
     if connection is None:
         await wait
         return
     task, gone = asyncio.ensure_future(wait), connection.hung_up()
     gone.add_done_callback(lambda _: task.cancel())
+    connection.hold(task)
     try:
-        await task
-    except asyncio.CancelledError:
+        await asyncio.wait([task])
+    finally:
+        connection.hold(None)
         task.cancel()
-        if gone.done():
-            raise ClientDisconnect from None
-        raise
+    if gone.done():
+        raise ClientDisconnect
+    if not task.cancelled():
+        task.result()
 
 
 def release_bytes(request: Request) -> None:

@@ -1,7 +1,4 @@
-"""The margin of a promise: how much later than planned things happen, as measured.
-
-Each figure is the highest seen, which fades as better ones follow; twice of it is allowed for.
-"""
+"""The queue of a device: when tasks may start, what was promised, and which task is next."""
 
 from __future__ import annotations
 
@@ -10,158 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from qtide.core.forecasts import Outlook
-from qtide.service.device.device_state import Calendar
+from qtide.service.configuration import CalibrationPlan
+from qtide.service.policies.ordered import Key, Ranked
 from qtide.service.policies.policy import Policy, ShareOwner, Shares
-from qtide.service.policies.ranked import Key, Ranked
 from qtide.service.task import ServiceTask
-
-SAFETY = 2.0
-FADING = 0.995
-
-
-class Peak:
-    """The highest value of late."""
-
-    def __init__(self, first: float) -> None:
-        self.value = first
-        self._least = first
-
-    def note(self, value: float) -> None:
-        """One more was measured."""
-        self.value = max(value, self._least, FADING * self.value)
-
-
-class Margin:
-    """The delays of one device and of the store."""
-
-    def __init__(self) -> None:
-        self.commit = Peak(0.005)
-        """Until a task is accepted."""
-        self.start = Peak(0.005)
-        """From the planned to the real start of a task."""
-        self.task = Peak(0.0005)
-        """What a task takes beyond its own time."""
-
-    @property
-    def until_ready(self) -> float:
-        """Seconds until a task that comes now can be handed over."""
-        return SAFETY * self.commit.value
-
-    @property
-    def until_begun(self) -> float:
-        """Seconds by which a start may be late."""
-        return SAFETY * self.start.value
-
-    @property
-    def per_task(self) -> float:
-        """Seconds to allow for each task."""
-        return SAFETY * self.task.value
-
-
-AT_ONCE = 1.0
-"""Seconds that may be promised in addition to the share of the time ahead."""
-OF_ONE_USER = 0.5
-"""The part of what may be promised that one user can have."""
-
-
-class Promises:
-    """What was promised and has not been handed over."""
-
-    def __init__(self, share: float, calendar: Calendar) -> None:
-        self._share = share
-        self._calendar = calendar
-        self._order = Ranked()
-        self._keys: dict[str, tuple[Key, float]] = {}
-        self._ready: dict[str, ServiceTask] = {}
-        self._of_user: defaultdict[str, float] = defaultdict(float)
-
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
-    def possible(self, task: ServiceTask, need: float, free: float, soonest: float) -> bool:
-        """Whether a task can be promised its start, and all that were promised theirs keep it.
-
-        The device is free from `free` on, and the task cannot start before `soonest`.
-        """
-        key = self._key(task)
-        last: float = key[0]
-        before = self._order.before(key).seconds
-        room = AT_ONCE + self._share * (last - free)
-        mine = self._of_user.get(task.caller.user, 0.0)
-        return (
-            self._share > 0.0
-            and max(free + before, soonest) <= last
-            and before <= room
-            and (not mine or mine + need <= OF_ONE_USER * room)
-            and self._order.slack(1.0, key) - need >= free
-            and self._order.slack(self._share, key) - need >= self._share * free - AT_ONCE
-        )
-
-    def make(self, task: ServiceTask, need: float) -> None:
-        """Promise a task its start: it counts from now on, but is chosen only once it is ready."""
-        self._enter(task, self._key(task), need)
-        self._of_user[task.caller.user] += need
-
-    def has(self, task: ServiceTask) -> bool:
-        """Whether a task counts as promised."""
-        return task.id in self._keys
-
-    def ready(self, task: ServiceTask) -> None:
-        """A promised task waits now."""
-        if task.id in self._keys:
-            self._ready[task.id] = task
-
-    def end(self, task: ServiceTask) -> None:
-        """A task waits no longer."""
-        key, need = self._keys.pop(task.id, (None, 0.0))
-        if key is None:
-            return
-        self._order.remove(key)
-        self._ready.pop(task.id, None)
-        if task.latest is not None:
-            self._of_user[task.caller.user] -= need
-            if self._of_user[task.caller.user] < 1e-9:
-                del self._of_user[task.caller.user]
-
-    def allow(self, task: ServiceTask, until: float) -> bool:
-        """Whether a task may run if it occupies the device until then."""
-        if task.id not in self._keys:
-            return self._order.slack(1.0) >= until
-        key, need = self._keys[task.id]
-        self._order.remove(key)
-        try:
-            return self._order.slack(1.0) >= until
-        finally:
-            self._order.add(key, need)
-
-    def step_back(self, task: ServiceTask, need: float, until: float) -> None:
-        """Let a task give way to those that it would make late, and to no later promise."""
-        if task.id in self._keys:
-            return
-        last = self._order.last_below(until)
-        assert last is not None
-        self._enter(task, (math.nextafter(last[0], math.inf), task.id), need)
-        self._ready[task.id] = task
-
-    def most_urgent(self) -> tuple[ServiceTask | None, bool]:
-        """The first of those that are ready, and whether none is before it that is not."""
-        for before, (_, each) in enumerate(self._order):
-            if each in self._ready:
-                return self._ready[each], before == 0
-        return None, False
-
-    def due(self, by: float) -> float:
-        """The seconds of what has to start by an open time."""
-        return self._order.before((by,)).seconds if self._keys else 0.0
-
-    def _enter(self, task: ServiceTask, key: Key, need: float) -> None:
-        self._order.add(key, need)
-        self._keys[task.id] = key, need
-
-    def _key(self, task: ServiceTask) -> Key:
-        assert task.latest is not None
-        return self._calendar.last_start(task.latest), task.id
-
 
 SHARE = 0.5
 """The share of the time ahead that may be promised."""
@@ -330,3 +179,267 @@ class DeviceQueue:
                 return Outlook(position, start, max(now, start + task.seconds))
             start = max(now, start + each.seconds)
         raise KeyError(task.id)
+
+
+AT_ONCE = 1.0
+"""Seconds that may be promised in addition to the share of the time ahead."""
+OF_ONE_USER = 0.5
+"""The part of what may be promised that one user can have."""
+
+
+class Promises:
+    """What was promised and has not been handed over."""
+
+    def __init__(self, share: float, calendar: Calendar) -> None:
+        self._share = share
+        self._calendar = calendar
+        self._order = Ranked()
+        self._keys: dict[str, tuple[Key, float]] = {}
+        self._ready: dict[str, ServiceTask] = {}
+        self._of_user: defaultdict[str, float] = defaultdict(float)
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def possible(self, task: ServiceTask, need: float, free: float, soonest: float) -> bool:
+        """Whether a task can be promised its start, and all that were promised theirs keep it.
+
+        The device is free from `free` on, and the task cannot start before `soonest`.
+        """
+        key = self._key(task)
+        last: float = key[0]
+        before = self._order.before(key).seconds
+        room = AT_ONCE + self._share * (last - free)
+        mine = self._of_user.get(task.caller.user, 0.0)
+        return (
+            self._share > 0.0
+            and max(free + before, soonest) <= last
+            and before <= room
+            and (not mine or mine + need <= OF_ONE_USER * room)
+            and self._order.slack(1.0, key) - need >= free
+            and self._order.slack(self._share, key) - need >= self._share * free - AT_ONCE
+        )
+
+    def make(self, task: ServiceTask, need: float) -> None:
+        """Promise a task its start: it counts from now on, but is chosen only once it is ready."""
+        self._enter(task, self._key(task), need)
+        self._of_user[task.caller.user] += need
+
+    def has(self, task: ServiceTask) -> bool:
+        """Whether a task counts as promised."""
+        return task.id in self._keys
+
+    def ready(self, task: ServiceTask) -> None:
+        """A promised task waits now."""
+        if task.id in self._keys:
+            self._ready[task.id] = task
+
+    def end(self, task: ServiceTask) -> None:
+        """A task waits no longer."""
+        key, need = self._keys.pop(task.id, (None, 0.0))
+        if key is None:
+            return
+        self._order.remove(key)
+        self._ready.pop(task.id, None)
+        if task.latest is not None:
+            self._of_user[task.caller.user] -= need
+            if self._of_user[task.caller.user] < 1e-9:
+                del self._of_user[task.caller.user]
+
+    def allow(self, task: ServiceTask, until: float) -> bool:
+        """Whether a task may run if it occupies the device until then."""
+        if task.id not in self._keys:
+            return self._order.slack(1.0) >= until
+        key, need = self._keys[task.id]
+        self._order.remove(key)
+        try:
+            return self._order.slack(1.0) >= until
+        finally:
+            self._order.add(key, need)
+
+    def step_back(self, task: ServiceTask, need: float, until: float) -> None:
+        """Let a task give way to those that it would make late, and to no later promise."""
+        if task.id in self._keys:
+            return
+        last = self._order.last_below(until)
+        assert last is not None
+        self._enter(task, (math.nextafter(last[0], math.inf), task.id), need)
+        self._ready[task.id] = task
+
+    def most_urgent(self) -> tuple[ServiceTask | None, bool]:
+        """The first of those that are ready, and whether none is before it that is not."""
+        for before, (_, each) in enumerate(self._order):
+            if each in self._ready:
+                return self._ready[each], before == 0
+        return None, False
+
+    def due(self, by: float) -> float:
+        """The seconds of what has to start by an open time."""
+        return self._order.before((by,)).seconds if self._keys else 0.0
+
+    def _enter(self, task: ServiceTask, key: Key, need: float) -> None:
+        self._order.add(key, need)
+        self._keys[task.id] = key, need
+
+    def _key(self, task: ServiceTask) -> Key:
+        assert task.latest is not None
+        return self._calendar.last_start(task.latest), task.id
+
+
+SAFETY = 2.0
+FADING = 0.995
+
+
+class Peak:
+    """The highest value of late."""
+
+    def __init__(self, first: float) -> None:
+        self.value = first
+        self._least = first
+
+    def note(self, value: float) -> None:
+        """One more was measured."""
+        self.value = max(value, self._least, FADING * self.value)
+
+
+class Margin:
+    """How much later than planned things happen on one device and in the store, as measured.
+
+    Each figure is the highest seen, which fades as better ones follow; twice of it is allowed for.
+    """
+
+    def __init__(self) -> None:
+        self.commit = Peak(0.005)
+        """Until a task is accepted."""
+        self.start = Peak(0.005)
+        """From the planned to the real start of a task."""
+        self.task = Peak(0.0005)
+        """What a task takes beyond its own time."""
+
+    @property
+    def until_ready(self) -> float:
+        """Seconds until a task that comes now can be handed over."""
+        return SAFETY * self.commit.value
+
+    @property
+    def until_begun(self) -> float:
+        """Seconds by which a start may be late."""
+        return SAFETY * self.start.value
+
+    @property
+    def per_task(self) -> float:
+        """Seconds to allow for each task."""
+        return SAFETY * self.task.value
+
+
+INSTANT = 1e-6
+LONGEST_REST = 30.0
+"""The longest pause of a device after faults, in seconds; it starts at one, and doubles."""
+
+
+class Calendar:
+    """When a device starts no task: planned calibrations, and pauses after its own faults."""
+
+    def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
+        self._plan = plan
+        self._since = since
+        """When a period began: each ends with a calibration."""
+        if plan is not None and plan.first is not None:
+            self._since += plan.first + plan.lasts - plan.every
+        self._faults = 0
+        self._rests_until = 0.0
+
+    def fault(self, now: float) -> float:
+        """The device failed: return how long it pauses now, longer each time."""
+        self._faults += 1
+        rest = min(2.0 ** (self._faults - 1), LONGEST_REST)
+        self._rests_until = now + rest
+        return rest
+
+    def sound(self) -> None:
+        """The device worked: earlier faults no longer count."""
+        self._faults = 0
+
+    def resting(self, at: float) -> bool:
+        """Whether it pauses after a fault."""
+        return at < self._rests_until
+
+    def calibration(self, at: float) -> float:
+        """How long a calibration still lasts at a moment; the first one ends the first period."""
+        if self._plan is None:
+            return 0.0
+        left = self._plan.every - (at - self._since) % self._plan.every
+        return left if left <= self._plan.lasts else 0.0
+
+    def pause(self, at: float) -> float:
+        """How long, from a moment on, nothing is started."""
+        return max(0.0, self._rests_until - at, self.calibration(at))
+
+    def open_time(self, at: float) -> float:
+        """The seconds outside of calibrations up to a moment: time as tasks can use it."""
+        if self._plan is None:
+            return at
+        periods, into = divmod(at - self._since, self._plan.every)
+        each = self._plan.every - self._plan.lasts
+        return periods * each + min(into, each)
+
+    def moment(self, open_time: float) -> float:
+        """When so much open time has passed, and tasks may start."""
+        if self._plan is None:
+            return open_time
+        periods, into = divmod(open_time, self._plan.every - self._plan.lasts)
+        return self._since + periods * self._plan.every + into
+
+    def last_start(self, latest: float) -> float:
+        """The latest open time at which a task may start if it has to by `latest`."""
+        calibrating = self.calibration(latest) > 0.0
+        return self.open_time(latest) - (INSTANT if calibrating else 0.0)
+
+
+STATES = ("starting", "idle", "busy", "error", "maintenance", "calibration")
+
+
+class DeviceState:
+    """The state, as worker, calendar and operators determine it."""
+
+    def __init__(self, calendar: Calendar) -> None:
+        self.calendar = calendar
+        self.present = False
+        """Whether there is a worker."""
+        self.trouble: str | None = None
+        """Why there is no worker, or why the device pauses."""
+        self.drained: str | None = None
+        """Why no new task is started, if an operator has drained the device."""
+        self.closing = False
+        self.retiring = False
+        """Whether the device ends with its present tasks, as it is replaced or removed."""
+
+    def name(self, now: float, *, busy: bool) -> str:
+        """One of STATES."""
+        if self._down(now):
+            return "error" if self.trouble else "starting"
+        if busy:
+            return "busy"
+        if self.drained is not None:
+            return "maintenance"
+        return "calibration" if self.calendar.calibration(now) else "idle"
+
+    def why_waiting(self, now: float) -> str:
+        """The reason that a task of the device's queue waits."""
+        if self.drained is not None:
+            return "maintenance"
+        if self._down(now):
+            return "down" if self.trouble else "starting"
+        return "calibration" if self.calendar.calibration(now) else "queue"
+
+    @property
+    def held_back(self) -> bool:
+        """Whether nothing is started until an operator resumes the device."""
+        return self.closing or self.retiring or self.drained is not None
+
+    def open(self, now: float) -> bool:
+        """Whether tasks may be started."""
+        return self.present and not self.held_back and self.calendar.pause(now) == 0
+
+    def _down(self, now: float) -> bool:
+        return not self.present or self.calendar.resting(now)

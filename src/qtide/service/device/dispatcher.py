@@ -21,8 +21,7 @@ from qtide.core.world.world import Alarm, Signal, World
 from qtide.service import records
 from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.device_state import DeviceState
+from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
 from qtide.service.task import Ending, ServiceTask, TaskState
 
@@ -89,18 +88,18 @@ class Endings:
         """Record how a task ended, then announce it."""
         ending = Ending(state, self._world.now(), used, error)
         try:
-            recorded = await self.surely(records.finish(task, ending, answer))
+            recorded = await self.write_with_retry(records.finish(task, ending, answer))
         except ValueTooLarge as why:
             answer = None
             ending = Ending(
                 TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
             )
-            recorded = await self.surely(records.finish(task, ending, None))
+            recorded = await self.write_with_retry(records.finish(task, ending, None))
         if recorded:
             task.end(ending, answer)
             self.on_ended(task)
 
-    async def surely(self, action: Action[Result]) -> Result:
+    async def write_with_retry(self, action: Action[Result]) -> Result:
         """Write, and while the disk is full or locked, retry: nothing may be lost."""
         try:
             return await self._store.write(action)
@@ -241,7 +240,7 @@ class Dispatcher:
             if task not in again:
                 await self._give_up(task)
         if again:
-            await self._endings.surely(records.hand_back(again))
+            await self._endings.write_with_retry(records.hand_back(again))
         for task in again:
             task.state, task.started = TaskState.QUEUED, None
             if task.id in self._cancelling:  # it was cancelled while that was written

@@ -17,8 +17,7 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.device_queue import DeviceQueue
-from qtide.service.device.device_state import Calendar, DeviceState
+from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
 from qtide.service.device.validator import Validator
 from qtide.service.limits import Limits
@@ -124,6 +123,10 @@ class ServedDevice:
         self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
         self._state = DeviceState(calendar)
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
+
+    def offered_by(self, api: str) -> bool:
+        """Whether an API shows it."""
+        return self.setup.apis is None or api in self.setup.apis
 
     @property
     def state(self) -> str:

@@ -19,7 +19,7 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.dispatcher import StartWorker, WorkerLink
-from qtide.service.limits import Allowance, Limits, Turns
+from qtide.service.limits import FairSemaphore, LeakyBucket, Limits
 
 LIMIT = 5.0
 """Seconds that a check may take."""
@@ -28,7 +28,8 @@ START_LIMIT = 60.0
 ATTEMPTS = 3
 """How often a payload is checked if its validator dies: something else may have killed it."""
 SMALL = 16 * 1024
-"""Bytes of a payload that is only a duration and is read at once, without a process."""
+"""Bytes of a duration that is read at once, without a process."""
+TIME = "seconds of checking payloads within a minute"
 
 HungUp = Callable[[], Future[None]]
 """A future that is resolved when the sender of a payload has gone."""
@@ -66,8 +67,10 @@ class Validator:
         self._world = world
         self._start_worker = start_worker
         self._idle: list[WorkerLink] = []
-        self._turns = Turns(world, limits.validators, max(1, limits.validators - 1))
-        self._allowance = Allowance("checking payloads", limits.validation_seconds, world.now)
+        each = max(1, limits.validators - 1)
+        self._turns = FairSemaphore(world, "checks", each, limits.validators)
+        self._time = LeakyBucket(world, 1, 1)
+        self.adopt(limits)
         self._most = limits.validators
         self._alive = 0
         self._closed = False
@@ -76,15 +79,15 @@ class Validator:
 
     def adopt(self, limits: Limits) -> None:
         """Allow other times from now on; how many validators there are stays."""
-        self._allowance.adopt(limits.validation_seconds)
+        self._time.adopt(limits.validation_seconds / 60.0, limits.validation_seconds)
 
     async def check(
         self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
     ) -> Checked:
         """Refuse a payload, with a reason, or return it as it should be stored."""
-        if is_duration(encoded.format) and len(encoded.data) <= SMALL:
+        if len(encoded.data) <= SMALL and is_duration(encoded.format):
             return Checked(encoded, seconds=stated_seconds(encoded))
-        self._allowance.check(f"user {user}")
+        self._time.check(f"user {user}", TIME)
         work = self._in_turn(encoded, f"user {user}")
         return await (work if hung_up is None else self._until(hung_up(), work))
 
@@ -112,7 +115,7 @@ class Validator:
 
     async def _in_turn(self, encoded: Encoded, who: str) -> Checked:
         async with self._turns.turn(who):
-            self._allowance.check(who)  # earlier ones may have used it up meanwhile
+            self._time.check(who, TIME)  # earlier ones may have used it up meanwhile
             for _ in range(ATTEMPTS):
                 worker = await self._free_worker()
                 with self._charged(who) as price:
@@ -131,7 +134,7 @@ class Validator:
         try:
             yield price
         finally:
-            self._allowance.charge(who, max(price[0], self._world.now() - began))
+            self._time.charge(who, max(price[0], self._world.now() - began))
 
     async def _by(self, worker: WorkerLink, encoded: Encoded, price: list[float]) -> Checked | None:
         """What a worker says of a payload; None if it died."""
@@ -210,5 +213,5 @@ def _judged(header: dict[str, Any], body: bytes) -> Checked:
         raise WorkerLost(f"the payload cannot be checked now: {header['away']}")
     if "refused" in header:
         raise PayloadRefused(header["refused"])
-    encoded, qubits = Encoded(header["format"], body), header.get("qubits", 0)
-    return Checked(encoded, header["size"], qubits, header.get("seconds"))
+    encoded = Encoded(header["format"], body)
+    return Checked(encoded, header["size"], header.get("qubits", 0), header.get("seconds"))

@@ -1,9 +1,13 @@
-"""Metrics for Prometheus: by device and account, never by user, job or task."""
+"""What operators watch: metrics for Prometheus, and a log of one JSON object per line.
+
+Metrics are by device and account, never by user, job or task.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,12 +20,9 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from qtide.service.device.device_state import STATES
+from qtide.service.device.device_queue import STATES
+from qtide.service.device.served_device import ServedDevice
 from qtide.service.task import ServiceTask
-
-if TYPE_CHECKING:
-    from qtide.service.device.served_device import ServedDevice
-
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 LABELS = ("device", "account")
@@ -135,3 +136,20 @@ class _Summed:
 
 def _labels(task: ServiceTask) -> tuple[str, str]:
     return task.device, task.caller.account
+
+
+KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
+"""Attributes of every record; all others were added by the caller of the logger."""
+
+
+class JsonLines(logging.Formatter):
+    """A machine-readable log: one JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's message and the fields that were added to it."""
+        extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
+        words = {"time": round(record.created, 3), "level": record.levelname.lower()}
+        words |= {"event": record.getMessage()} | extra
+        if record.exc_info:
+            words["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(words, default=str)

@@ -1,0 +1,94 @@
+"""Reads the requests and writes the answers of IQM's clients.
+
+Large ones are handled by a process of their own, so this imports neither service nor web framework.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from qtide.backends.payloads.encoded import Encoded, decode_answer
+from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.shots import Shots
+from qtide.service.bulk import Done, read_form
+
+MOST_NAME = 200
+
+
+def read_circuits(body: bytes) -> Done:
+    """A request of IQM's clients: its fields, with the number of circuits and the first name."""
+    form = read_form(body)
+    batch = form.pop("circuits", None)
+    if not isinstance(batch, list) or not 0 < len(batch) <= MOST_CIRCUITS:
+        raise PayloadRefused(
+            f"the request is wrong at circuits: it is a list of 1 to {MOST_CIRCUITS} circuits"
+        )
+    for number, circuit in enumerate(batch):
+        if not isinstance(circuit, dict) or not _is_name(circuit.get("name", "")):
+            raise PayloadRefused(
+                f"the request is wrong at circuits.{number}: it is an object, "
+                f"with a name of at most {MOST_NAME} characters"
+            )
+    wanted = ("shots", "calibration_set_id", "heralding_mode")
+    return {key: form[key] for key in wanted if key in form} | {
+        "name": batch[0].get("name", "")
+    }, b""
+
+
+def write_measurements(answer: bytes) -> Done:
+    """An answer in the format of IQM's clients: every single shot."""
+    circuits = ",".join(_circuit(shots) for shots in decode_answer(Encoded("shots", answer)))
+    return {}, f"[{circuits}]".encode()
+
+
+def write_counts(answer: bytes) -> Done:
+    """An answer in the format of IQM's clients: how often what was measured."""
+    counted = [
+        {
+            "measurement_keys": [key for key, _ in shots.registers],
+            # Qiskit writes the last register first, and the highest bit of each first
+            "counts": {
+                bits.replace(" ", "")[::-1]: often for bits, often in shots.counts().items()
+            },
+        }
+        for shots in decode_answer(Encoded("shots", answer))
+    ]
+    return {}, json.dumps(counted).encode()
+
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= MOST_NAME and not SURROGATE.search(text)
+
+
+BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)]
+"""For each bit of a byte, a table that turns bytes into the digit of that bit."""
+
+
+def _circuit(shots: Shots) -> str:
+    columns = _columns(shots)
+    keys = (
+        f"{json.dumps(key)}:{_rows([next(columns) for _ in range(width)])}"
+        for key, width in shots.registers
+    )
+    return f"{{{','.join(keys)}}}"
+
+
+def _columns(shots: Shots) -> Iterator[str]:
+    """For each bit its digits, one per shot."""
+    width = sum(width for _, width in shots.registers)
+    step = (width + 7) // 8
+    for bit in range(width):
+        yield shots.data[bit // 8 :: step].translate(BITS[bit % 8]).decode()
+
+
+def _rows(columns: list[str]) -> str:
+    rows = columns[0] if len(columns) == 1 else map(",".join, zip(*columns, strict=True))
+    text = "],[".join(rows)
+    return f"[[{text}]]" if text else "[]"
