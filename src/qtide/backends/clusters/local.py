@@ -159,3 +159,7 @@ class Local(ClusterKind):
         assert isinstance(world, RealWorld)
         size = numbered("local", setting.argument)
         return LocalCluster(world, size, setting.options(LocalOptions))
+
+    def step_jobs(self, setting: Setting, comment: str) -> None:
+        """Steps run on the engine's own host."""
+        return
