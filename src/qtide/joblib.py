@@ -76,7 +76,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         """Give everything back at once; what runs is not waited for."""
         opened, self._session = self._session, None
         if opened is not None:
-            opened.shutdown(wait=False, cancel_futures=True)
+            opened.terminate_workers()
         if ensure_ready:
             self.configure(parallel=self.parallel)
 

@@ -24,7 +24,7 @@ class Workflow(Strategy):
 
     summary = "an allocation for each phase, none between"
     rank = 20
-    WorkflowOptions = WorkflowOptions
+    Options = WorkflowOptions
 
     async def open(self) -> None:
         """Nothing is held between phases."""

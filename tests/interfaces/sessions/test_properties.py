@@ -62,10 +62,10 @@ class Mortal(Session):
         self._live()
         return super()._register(*args)
 
-    def attend(self, *args: Any) -> None:
+    def before_wait(self, *args: Any) -> None:
         if self._state == "open":
             self._live()
-        super().attend(*args)
+        super().before_wait(*args)
 
     def _live(self) -> None:
         self.dies_at -= 1
