@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -345,14 +345,18 @@ class Session(Executor):
             raise SessionClosed(f"the session {self.name} is {state}: use it in its with block")
         if os.getpid() != self._process:
             raise UsageError("a session belongs to the process that opened it: open one in each")
-        if self._worker.broken is not None:
-            raise self._worker.broken
+        if self._broken is not None:
+            raise self._broken
         if self._named and threading.get_ident() != self._thread:
             raise UsageError(
                 f"the calls of the session {self.name} are kept in their order, so all have to "
                 "come from the thread that opened it: leave out its name, or the other threads"
             )
         self._check_thread()
+
+    @property
+    def _broken(self) -> BrokenExecutor | None:
+        return self._worker.broken
 
     def _check_thread(self) -> None:
         """Refuse other threads in virtual time: it passes in one thread, while that one waits."""
@@ -406,10 +410,18 @@ def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
     futures.reverse()
     try:
         while futures:
-            yield futures.pop().result(None if limit is None else limit - monotonic())
+            yield _result(futures.pop(), None if limit is None else limit - monotonic())
     finally:
         for future in futures:
             future.cancel()
+
+
+def _result(future: Future[T], timeout: float | None) -> T:
+    """Return a result; if it does not come in time, cancel the call."""
+    try:
+        return future.result(timeout)
+    finally:
+        future.cancel()
 
 
 def _error(future: Future[Any]) -> Exception | None:

@@ -6,7 +6,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import AbstractAsyncContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from qtide.core.errors import QtideError
@@ -88,7 +88,8 @@ class SessionWorker:
 
     def begin_quantum(self, call: SessionCall, phase: Quantum) -> None:
         """Perform the call of a payload."""
-        self._start(self._quantum(call, phase), [call])
+        terms = {each.name: getattr(phase, each.name) for each in fields(phase)}
+        self._start(self._quantum(call, CallPayload(**terms, call=call)), [call])
 
     def ask(self, question: Callable[[], Coroutine[Any, Any, Any]], answer: Future[Any]) -> None:
         """Await something within the world that is no phase."""
@@ -194,7 +195,10 @@ class SessionWorker:
             else:
                 self._end([(call, None, error) for call in left], 0.0)
 
-    async def _quantum(self, call: SessionCall, phase: Quantum) -> None:
+    async def _quantum(self, call: SessionCall, phase: CallPayload) -> None:
+        phase.use()
+        if phase.otherwise is not None and not call.future.start():
+            return  # the task that may take its place knows nothing of the call
         try:
             self._end([(call, await self._perform(phase, call.key), None)], 0.0)
         except Exception as error:
@@ -213,17 +217,14 @@ class SessionWorker:
     def _report(self, state: Literal["begun", "done", "failed"], key: str, phase: Phase) -> None:
         self._tell(self._run.name, ReplayStep(state, key, phase), self._world.now())
 
-    def _end(self, outcomes: Sequence[Outcome], seconds: float) -> None:
-        """Keep what became of calls, then give it to the script."""
+    def _end(self, outcomes: list[Outcome], seconds: float) -> None:
+        """Keep what became of calls, then give it to the script, which alone has it then."""
         if self._sizes is not None and seconds:
             self._sizes.learn(outcomes[0][0].name, seconds / len(outcomes))
         self._records.keep(outcomes)
-        for call, value, error in outcomes:
-            if isinstance(error, InitializerFailed):
-                self.broken = BrokenExecutor(str(error))
-                self._resolve(call, None, self.broken)
-            else:
-                self._resolve(call, value, error)
+        outcomes.reverse()
+        while outcomes:
+            self._resolve(*outcomes.pop())
 
     def _resolve(self, call: SessionCall, value: Any, error: BaseException | None) -> None:
         work = self._work_of.pop(call, None)
@@ -233,12 +234,25 @@ class SessionWorker:
         first_end = self._first_ends.pop(call, None)
         if first_end is not None and not first_end.done():
             first_end.set_result(None)
+        if isinstance(error, InitializerFailed):
+            error = self.broken = BrokenExecutor(str(error))
         call.future.resolve(value, error)
 
     def _refuse(self, calls: Sequence[SessionCall]) -> None:
         for call in calls:
             why = f"the session {self._run.name} ended before call {call.key} did"
             self._resolve(call, None, QtideError(why))
+
+
+@dataclass(frozen=True, eq=False)
+class CallPayload(Quantum):
+    """The payload of a call."""
+
+    call: SessionCall | None = None
+
+    def starting(self) -> bool:
+        """From now on, the call cannot be cancelled; if it was, nothing is left to do."""
+        return self.call is None or self.call.future.start()
 
 
 @dataclass(eq=False)
