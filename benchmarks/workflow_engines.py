@@ -24,7 +24,7 @@ from claims import at_least, at_most, conclude
 from qtide import box, program, task
 from qtide.core.errors import UsageError
 from qtide.interfaces.export import streamflow
-from qtide.interfaces.export.cwl import yaml
+from qtide.interfaces.export.streamflow_mapping import yaml
 
 STEPS = 8
 WORK = 0.2

@@ -1,7 +1,7 @@
-"""The joblib backend: anybody's joblib loops, scikit-learn's too, on elastic nodes.
+"""The joblib backend: loops of joblib, and of scikit-learn, on the nodes of a cluster.
 
 Importing this module registers it: `joblib.parallel_config("qtide", cluster="slurm")`. Each
-`Parallel` call is a session of its own, so nothing is held between them.
+`Parallel` call is a session of its own, so nothing is held between two of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "qtide"
 
 
 class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # it has no types
-    """Batches of calls become the calls of a session; its options are those of `qtide.session`."""
+    """Each batch of calls is one call of a session; the options are those of `qtide.session`."""
 
     supports_retrieve_callback = True
     supports_inner_max_num_threads = False
@@ -35,7 +35,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         self._nodes: int | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """As many as the cluster has nodes, or as are asked for."""
+        """Return the number of calls at a time: as requested, or one for each node."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is not None and n_jobs > 0:
@@ -63,7 +63,7 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
         return future
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """The results of a batch; raises what one of its calls raised."""
+        """Return the results of a batch; raise what one of its calls raised."""
         return out.result()
 
     def terminate(self) -> None:
@@ -73,17 +73,17 @@ class QtideBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc
             opened.shutdown(cancel_futures=True)
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Give everything back at once; what runs is not waited for."""
+        """Give everything back at once, without waiting for calls."""
         opened, self._session = self._session, None
         if opened is not None:
-            opened.shutdown(wait=False, cancel_futures=True)
+            opened.terminate_workers()
         if ensure_ready:
             self.configure(parallel=self.parallel)
 
     def _new_session(self) -> Session:
         if is_virtual(RunOptions("run", self._options, ("name",)).spec("")):
             raise UsageError(
-                "joblib waits by the real clock: choose another cluster than simulated"
+                "joblib needs real time: choose a cluster other than simulated, such as local"
             )
         return session(**self._options)
 

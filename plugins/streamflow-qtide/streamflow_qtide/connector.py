@@ -66,11 +66,11 @@ class QuantumConnector(LocalConnector):
 
     @classmethod
     def get_schema(cls) -> str:
-        """What streamflow.yml may say about it."""
+        """Return the schema of its part of streamflow.yml."""
         return json.dumps(SCHEMA)
 
     async def deploy(self, external: bool) -> None:
-        """Ask the service for the device: a wrong mapping is found before its first step."""
+        """Ask the service for the device, so that a wrong mapping fails before its first step."""
         await super().deploy(external)
         try:
             await asyncio.to_thread(self._ask)
@@ -82,7 +82,7 @@ class QuantumConnector(LocalConnector):
     async def get_available_locations(
         self, service: str | None = None
     ) -> MutableMapping[str, AvailableLocation]:
-        """As many slots as the device has for this workflow, whatever cores this host has."""
+        """Offer as many slots as the mapping says, however many cores this host has."""
         name = f"vqpu-{self._device}"
         location = AvailableLocation(
             name=name,
@@ -102,7 +102,7 @@ class QuantumConnector(LocalConnector):
         *more: Any,
         **terms: Any,
     ) -> tuple[str, int] | None:
-        """Run a command that finds the device in its environment."""
+        """Run a command, with the device in its environment."""
         device = {
             "QTIDE_URL": self._service,
             "QTIDE_DEVICE": self._device,

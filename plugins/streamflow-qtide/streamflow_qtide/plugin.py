@@ -1,4 +1,4 @@
-"""What StreamFlow finds by its entry point."""
+"""The plug-in, which StreamFlow finds by its entry point."""
 
 from streamflow.ext.plugin import StreamFlowPlugin
 

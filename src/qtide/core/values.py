@@ -10,6 +10,7 @@ import pickle
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from pickle import PickleBuffer
@@ -57,6 +58,9 @@ class Values:
 
     def pack(self, value: Any, *, by_value: bool = False) -> Packed:
         """Pickle; with `by_value`, functions that cannot be imported elsewhere are sent as code."""
+        if isinstance(value, BaseException) and value.__cause__ is not None:
+            with suppress(Unstorable):  # its cause may be
+                return self.pack(CausedError(value), by_value=by_value)
         buffers: list[str] = []
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -134,6 +138,23 @@ def dumps(value: Any, keep: Callable[[PickleBuffer], bool] | None = None) -> byt
     written = BytesIO()
     Pickler(written, protocol=5, buffer_callback=keep).dump(value)
     return written.getvalue()
+
+
+class CausedError:
+    """An exception that is pickled together with its cause, which pickle by itself drops."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cause = self._error.__cause__
+        return _caused, (self._error, None if cause is None else CausedError(cause))
+
+
+def _caused(error: BaseException, cause: BaseException | None) -> BaseException:
+    if cause is not None:
+        error.__cause__ = cause
+    return error
 
 
 def _method(method: MethodType) -> tuple[Any, ...]:

@@ -89,6 +89,10 @@ class Task(Asked, Generic[T_co]):
         self.use()
         return replace(self, limit=_limit(seconds))
 
+    def starting(self) -> bool:
+        """Its nodes are there; returns whether it still has to run."""
+        return True
+
     def succeeded(self, result: Any) -> None:
         """It has its result, while others of its phase may go on; for whoever listens to that."""
 
@@ -165,6 +169,10 @@ class Quantum(Asked):
     def label(self) -> str:
         """The kind of payload."""
         return type(self.payload).__name__
+
+    def starting(self) -> bool:
+        """The QPU is there; returns whether the payload still has to run."""
+        return True
 
     def within(self, seconds: float) -> Quantum:
         """The same payload, cancelled with TimedOut if the QPU takes longer than so many seconds.

@@ -262,6 +262,8 @@ class NodePool:
     ) -> Any:
         """Run a task once; the nodes that it used are the caller's to offer again."""
         used.extend(await self._take(task.nodes))
+        if not task.starting():
+            return None
         self.forecast.tasks.begin(place)
         gang = token_hex(8) if task.mpi else ""
         works = [Work(self.job, task, key, rank, gang) for rank in range(task.nodes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -228,6 +229,8 @@ class Strategy(ABC):
         seed = seed_of(self.job, key) if phase.seed is None else phase.seed
         terms = (phase.payload, phase.shots, seed, partial(self._begin, key))
         self.site.qpu.announced.pop((self.job, key), None)
+        if not phase.starting():
+            raise CancelledError
         for _ in range(TRIES - 1):
             try:
                 return await lease.run(*terms)

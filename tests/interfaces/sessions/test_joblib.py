@@ -43,7 +43,10 @@ def test_scikit_learn_finds_the_same_as_without_nodes() -> None:
 
 
 def test_options_are_checked() -> None:
-    for cluster, why in (("nowhere", "there is no cluster 'nowhere'"), ("simulated", "real clock")):
+    for cluster, why in (
+        ("nowhere", "there is no cluster 'nowhere'"),
+        ("simulated", "joblib needs real time"),
+    ):
         with (
             joblib.parallel_config("qtide", cluster=cluster),
             pytest.raises(qtide.UsageError, match=why),

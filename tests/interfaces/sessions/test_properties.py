@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import as_completed
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.world.virtual import VirtualWorld
 from qtide.interfaces.sessions.session import Session
-from qtide.programs.journal import Journal, JournalRecord
+from qtide.programs.journal import records
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.strategies.site import Site
@@ -62,10 +62,14 @@ class Mortal(Session):
         self._live()
         return super()._register(*args)
 
-    def attend(self, *args: Any) -> None:
+    def before_wait(self, *args: Any) -> None:
         if self._state == "open":
             self._live()
-        super().attend(*args)
+        super().before_wait(*args)
+
+    def bury(self) -> None:
+        """Release the journal, as the end of its process does."""
+        self._journal.close()
 
     def _live(self) -> None:
         self.dies_at -= 1
@@ -196,17 +200,15 @@ def test_a_driver_that_dies_at_any_call(
         DEAD.append(mortal)
         with suppress(Died):
             play(mortal.__enter__(), script)
-        mortal._journal.close()  # as the end of its process does
+        mortal.bury()
         before = CALLED.total()
-        kept = sum(each.asked.startswith("classical") for each in journal(root))
+        kept = sum(
+            each.asked.startswith("classical")
+            for each in records(root / "mine" / "journal").values()
+        )
         with opened(root, other, Faults()) as session:
             assert play(session, script) == expected(script)
         assert CALLED.total() - before == sum(map(calls_of, script)) - kept
-
-
-def journal(root: Path) -> list[JournalRecord]:
-    with closing(Journal(root / "mine" / "journal", "session")) as found:
-        return list(found._records.values())
 
 
 def calls_of(step: tuple[str, list[float]]) -> int:

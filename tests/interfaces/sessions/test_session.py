@@ -20,6 +20,7 @@ import pytest
 import qtide
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError, UsageError
+from qtide.runs.folder import RunFolder
 from tests.interfaces.sessions import calls
 
 SIMULATED: dict[str, Any] = {"cluster": "simulated:2"}
@@ -165,7 +166,7 @@ def test_an_error_in_the_block_gives_everything_back(here: Path) -> None:
         raise KeyError("mine")
     assert isinstance(future.exception(10), QtideError)
     assert session.run.state == "failed"
-    assert not any(span.open_ended for span in session.run._run.intervals())
+    assert not any(span.open_ended for span in RunFolder(session.run.folder).intervals())
     with pytest.raises(UsageError, match="is closed: use it in its with block"):
         session.submit(calls.square, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,6 +54,22 @@ class Queue:
 
     wait: float
     words: str
+
+
+@dataclass(frozen=True)
+class StepJobs:
+    """How a workflow engine runs the steps of a workflow as batch jobs of a cluster."""
+
+    system: str
+    """The batch system, as StreamFlow names its connector."""
+    directive: str
+    """What a line of a job's script begins with that holds an option, as `#SBATCH`."""
+    classical: Sequence[str]
+    """Options of a job that runs a task."""
+    quantum: Sequence[str] | None = None
+    """Options of a job that holds a lease of the QPU; None if the cluster grants no leases."""
+    environment: Mapping[str, str] | None = None
+    """The environment in which the engine submits; None for its own."""
 
 
 class ClusterKind(ABC):
@@ -121,6 +137,23 @@ class ClusterKind(ABC):
     def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
         """Start a driver as a job of the site; says where it is."""
         raise UsageError("this cluster runs no driver as a job; --driver background does without")
+
+    def step_jobs(self, setting: Setting, comment: str) -> StepJobs | None:
+        """How a workflow engine submits steps; None if they run on the engine's own host.
+
+        `comment` marks the jobs. A cluster that no engine can submit to raises UsageError.
+        """
+        raise UsageError("no workflow engine can submit to this cluster; name another one")
+
+    @staticmethod
+    async def cancel_steps(comment: str) -> list[str]:
+        """Cancel the jobs of steps that a dead engine left; returns their ids."""
+        return []
+
+    @staticmethod
+    def step_node() -> str | None:
+        """The site's name of the node that this step runs on; None if it is the engine's host."""
+        return None
 
     @staticmethod
     def reap() -> list[int]:

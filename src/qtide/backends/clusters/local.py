@@ -172,3 +172,7 @@ class Local(ClusterKind):
         # only a malleable MPI job may ask for more nodes than there are by default
         size = max(numbered("local", setting.argument), setting.nodes or 0)
         return LocalCluster(world, size, setting.options(LocalOptions))
+
+    def step_jobs(self, setting: Setting, comment: str) -> None:
+        """Steps run on the engine's own host."""
+        return

@@ -1,6 +1,6 @@
 """The engine StreamFlow: drives a run as a workflow, and qtide follows it.
 
-Each turn of the workflow's loop leaves a note in the run's folder. What they say becomes the
+Each turn of the workflow's loop leaves a note in the run's folder. Merged, the notes become the
 journal, the ledger, the log and the result of the run, as if qtide itself had run the phases.
 """
 
@@ -20,14 +20,20 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
-from qtide.backends.clusters.slurm.commands import environment as slurm_environment
+from qtide.backends.clusters.kind import cluster_kind
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.ledger import Ledger
 from qtide.core.processes import die_with_parent
 from qtide.core.world.real import RealWorld
-from qtide.interfaces.export.cwl import begin, check_spec, mark, write
-from qtide.interfaces.export.note import FOLDER, TurnNote, finish, result_of, take_in
+from qtide.interfaces.export.cwl import check_spec, journal_target, write_workflow
+from qtide.interfaces.export.streamflow_mapping import mark, step_jobs
+from qtide.interfaces.export.turn_note import (
+    ENGINE_FOLDER,
+    TurnNote,
+    finish,
+    merge_notes,
+    result_of,
+)
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Phase
 from qtide.programs.replay import ReplayStep
@@ -37,88 +43,29 @@ from qtide.runs.spec import Spec
 
 VERSION = "0.2.0rc3"
 REQUIREMENT = f"streamflow=={VERSION}"
-"""The one that qtide is tested with."""
+"""The version that qtide is tested with."""
 NAMED = "QTIDE_STREAMFLOW"
-"""The variable that may name the command."""
-LIMIT = 1200.0
+"""Environment variable that may name the command."""
+INSTALL_LIMIT = 1200.0
 """Seconds for the installation."""
 CONNECTOR = "streamflow-qtide"
 PLACES = (Path(__file__).with_name(CONNECTOR), Path(__file__).parents[4] / "plugins" / CONNECTOR)
 """Where the connector's source is: in an installed qtide, and in its repository."""
-
-
-def command() -> str:
-    """The command that runs StreamFlow; UsageError says how to get it."""
-    named = os.environ.get(NAMED)
-    if named and shutil.which(named):
-        return named
-    if named:
-        raise UsageError(f"{NAMED} names {named}, which is no command; correct it, or unset it")
-    own = folder() / "bin" / "streamflow"
-    found = str(own) if own.is_file() else shutil.which("streamflow")
-    if found is None:
-        raise UsageError("StreamFlow is not installed; run: qtide engine install streamflow")
-    return found
-
-
-def folder() -> Path:
-    """The environment's place, among the user's data."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "qtide" / "engines" / f"streamflow-{VERSION}"
-
-
-def install() -> Path:
-    """Create the environment, with the connector; one that is there already is replaced."""
-    place = folder()
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _create(place)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
-    return place
-
-
-def connector() -> str:
-    """The connector for quantum locations, as pip takes it."""
-    return next((str(each) for each in PLACES if each.is_dir()), CONNECTOR)
-
-
-def _create(place: Path) -> None:
-    """By uv if it is here, which takes seconds; otherwise by pip."""
-    wanted = [REQUIREMENT, connector()]
-    _call(sys.executable, "-m", "venv", "--clear", str(place))
-    python = str(place / "bin" / "python")
-    if find_spec("uv") is not None:
-        _call(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *wanted)
-    else:
-        _call(python, "-m", "pip", "install", "--quiet", *wanted)
-
-
-def _call(*words: str) -> None:
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        raise QtideError(f"StreamFlow was not installed within {LIMIT:g} s; try again") from None
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
-        raise QtideError(f"StreamFlow cannot be installed: {said}; is the package index reachable?")
-
-
 PAUSE = 0.1
 """Seconds between two looks at the notes."""
 ENDING = 20.0
 """Seconds for StreamFlow to cancel its jobs when it is interrupted."""
-
-
 STALLED = 120.0
-"""Seconds after which an engine that starts nothing is stuck."""
+"""Seconds after which an engine that starts nothing counts as stuck."""
 
 
 class StreamFlow:
     """Runs on this host; its steps run where the mapping says."""
 
-    install = staticmethod(install)
+    @staticmethod
+    def install() -> Path:
+        """Install StreamFlow in an environment of its own."""
+        return install()
 
     def check(self, spec: Spec) -> None:
         """Refuse what it cannot run, before anything is written."""
@@ -128,19 +75,19 @@ class StreamFlow:
     def drive(self, run: RunFolder, tell: Tell) -> Outcome:
         """Execute a run to its end."""
         world = RealWorld(run.spec.time_scale)
-        return world.run(_Drive(run, tell, world).outcome())
+        return world.run(EngineDrive(run, tell, world).outcome())
 
 
 @dataclass(frozen=True)
-class _Drive:
-    """One lifetime of an engine."""
+class EngineDrive:
+    """Drives a run from the start of an engine to its end."""
 
     run: RunFolder
     tell: Tell
     world: RealWorld
 
     async def outcome(self) -> Outcome:
-        """How the run ended."""
+        """Drive the run to its end."""
         run = self.run
         call = run.call or Call.read(run.path, run.values, run.spec)
         with (
@@ -148,12 +95,12 @@ class _Drive:
             closing(Ledger(run.name, self.world.now, run.ledger)) as ledger,
         ):
             try:
-                _check_place(self._folder)
+                _check_folder(self._folder)
                 run.unfinish()
                 run.presence.arrive(run.spec.cluster.partition(":")[0])
-                await begin(run, call, journal)
+                await journal_target(run, call, journal)
                 with ledger.span("run", "driver", run.spec.strategy):
-                    work = self._work(journal, ledger)
+                    work = self._follow(journal, ledger)
                     ended = await run.presence.during(self.world, work, ledger.beat)
                 finish(run, ended)
                 return Outcome(run, result_of(ended))
@@ -162,40 +109,41 @@ class _Drive:
                     run.finish({"error": sentence(error)})
                 return Outcome(run, error=error)
 
-    async def _work(self, journal: Journal, ledger: Ledger) -> dict[str, Any]:
-        """Let StreamFlow run, and take in what its steps note."""
-        take_in(self.run, journal, ledger, lambda _: None)  # what an engine left that was killed
+    async def _follow(self, journal: Journal, ledger: Ledger) -> dict[str, Any]:
+        """Run StreamFlow, and merge what its steps note."""
+        merge_notes(self.run, journal, ledger, lambda _: None)  # left by an engine that was killed
         await self._cancel_jobs()
-        write(self.run, self._folder)
+        write_workflow(self.run, self._folder)
         process = await self._start()
         ended, active = None, time.monotonic()
         try:
             while process.returncode is None:
-                ended = take_in(self.run, journal, ledger, self._tell) or ended
+                ended = merge_notes(self.run, journal, ledger, self._tell) or ended
                 active = time.monotonic() if _has_children(process.pid) else active
                 if time.monotonic() > active + STALLED:
-                    raise QtideError(f"StreamFlow has done nothing for {STALLED:g} s{self._said()}")
+                    raise QtideError(f"StreamFlow has done nothing for {STALLED:g} s{self._why()}")
                 await asyncio.sleep(PAUSE)
         finally:
             await _stop(process)
             await self._cancel_jobs()
-        ended = take_in(self.run, journal, ledger, self._tell) or ended
+        ended = merge_notes(self.run, journal, ledger, self._tell) or ended
         if ended is None:
             raise QtideError(
                 f"StreamFlow ended with exit code {process.returncode} before the program did"
-                f"{self._said()}"
+                f"{self._why()}"
             )
         return ended
 
     @property
     def _folder(self) -> Path:
-        return self.run.path / FOLDER
+        return self.run.path / ENGINE_FOLDER
 
     @property
     def _log(self) -> Path:
         return self._folder / "streamflow.log"
 
     async def _start(self) -> asyncio.subprocess.Process:
+        jobs = step_jobs(self.run)
         words = [command(), "run", "--outdir", "results", "streamflow.yml"]
         with self._log.open("wb") as log:
             return await asyncio.create_subprocess_exec(
@@ -204,37 +152,29 @@ class _Drive:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=slurm_environment(),
+                env=None if jobs is None else jobs.environment,
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
 
     async def _cancel_jobs(self) -> None:
-        """End the batch jobs of an engine that could not do so itself."""
-        if self.run.spec.cluster.partition(":")[0] != "slurm":
-            return
-        slurm = Slurm()
-        with suppress(SlurmFailed):
-            rows = await slurm.output("squeue", "--me", "--noheader", "--format=%i %k")
-            jobs = [
-                job for job, _, about in map(_parted, rows.splitlines()) if about == mark(self.run)
-            ]
-            if jobs:
-                await slurm.output("scancel", *jobs)
+        """Cancel the batch jobs of an engine that was killed before it could do so."""
+        kind, _ = cluster_kind(self.run.spec.cluster)
+        await kind.cancel_steps(mark(self.run))
 
     def _tell(self, note: TurnNote) -> None:
-        """Progress: what ended before this turn, and what begins with it."""
+        """Report progress: what ended before this turn, and what begins with it."""
         ended = {each.key for each in note.steps if each.state != "begun"}
-        told = {each.key for each in note.answers if each.kept}
+        reported = {each.key for each in note.answers if each.kept}
         began, over = note.during
         for each in note.steps:
-            if each.key in told or (each.state == "begun" and each.key in ended):
+            if each.key in reported or (each.state == "begun" and each.key in ended):
                 continue
             at = over if each.state == "begun" else began
             self.tell(self.run.name, ReplayStep(each.state, each.key, cast(Phase, each)), at)
 
-    def _said(self) -> str:
-        """Its first error, where its log is, and what to do."""
+    def _why(self) -> str:
+        """Return StreamFlow's first error, where its log is, and what to do."""
         lines = self._log.read_text(errors="replace").splitlines()
         errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
         first = f" ({errors[0]})" if errors else ""
@@ -244,18 +184,18 @@ class _Drive:
         )
 
 
-def _check_place(folder: Path) -> None:
-    """StreamFlow does not quote the folder that it works in."""
-    place = str(folder.absolute())
-    if quote(place) != place:
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that has to be quoted: StreamFlow does not do that."""
+    path = str(folder.absolute())
+    if quote(path) != path:
         raise UsageError(
-            f"StreamFlow cannot work in {place}, because of a space or another special character; "
+            f"StreamFlow cannot work in {path}, because of a space or another special character; "
             "name another folder of runs with --runs"
         )
 
 
 def _has_children(pid: int) -> bool:
-    """Whether it runs a step here, or asks its batch system about one, as it does all the time."""
+    """Whether StreamFlow runs a step here, or asks its batch system about one."""
     try:
         return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
     except OSError:
@@ -273,5 +213,60 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _parted(row: str) -> tuple[str, str, str]:
-    return row.partition(" ")
+def command() -> str:
+    """Return the command that runs StreamFlow; UsageError says how to get it."""
+    named = os.environ.get(NAMED)
+    if named and shutil.which(named):
+        return named
+    if named:
+        raise UsageError(f"{NAMED} names {named}, which is no command; correct it, or unset it")
+    own = environment_folder() / "bin" / "streamflow"
+    found = str(own) if own.is_file() else shutil.which("streamflow")
+    if found is None:
+        raise UsageError("StreamFlow is not installed; run: qtide engine install streamflow")
+    return found
+
+
+def install() -> Path:
+    """Create StreamFlow's environment, with the connector; an older one is replaced.
+
+    uv takes seconds for it and is used if it is installed; otherwise pip is.
+    """
+    folder, requirements = environment_folder(), [REQUIREMENT, connector()]
+    python = str(folder / "bin" / "python")
+    installer = [python, "-m", "pip", "install", "--quiet"]
+    if find_spec("uv") is not None:
+        installer = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _call(sys.executable, "-m", "venv", "--clear", str(folder))
+        _call(*installer, *requirements)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _call(*words: str) -> None:
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=INSTALL_LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise QtideError(
+            f"StreamFlow was not installed within {INSTALL_LIMIT:g} s; try again"
+        ) from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise QtideError(f"StreamFlow cannot be installed: {why}; is the package index reachable?")
+
+
+def environment_folder() -> Path:
+    """Return the folder of StreamFlow's environment, among the user's data."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "qtide" / "engines" / f"streamflow-{VERSION}"
+
+
+def connector() -> str:
+    """Return the connector for quantum locations, as pip takes it."""
+    return next((str(each) for each in PLACES if each.is_dir()), CONNECTOR)

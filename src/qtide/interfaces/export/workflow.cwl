@@ -1,6 +1,6 @@
 #!/usr/bin/env -S cwltool --enable-ext
-# Runs any qtide program: each turn of the loop plays it on by its journal to the phases that it
-# asks for next, and runs these. What differs from program to program is in inputs.yml.
+# Runs any qtide program. Each turn of the loop replays the program from its journal until it waits
+# for phases, and runs these. What differs from program to program is in inputs.yml.
 cwlVersion: v1.2
 class: Workflow
 $namespaces:
@@ -17,7 +17,7 @@ inputs:
     doc: The interpreter that has qtide; the same path has to work wherever a step runs.
   folder:
     type: string
-    doc: The folder of the run, which the step advance reads, and where it notes its progress.
+    doc: The folder of the run; the step advance reads the program there and notes its progress.
   journal:
     type: File
     doc: The finished phases, which are not repeated.
@@ -71,7 +71,7 @@ steps:
           out: [grown, unfinished, outcome, kept, tasks, payloads, classical, quantum]
           run:
             class: CommandLineTool
-            arguments: [$(inputs.python), -m, qtide.export.cwl.step, advance]
+            arguments: [$(inputs.python), -m, qtide.interfaces.export.step, advance]
             inputs:
               python: string
               folder: {type: string, inputBinding: {position: 1}}
@@ -93,7 +93,7 @@ steps:
           out: [answer]
           run:
             class: CommandLineTool
-            arguments: [$(inputs.python), -m, qtide.export.cwl.step, classical]
+            arguments: [$(inputs.python), -m, qtide.interfaces.export.step, classical]
             inputs:
               python: string
               wanted: boolean
@@ -106,7 +106,7 @@ steps:
           out: [answers]
           run:
             class: CommandLineTool
-            arguments: [$(inputs.python), -m, qtide.export.cwl.step, quantum]
+            arguments: [$(inputs.python), -m, qtide.interfaces.export.step, quantum]
             inputs:
               python: string
               wanted: boolean
@@ -118,7 +118,7 @@ steps:
     out: [result]
     run:
       class: CommandLineTool
-      arguments: [$(inputs.python), -m, qtide.export.cwl.step, conclude]
+      arguments: [$(inputs.python), -m, qtide.interfaces.export.step, conclude]
       inputs:
         python: string
         outcome: {type: File?, inputBinding: {position: 1}}

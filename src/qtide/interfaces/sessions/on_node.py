@@ -1,4 +1,7 @@
-"""What a node calls for a session: one call, or several short ones in a row."""
+"""What a node runs for a session: one call, or several short ones in a row.
+
+Nodes import this file, so it imports almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,61 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
+Called = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+"""A function with its arguments."""
+
+
+class Initializer(NamedTuple):
+    """What each process calls once before its first call of a session."""
+
+    session: str
+    function: Callable[..., object]
+    args: tuple[Any, ...]
+
+    def run_once(self) -> None:
+        """Call it, unless this process has."""
+        if self.session not in _initialized:
+            try:
+                self.function(*self.args)
+            except Exception as error:
+                _initialized[self.session] = f"{type(error).__name__}: {error}"
+            else:
+                _initialized[self.session] = ""
+        if why := _initialized[self.session]:
+            name = getattr(self.function, "__qualname__", self.function)
+            raise InitializerFailed(f"the initializer {name} failed on a node: {why}")
+
+
+_initialized: dict[str, str] = {}
+"""Why the initializer of each session failed in this process; empty if it did not."""
+
+
+class InitializerFailed(RuntimeError):  # noqa: N818 - what happened
+    """The initializer of a session failed, so no call can be made."""
+
+
+class TimedResult:
+    """The result of one call, and its seconds."""
+
+    def __init__(self, value: Any, seconds: float) -> None:
+        self._value = value
+        self.seconds = seconds
+
+    def take(self) -> Any:
+        """Return the value, and forget it."""
+        value, self._value = self._value, None
+        return value
+
+    def __repr__(self) -> str:
+        return repr(self._value)  # errors show it
+
 
 class CallResult(NamedTuple):
-    """What became of one of several calls: pickled, since one that cannot be must not harm others.
-
-    An error is the exception itself if it can be pickled, and its text otherwise.
-    """
+    """The result of one of several calls, pickled by itself, so that it cannot harm the others."""
 
     data: bytes
     error: str = ""
+    """If the call failed: the error's text, while `data` has the exception if it can be pickled."""
 
     @property
     def value(self) -> Any:
@@ -23,34 +72,31 @@ class CallResult(NamedTuple):
         return pickle.loads(self.data)
 
 
-class Timed:
-    """The result of one call, and its seconds."""
-
-    def __init__(self, value: Any, seconds: float) -> None:
-        self.value = value
-        self.seconds = seconds
-
-    def __repr__(self) -> str:
-        return repr(self.value)  # errors show it
-
-
-Called = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
-
-
-def one(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Timed:
-    """The result of a call, and its seconds."""
+def run_call(
+    initializer: Initializer | None,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> TimedResult:
+    """Make a call."""
+    if initializer is not None:
+        initializer.run_once()
     began = perf_counter()
     result = function(*args, **kwargs)
-    return Timed(result, perf_counter() - began)
+    return TimedResult(result, perf_counter() - began)
 
 
-def several(calls: Sequence[Called]) -> tuple[list[CallResult], float]:
-    """What became of each call, and the seconds of all."""
+def run_calls(
+    initializer: Initializer | None, calls: Sequence[Called]
+) -> tuple[list[CallResult], float]:
+    """Make several calls; return their results, and the seconds of all."""
+    if initializer is not None:
+        initializer.run_once()
     began = perf_counter()
-    return [_said(*call) for call in calls], perf_counter() - began
+    return [_result(*call) for call in calls], perf_counter() - began
 
 
-def _said(
+def _result(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> CallResult:
     try:
@@ -58,7 +104,7 @@ def _said(
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         try:
-            return CallResult(_dumps(error), text)
+            return CallResult(_dumps_error(error), text)
         except Exception:
             return CallResult(b"", text)
 
@@ -67,7 +113,7 @@ def _dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:
-        from qtide.core.values import dumps
+        from qtide.core.values import dumps  # late: cloudpickle is seldom needed, and takes a while
 
         try:
             return dumps(value)
@@ -76,3 +122,12 @@ def _dumps(value: Any) -> bytes:
             raise TypeError(
                 f"the result {shown} cannot be pickled ({error}); return plain data or arrays"
             ) from None
+
+
+def _dumps_error(error: Exception) -> bytes:
+    from qtide.core.values import CausedError  # late, as above
+
+    try:
+        return _dumps(CausedError(error))
+    except Exception:  # its cause cannot be pickled
+        return _dumps(error)

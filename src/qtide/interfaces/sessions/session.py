@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import count
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,10 +18,17 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.run import Run
-from qtide.interfaces.sessions.calls import SessionCall, SessionFuture, digest, function_name
+from qtide.interfaces.sessions.on_node import Initializer
+from qtide.interfaces.sessions.session_call import (
+    SessionCall,
+    SessionFuture,
+    fingerprint,
+    function_name,
+)
+from qtide.interfaces.sessions.session_loop import loop_for
 from qtide.interfaces.sessions.session_qpu import SessionQpu
-from qtide.interfaces.sessions.session_records import Records
-from qtide.interfaces.sessions.session_worker import Opening, SessionWorker, engine_for
+from qtide.interfaces.sessions.session_records import SessionRecords
+from qtide.interfaces.sessions.session_worker import OpenSite, SessionWorker
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.runs.driver import sentence
@@ -33,43 +42,119 @@ from qtide.runs.start import decided
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SETTLE = 0.003
+JOINING = 0.003
 """Seconds for which further calls join those before, as one phase, unless the script waits."""
+GLANCE = 1.0
+"""Seconds for which the end of a session waits for a call, before it looks again."""
 AGENT = "qtide.backends.clusters.agent"
 """The main module of a process that performs tasks."""
+
+
+def session(
+    *,
+    strategy: str | None = None,
+    cluster: str | None = None,
+    qpu: str | None = None,
+    name: str = "",
+    nodes: int | None = None,
+    vqpus: int | None = None,
+    time_scale: float | None = None,
+    seed: int | None = None,
+    runs: str | Path | None = None,
+    initializer: Callable[..., object] | None = None,
+    initargs: tuple[Any, ...] = (),
+    **options: Any,
+) -> Session:
+    """Return a session with the options of `qtide run`, for a `with` block of a synchronous script.
+
+    With a name, its calls are kept in their order: the same script resumes where it was killed.
+    Each process that makes calls runs `initializer(*initargs)` before its first one.
+    """
+    main = sys.modules.get("__main__")
+    if getattr(getattr(main, "__spec__", None), "name", "") == AGENT:
+        raise UsageError(
+            "a task is on a node already: open the session in the script that calls it"
+        )
+    if initializer is not None and not callable(initializer):
+        raise TypeError(f"initializer= takes a function, not {initializer!r}")
+    core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
+    rest = {"time_scale": time_scale, "seed": seed, "runs": runs}
+    given = RunOptions("run", core | rest | options)
+    script = getattr(main, "__file__", None)
+    program = str(Path(script).absolute()) if script else "<notebook>"
+    spec = decided(given.spec(program, session=True), given.runs)
+    check_site(spec)
+    run = _folder(given.runs, name, with_precedent(spec, given.runs))
+    world, durations = world_for(spec), recorded(run.spec)
+    device_log = run.path / "device.log"
+    return Session(
+        run,
+        world,
+        lambda: opened(run.spec, world, device_log, durations),
+        named=bool(name),
+        initializer=Initializer(run.name, initializer, initargs) if initializer else None,
+    )
+
+
+def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
+    """Return the folder of an earlier session of that name, or create one."""
+    check_name(name)
+    found = RunFolder(runs / name) if name else None
+    if found is None or not (found.path / "run.json").is_file():
+        return RunFolder.create(runs, name or f"session-{stamp()}", spec)
+    if not found.spec.session:
+        raise UsageError(f"{found.path} is a run of a program: give the session another name")
+    spec.write(found.path / "run.json")
+    return found
+
+
+class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - what is wrong
+    """A session is used before its `with` block or after its end."""
 
 
 class Session(Executor):
     """An executor on the nodes of a cluster, with a QPU beside it; use it in a `with` block."""
 
-    def __init__(self, run: RunFolder, world: World, opening: Opening, *, named: bool) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        world: World,
+        open_site: OpenSite,
+        *,
+        named: bool,
+        initializer: Initializer | None = None,
+    ) -> None:
         self._run = run
         self._world = world
-        self._opening = opening
+        self._open_site = open_site
         self._named = named
-        self._engine = engine_for(world)
+        self._initializer = initializer
+        self._loop = loop_for(world)
         self._numbers = count(1)
         self._lock = threading.RLock()
         self._joining: list[SessionCall] = []
+        """Calls that further ones may join."""
         self._unfinished: set[Future[Any]] = set()
-        self._seen: list[SessionCall] = []
+        self._failures_seen: list[SessionCall] = []
         self._calls: dict[Future[Any], SessionCall] = {}
+        """The calls of a named session that have not succeeded."""
+        self._closer: threading.Thread | None = None
         self._state = "new"
 
     @property
     def name(self) -> str:
-        """Its name: that of its folder in the folder of runs."""
+        """Name of the session, and of its folder in the folder of runs."""
         return self._run.name
 
     @property
     def run(self) -> Run[None]:
-        """Its figures, its timeline and its report, as those of a run."""
+        """The session as a run: its figures, its timeline and its report."""
         return Run(self._run)
 
     @property
     def nodes(self) -> int:
         """The most nodes that it may hold."""
-        return self._run.spec.nodes or self._hold.ready.result().cluster.size
+        return self._run.spec.nodes or self._worker.ready.result().cluster.size
 
     @property
     def qpu(self) -> SessionQpu:
@@ -78,20 +163,26 @@ class Session(Executor):
 
     def __enter__(self) -> Session:
         if self._state != "new":
-            raise UsageError(f"the session {self.name} was opened before: open a new one")
+            raise SessionClosed(f"the session {self.name} was opened before: open a new one")
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._journal = Journal(self._run.journal, "session")
-        self._records = Records(self._journal, self._run.values, named=self._named)
+        self._records = SessionRecords(self._journal, self._run.values, named=self._named)
         self._run.unfinish()
         self._run.presence.arrive(self._run.spec.cluster.partition(":")[0])
         self._progress = progress(self._run.spec)
-        tell = self._progress.__enter__()
-        self._hold = SessionWorker(self._run, self._world, self._opening, self._records, tell)
-        self._engine.start(self._hold.main())
+        self._worker = SessionWorker(
+            self._run,
+            self._world,
+            self._open_site,
+            self._records,
+            self._progress.__enter__(),
+            self._initializer,
+        )
+        self._loop.start(self._worker.main())
         self._state = "open"
         try:
-            self.attend(self._hold.ready)
-            self._hold.ready.result()
+            self.before_wait(self._worker.ready)
+            self._worker.ready.result()
         except BaseException as error:
             self._end(error)
             raise
@@ -104,8 +195,8 @@ class Session(Executor):
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None and self._state == "open":
-                self._wait_for_all()
+            if error is None:
+                self.shutdown()
         except BaseException as interrupt:
             self._end(interrupt)
             raise
@@ -120,7 +211,7 @@ class Session(Executor):
             if not call.future.done():
                 self._joining.append(call)
                 if len(self._joining) == 1:
-                    self._engine.soon(SETTLE, self.flush)
+                    self._loop.call_later(JOINING, self.flush)
         return call.future
 
     def map(
@@ -131,91 +222,117 @@ class Session(Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
     ) -> Iterator[T]:
-        """The results in order, as they come; all calls are one phase.
+        """Return the results in order, as they come; all calls are one phase.
 
         Short calls travel together, as many as pays, or `chunksize` of them.
         """
+        if chunksize is not None and chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
         given = list(zip(*iterables, strict=False))
         with self._lock:
             self.flush()
             calls = [self._call(function, args, {}) for args in given]
-            self._hand_over([each for each in calls if not each.future.done()], chunksize or 1)
+            self._begin([each for each in calls if not each.future.done()], chunksize or 1)
         return _results([each.future for each in calls], timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End it before the end of its block; what was called is waited for, unless told not to."""
-        if self._state == "open":
-            if cancel_futures:
-                for future in list(self._unfinished):
-                    future.cancel()
-            if wait:
-                self._wait_for_all()
-            self._end(None)
+        """End the session before the end of its block.
+
+        The calls that were submitted are made first, without those that `cancel_futures` cancels.
+        With `wait=False` this happens after the return, in another thread; in virtual time, at the
+        end of the block.
+        """
+        if self._state not in ("open", "closing"):
+            return
+        self.flush()
+        self._state = "closing"
+        if cancel_futures:
+            for future in list(self._unfinished):
+                future.cancel()
+        if wait and self._closer is not None:
+            self._closer.join()
+        elif wait:
+            self._finish_calls()
+        elif not self._loop.one_thread and self._closer is None:
+            self._closer = threading.Thread(target=self._finish_calls, name="qtide shutdown")
+            self._closer.start()
+
+    def terminate_workers(self) -> None:
+        """Give everything back at once; calls that have not ended fail."""
+        self._end(None)
 
     def flush(self) -> None:
         """Begin what was called, without waiting for further calls to join it."""
         with self._lock:
             calls, self._joining = self._joining, []
-            self._hand_over(calls, 1)
+            self._begin(calls, 1)
 
-    def attend(self, future: Future[Any], timeout: float | None = None) -> None:
-        """The script is about to wait for a future."""
-        if self._state == "open":
-            self._check_virtual()
+    def before_wait(self, future: Future[Any]) -> None:
+        """Begin what was called, as the script is about to wait; virtual time passes here."""
+        if self._state in ("open", "closing"):
+            self._check_thread()
             self.flush()
-            self._engine.attend(future)
+            self._loop.run_until(future)
 
-    def seen(self, future: SessionFuture[Any]) -> None:
-        """The script has seen how a call failed; if it goes on all the same, that is kept."""
+    def failure_seen(self, future: SessionFuture[Any]) -> None:
+        """Note that the script has seen a failure; if it goes on all the same, that is kept."""
         call = self._calls.pop(future, None)
         if call is not None:
-            self._seen.append(call)
+            self._failures_seen.append(call)
+
+    def future_cancelled(self) -> None:
+        """Have the worker drop calls that need no node any more."""
+        self._loop.call(self._worker.drop_cancelled)
 
     def quantum(self, phase: Quantum) -> Future[Any]:
         """Run a payload on the QPU."""
         with self._lock:
             self.flush()
-            future: SessionFuture[Any] = SessionFuture(self)
             what = (phase.payload, phase.shots, phase.seed)
-            call = self._register(future, f"quantum {phase.label}", what)
-            if not future.done():
-                self._engine.call(self._hold.begin_quantum, call, phase)
-        return future
+            call = self._register(f"quantum {phase.label}", what)
+            if not call.future.done():
+                self._loop.call(self._worker.begin_quantum, call, phase)
+        return call.future
 
     def describe_qpu(self) -> dict[str, Any]:
-        """The device's `name`, `kind` and `properties`."""
+        """Return the device's `name`, `kind` and `properties`."""
         self._check()
         answer: Future[dict[str, Any]] = Future()
-        site = self._hold.ready.result()
-        self._engine.call(self._hold.ask, site.qpu.describe, answer)
-        self._engine.attend(answer)
+        site = self._worker.ready.result()
+        self._loop.call(self._worker.ask, site.qpu.describe, answer)
+        self._loop.run_until(answer)
         return answer.result()
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> SessionCall:
-        future: SessionFuture[Any] = SessionFuture(self)
-        call = self._register(future, f"classical {function_name(function)}", (args, kwargs))
+        call = self._register(f"classical {function_name(function)}", (args, kwargs))
         call.function, call.args, call.kwargs = function, args, kwargs
         return call
 
-    def _register(self, future: SessionFuture[Any], asked: str, what: Any) -> SessionCall:
+    def _register(self, asked: str, arguments: Any) -> SessionCall:
         """Give a call its place in the script; the journal may have its result."""
         self._check()
         if self._named:
-            asked = f"{asked} {self._digest(asked, what)}"
-            for each in self._seen:
+            asked = f"{asked} {self._fingerprint(asked, arguments)}"
+            for each in self._failures_seen:
                 self._records.keep([(each, None, _error(each.future))], failed=True)
-            self._seen.clear()
+            self._failures_seen.clear()
+        future: SessionFuture[Any] = SessionFuture(self)
         call = SessionCall(str(next(self._numbers)), asked, future)
         if not self._records.answered(call):
             self._unfinished.add(future)
             if self._named:
                 self._calls[future] = call
-            future.add_done_callback(self._unfinished.discard)
+            future.add_done_callback(self._call_ended)
         return call
 
-    def _digest(self, asked: str, what: Any) -> str:
+    def _call_ended(self, future: Future[Any]) -> None:
+        self._unfinished.discard(future)
+        if future.cancelled() or Future.exception(future) is None:
+            self._calls.pop(future, None)
+
+    def _fingerprint(self, asked: str, arguments: Any) -> str:
         try:
-            return digest(what)
+            return fingerprint(arguments)
         except Exception as error:
             raise UsageError(
                 f"an argument of «{asked}» cannot be pickled ({error}), so a session with a name "
@@ -224,53 +341,61 @@ class Session(Executor):
 
     def _check(self) -> None:
         if self._state != "open":
-            raise UsageError(f"the session {self.name} is {self._state}: use it in its with block")
+            state = "closed" if self._state == "closing" else self._state
+            raise SessionClosed(f"the session {self.name} is {state}: use it in its with block")
         if os.getpid() != self._process:
             raise UsageError("a session belongs to the process that opened it: open one in each")
+        if self._broken is not None:
+            raise self._broken
         if self._named and threading.get_ident() != self._thread:
             raise UsageError(
                 f"the calls of the session {self.name} are kept in their order, so all have to "
                 "come from the thread that opened it: leave out its name, or the other threads"
             )
-        self._check_virtual()
+        self._check_thread()
 
-    def _check_virtual(self) -> None:
-        """Virtual time passes in one thread, while that thread waits."""
-        if self._engine.one_thread and threading.get_ident() != self._thread:
+    @property
+    def _broken(self) -> BrokenExecutor | None:
+        return self._worker.broken
+
+    def _check_thread(self) -> None:
+        """Refuse other threads in virtual time: it passes in one thread, while that one waits."""
+        if self._loop.one_thread and threading.get_ident() != self._thread:
             raise UsageError(
                 f"time is virtual in the session {self.name}, so only the thread that opened it "
                 "can use it: leave out the other threads, or choose a real cluster"
             )
 
-    def _hand_over(self, calls: Sequence[SessionCall], least: int) -> None:
+    def _begin(self, calls: list[SessionCall], least: int) -> None:
         if calls:
-            self._engine.call(self._hold.begin, calls, least)
+            self._loop.call(self._worker.begin, calls, least)
 
-    def _wait_for_all(self) -> None:
-        self.flush()
+    def _finish_calls(self) -> None:
+        """Wait for what was called, then end."""
         for future in list(self._unfinished):
-            self.attend(future)
+            self.before_wait(future)
             while not future.done():
-                _quietly(future)
+                wait([future], GLANCE)
+        self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         """Give everything back."""
-        if self._state != "open":
-            return
-        self._state = "closed"
+        with self._lock:
+            if self._state not in ("open", "closing"):
+                return
+            self._state = "closed"
         try:
-            self._engine.call(self._hold.close)
-            self._engine.end(cancel=not self._hold.ready.done())
+            self._loop.call(self._worker.close)
+            self._loop.end(cancel=not self._worker.ready.done())
         finally:
             self._progress.__exit__(None, None, None)
-            self._finish(error)
+            if error is None:
+                self._run.finish({"value": None})
+            elif isinstance(error, Exception):
+                self._run.finish({"error": sentence(error)})
+            if not self._named:  # nobody can ask for its values again
+                shutil.rmtree(self._run.values.folder, ignore_errors=True)
             self._journal.close()
-
-    def _finish(self, error: BaseException | None) -> None:
-        if error is None:
-            self._run.finish({"value": None})
-        elif isinstance(error, Exception):
-            self._run.finish({"error": sentence(error)})
 
     def __reduce__(self) -> Any:
         raise UsageError("a session cannot be passed to a task: call its functions in the script")
@@ -279,75 +404,26 @@ class Session(Executor):
         return f"<qtide session {self.name}: {self._state}>"
 
 
-def session(
-    *,
-    strategy: str | None = None,
-    cluster: str | None = None,
-    qpu: str | None = None,
-    name: str = "",
-    nodes: int | None = None,
-    vqpus: int | None = None,
-    time_scale: float | None = None,
-    seed: int | None = None,
-    runs: str | Path | None = None,
-    **options: Any,
-) -> Session:
-    """A session with the options of `qtide run`, for a `with` block of a synchronous script.
-
-    With a name, its calls are kept in their order: the same script goes on where it was killed.
-    """
-    main = sys.modules.get("__main__")
-    if getattr(getattr(main, "__spec__", None), "name", "") == AGENT:
-        raise UsageError(
-            "a task is on a node already: open the session in the script that calls it"
-        )
-    core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
-    rest = {"time_scale": time_scale, "seed": seed, "runs": runs}
-    given = RunOptions("run", core | rest | options)
-    script = getattr(main, "__file__", None)
-    place = str(Path(script).absolute()) if script else "<notebook>"
-    spec = decided(given.spec(place, session=True), given.runs)
-    check_site(spec)
-    run = _folder(given.runs, name, with_precedent(spec, given.runs))
-    world, durations = world_for(spec), recorded(run.spec)
-    device_log = run.path / "device.log"
-    return Session(
-        run, world, lambda: opened(run.spec, world, device_log, durations), named=bool(name)
-    )
-
-
-def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
-    """A new folder; that of an earlier session of the name, if there was one."""
-    check_name(name)
-    found = RunFolder(runs / name) if name else None
-    if found is None or not (found.path / "run.json").is_file():
-        return RunFolder.create(runs, name or f"session-{stamp()}", spec)
-    if not found.spec.session:
-        raise UsageError(f"{found.path} is a run of a program: give the session another name")
-    spec.write(found.path / "run.json")
-    return found
-
-
 def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
-    """One after the other; those that are not wanted any more are cancelled."""
-    from time import monotonic
-
+    """Yield results without keeping them; if the reader stops, the rest is cancelled."""
     limit = None if timeout is None else monotonic() + timeout
+    futures.reverse()
     try:
-        for future in futures:
-            yield future.result(None if limit is None else limit - monotonic())
+        while futures:
+            yield _result(futures.pop(), None if limit is None else limit - monotonic())
     finally:
         for future in futures:
             future.cancel()
 
 
+def _result(future: Future[T], timeout: float | None) -> T:
+    """Return a result; if it does not come in time, cancel the call."""
+    try:
+        return future.result(timeout)
+    finally:
+        future.cancel()
+
+
 def _error(future: Future[Any]) -> Exception | None:
     found = Future.exception(future)
     return found if isinstance(found, Exception) else QtideError(str(found))
-
-
-def _quietly(future: Future[Any]) -> None:
-    """Wait for a future, whatever becomes of it."""
-    from concurrent.futures import wait
-
-    wait([future], 1.0)

@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from qtide.backends.client.dimod_sampler import DimodSampler
 
 
-class SessionRequest(Protocol):
+class QpuOwner(Protocol):
     """A session, as its QPU sees it."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the session."""
 
     def quantum(self, phase: Quantum) -> Future[Any]:
-        """Run a payload."""
+        """Run a payload on the QPU."""
 
     def describe_qpu(self) -> dict[str, Any]:
-        """The device."""
+        """Describe the device."""
 
 
 class SessionQpu:
-    """One device; every payload is a quantum phase that the strategy sees."""
+    """The device of a session; every payload is a quantum phase that the strategy sees."""
 
-    def __init__(self, session: SessionRequest) -> None:
+    def __init__(self, session: QpuOwner) -> None:
         self._session = session
 
     def run(self, payload: Any, **terms: Any) -> Any:
-        """The answer to a payload: a binary quadratic model, circuits, or a burst."""
+        """Return the answer to a payload: a binary quadratic model, circuits, or a burst."""
         return self.submit(payload, **terms).result()
 
     def submit(
@@ -47,7 +47,7 @@ class SessionQpu:
         otherwise: Task[Any] | None = None,
         patience: float | None = None,
     ) -> Future[Any]:
-        """Hand in a payload; its answer is the future's result.
+        """Submit a payload; its answer is the future's result.
 
         `otherwise` and `patience` are those of `qtide.quantum`.
         """
@@ -56,21 +56,23 @@ class SessionQpu:
         return self._session.quantum(phase)
 
     def backend(self) -> Backend:
-        """As a backend for Qiskit."""
+        """Return a backend for Qiskit."""
+        # late: Qiskit takes long to import
         from qtide.backends.client.backend import Backend
 
         client: Any = SessionClient(self)
         return Backend(client, client.device["name"])
 
     def sampler(self) -> DimodSampler:
-        """As a sampler for dimod."""
+        """Return a sampler for dimod."""
+        # late: dimod takes long to import
         from qtide.backends.client.dimod_sampler import DimodSampler
 
         client: Any = SessionClient(self)
         return DimodSampler(client, client.device["name"])
 
     def describe(self) -> dict[str, Any]:
-        """The device's `name`, `kind` and `properties`."""
+        """Return the device's `name`, `kind` and `properties`."""
         return self._session.describe_qpu()
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ class SessionClient:
         self.device = qpu.describe()
 
     def started_device(self, _: str) -> dict[str, Any]:
-        """The device of the session."""
+        """Return the device of the session."""
         return self.device
 
     def submit(
@@ -97,16 +99,16 @@ class SessionClient:
         seed: int | None = None,
         **_: Any,
     ) -> SessionTask:
-        """Hand in a payload; what only a service knows, such as a priority, has no effect."""
+        """Submit a payload; what only a service knows, such as a priority, has no effect."""
         return SessionTask(self._qpu.submit(payload, shots=shots, seed=seed))
 
     def task(self, _: str) -> SessionTask:
-        """Refuse: a session knows the tasks that it was given, as futures."""
+        """Refuse: the tasks of a session are futures, and have no ids."""
         raise UsageError("a session keeps no jobs by their ids: keep the job itself")
 
 
 class SessionTask:
-    """A payload that was handed in, as the service's client shows one."""
+    """A submitted payload, with the interface of a task of the service."""
 
     def __init__(self, future: Future[Any]) -> None:
         self.future = future
@@ -115,7 +117,7 @@ class SessionTask:
 
     @property
     def state(self) -> str:
-        """As the service names it."""
+        """The state, as the service names it."""
         if not self.future.done():
             return "running" if self.future.running() else "queued"
         if self.future.cancelled():
@@ -124,7 +126,7 @@ class SessionTask:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What the service would say."""
+        """The times and the error, as the service would report them."""
         error = self.future.exception() if self.future.done() else None
         now = time.time()
         times = {"submitted": self._submitted, "started": self._submitted, "ended": now}
@@ -132,11 +134,11 @@ class SessionTask:
         return times | used | {"error": str(error) if error else None}
 
     def refresh(self) -> SessionTask:
-        """Nothing has to be fetched."""
+        """Return the task: nothing has to be fetched."""
         return self
 
     def result(self, timeout: float | None = None) -> Any:
-        """The answer."""
+        """Return the answer."""
         return self.future.result(timeout)
 
     def cancel(self) -> None:

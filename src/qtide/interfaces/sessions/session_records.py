@@ -1,4 +1,4 @@
-"""The records of a named session: its calls in their order, and what became of them."""
+"""The records of a session: the calls of a named one in their order, and what became of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.core.values import Packed, Unstorable, Values
-from qtide.interfaces.sessions.calls import Outcome, SessionCall
+from qtide.interfaces.sessions.call_batch import Outcome
+from qtide.interfaces.sessions.session_call import SessionCall
 from qtide.programs.journal import Journal, JournalRecord
 
 
-class Records:
+class SessionRecords:
     """Finds and keeps calls; without a name, nothing is kept."""
 
     def __init__(self, journal: Journal, values: Values, *, named: bool) -> None:
@@ -22,9 +23,9 @@ class Records:
         self._lock = threading.Lock()
 
     def answered(self, call: SessionCall) -> bool:
-        """Whether the journal has the call, whose future then has its result.
+        """Give a call the result that the journal has; returns whether it has one.
 
-        A call that is not the one of that place is refused.
+        If the journal has another call at that place, this one is refused.
         """
         record = self.find(call.key)
         if record is None:
@@ -40,11 +41,11 @@ class Records:
         return True
 
     def find(self, key: str) -> JournalRecord | None:
-        """The record at `key`, if there is one."""
+        """Return the record at `key`, if there is one."""
         return self._journal.find(key) if self._named else None
 
     def append(self, record: JournalRecord) -> None:
-        """Keep what is no call, such as a choice."""
+        """Keep a record of something that is no call, such as a choice."""
         if self._named:
             with self._lock:
                 self._journal.append(record)

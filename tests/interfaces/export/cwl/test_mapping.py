@@ -9,19 +9,19 @@ import pytest
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.export import streamflow
-from qtide.interfaces.export.cwl import Mapping, yaml
+from qtide.interfaces.export.streamflow_mapping import StreamFlowMapping, yaml
 from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
 from qtide.runs.start import create
 
 
-def mapped(folder: Path, **terms: Any) -> Mapping:
+def mapped(folder: Path, **terms: Any) -> StreamFlowMapping:
     spec = Spec("synthetic", strategy="workflow", **terms)
-    return Mapping(RunFolder.create(folder, "run", spec), folder)
+    return StreamFlowMapping(RunFolder.create(folder, "run", spec), folder)
 
 
-def places(mapping: Mapping) -> dict[str, str]:
+def places(mapping: StreamFlowMapping) -> dict[str, str]:
     bindings = mapping.content()["workflows"]["qtide"]["bindings"]
     return {each["step"]: each["target"]["deployment"] for each in bindings}
 

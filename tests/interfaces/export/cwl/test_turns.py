@@ -11,9 +11,9 @@ from qtide.core.errors import UsageError
 from qtide.core.files import read_json
 from qtide.interfaces.export.advance import advance
 from qtide.interfaces.export.cwl import export_cwl
-from qtide.interfaces.export.note import result_of
-from qtide.interfaces.export.parcel import StepInput
 from qtide.interfaces.export.step import perform_classical, perform_quantum
+from qtide.interfaces.export.step_files import StepInput
+from qtide.interfaces.export.turn_note import result_of
 from qtide.runs.driver import play
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec

@@ -9,13 +9,14 @@ import shlex
 import subprocess
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from qtide.backends.clusters.kind import ClusterKind, Queue, Setting
+from qtide.backends.clusters.kind import ClusterKind, Queue, Setting, StepJobs
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
-from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, reason
+from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
 from qtide.backends.clusters.slurm.companion import ADMISSION, CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, reap
 from qtide.backends.clusters.slurm.queue import entries
@@ -134,6 +135,30 @@ class SlurmKind(ClusterKind):
         except subprocess.TimeoutExpired:
             raise QtideError(f"sbatch gave no answer within {LIMIT:g} s") from None
         return f"job {int(done.stdout.strip().partition(';')[0])}"
+
+    def step_jobs(self, setting: Setting, comment: str) -> StepJobs:
+        """Steps have the options of companions."""
+        options = companion_options(setting)
+        quantum = None if options.qpu_by is None else options.qpu("qtide-step", comment)
+        classical = options.salloc("qtide-step", comment, "1")[1:]
+        return StepJobs("slurm", "#SBATCH", classical, quantum, environment())
+
+    @staticmethod
+    async def cancel_steps(comment: str) -> list[str]:
+        """Find them by their comment; if Slurm cannot be asked, their time limit ends them."""
+        jobs: list[str] = []
+        with suppress(SlurmFailed):
+            rows = await Slurm().output("squeue", "--me", "--noheader", "--format=%i %k")
+            found = (row.partition(" ") for row in rows.splitlines())
+            jobs = [job for job, _, about in found if about == comment]
+            if jobs:
+                await Slurm().output("scancel", *jobs)
+        return jobs
+
+    @staticmethod
+    def step_node() -> str | None:
+        """As slurmd tells its tasks."""
+        return os.environ.get("SLURMD_NODENAME")
 
     @staticmethod
     def reap() -> list[int]:

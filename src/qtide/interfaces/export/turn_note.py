@@ -1,8 +1,8 @@
 """Notes of a workflow's progress: each turn of its loop leaves one in the run's folder.
 
-Whoever holds the run's journal takes them in: qtide, if it started the engine, otherwise the step
-that wrote the note. So a run that an engine drives can be shown, reported and resumed like any
-other, and a turn that the engine repeats is counted once.
+If qtide started the engine, qtide merges the notes into the run's journal, ledger and log;
+otherwise, the step that wrote the note does. So a run that an engine drives can be shown, reported
+and resumed like any other, and a turn that the engine repeats is counted once.
 """
 
 from __future__ import annotations
@@ -18,62 +18,39 @@ from qtide.core.files import read_json, write_json
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.values import Inline, Packed, Unstorable
 from qtide.core.world.real import RealWorld
-from qtide.interfaces.export.parcel import StepOutput
+from qtide.interfaces.export.step_files import StepOutput
 from qtide.programs.journal import Journal, JournalRecord
 from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import plain, sentence
 from qtide.runs.folder import RunFolder
 
-FOLDER = "engine"
-"""What belongs to the engine, in the run's folder."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """A step of the program, and what is told of its phase."""
-
-    state: Literal["begun", "done", "failed", "replayed"]
-    key: str
-    kind: str
-    label: str
-
-    @staticmethod
-    def of(step: ReplayStep) -> Told:
-        """A step of a replay, without its phase."""
-        return Told(step.state, step.key, step.phase.kind, step.phase.label)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """What was chosen for a phase, the QPU or its classical equivalent, and why."""
-
-    what: str
-    lane: str
-    why: str
+ENGINE_FOLDER = "engine"
+"""The engine's own folder in the folder of a run."""
 
 
 @dataclass(frozen=True)
 class TurnNote:
-    """One turn: how the program went on, and what the steps before had held."""
+    """One turn: how far the program went, and what the steps before it held."""
 
     before: int
-    """How many phases the journal had: which turn it is."""
+    """How many phases the journal had before: identifies the turn."""
     during: tuple[float, float]
-    steps: Sequence[Told]
+    """When the turn began and ended."""
+    steps: Sequence[NotedStep]
     records: Sequence[JournalRecord]
     answers: Sequence[StepOutput]
     outcome: dict[str, Any] | None = None
-    choices: Sequence[Chosen] = ()
+    choices: Sequence[NotedChoice] = ()
 
     def publish(self, run: RunFolder, program: str) -> None:
-        """Leave it in the run's folder; if nobody follows the run, take it in at once."""
-        folder = notes_of(run)
+        """Write it to the run's folder; if no driver follows the run, merge it at once."""
+        folder = _notes_of(run)
         folder.mkdir(parents=True, exist_ok=True)
         answers = [asdict(each) | {"outcome": {}} for each in self.answers]
         entry = asdict(self) | {"answers": answers}
         write_json(folder / f"{self.before:06}.json", entry)
         if run.state != "running":
-            take_in_alone(run, program)
+            _merge_without_driver(run, program)
 
     @staticmethod
     def read(file: Path) -> TurnNote:
@@ -82,18 +59,18 @@ class TurnNote:
         return TurnNote(
             entry["before"],
             entry["during"],
-            [Told(**each) for each in entry["steps"]],
+            [NotedStep(**each) for each in entry["steps"]],
             [JournalRecord(**each) for each in entry["records"]],
             [StepOutput(**each) for each in entry["answers"]],
             entry["outcome"],
-            [Chosen(**each) for each in entry["choices"]],
+            [NotedChoice(**each) for each in entry["choices"]],
         )
 
-    def take_in(self, journal: Journal, ledger: Ledger, run: RunFolder) -> None:
-        """Let the run know what it says: its journal, then its ledger and its log."""
+    def merge(self, journal: Journal, ledger: Ledger, run: RunFolder) -> None:
+        """Add it to the run's journal, then to its ledger and its log."""
         journal.extend([each for each in self.records if journal.find(each.key) != each])
-        for chosen in self.choices:
-            ledger.explain(chosen.what, chosen.lane, chosen.why)
+        for choice in self.choices:
+            ledger.explain(choice.what, choice.lane, choice.why)
         for span in self._spans():
             ledger.enter(span.what, span.lane, span.start, span.end, span.label)
         log = "".join(each.log for each in self.answers)
@@ -111,31 +88,50 @@ class TurnNote:
         return phases + [span for each in fresh for span in each.intervals()]
 
 
-def notes_of(run: RunFolder) -> Path:
-    """The folder of notes that nobody has taken in yet."""
-    return run.path / FOLDER / "notes"
+@dataclass(frozen=True)
+class NotedStep:
+    """A step of the replay, with the kind and the label of its phase."""
+
+    state: Literal["begun", "done", "failed", "replayed"]
+    key: str
+    kind: str
+    label: str
+
+    @staticmethod
+    def of(step: ReplayStep) -> NotedStep:
+        """Note a step of a replay, without the phase itself."""
+        return NotedStep(step.state, step.key, step.phase.kind, step.phase.label)
 
 
-def take_in(
+@dataclass(frozen=True)
+class NotedChoice:
+    """What was chosen for a phase, the QPU or its classical equivalent, and why."""
+
+    what: str
+    lane: str
+    why: str
+
+
+def merge_notes(
     run: RunFolder, journal: Journal, ledger: Ledger, tell: Callable[[TurnNote], None]
 ) -> dict[str, Any] | None:
-    """Take in all notes there are, the oldest first; how the run ended, if it did."""
+    """Merge all notes there are, oldest first; return how the run ended, if it did."""
     outcome = None
-    for file in sorted(notes_of(run).glob("*.json")):
+    for file in sorted(_notes_of(run).glob("*.json")):
         note = TurnNote.read(file)
-        note.take_in(journal, ledger, run)
+        note.merge(journal, ledger, run)
         file.unlink()
         tell(note)
         outcome = note.outcome or outcome
     return outcome
 
 
-def take_in_alone(run: RunFolder, program: str) -> None:
-    """The same without a driver: each turn is a driver of its own, for as long as it lasts."""
+def _merge_without_driver(run: RunFolder, program: str) -> None:
+    """Merge the notes of a run without a driver; the ledger counts each turn as a driver."""
     spec = run.spec
     clock = RealWorld(spec.time_scale)
 
-    def lasted(note: TurnNote) -> None:
+    def enter_driver(note: TurnNote) -> None:
         began = min((each.asked for each in note.answers), default=note.during[0])
         ledger.enter("run", "driver", began, note.during[1], spec.strategy)
 
@@ -144,9 +140,13 @@ def take_in_alone(run: RunFolder, program: str) -> None:
         closing(Ledger(run.name, clock.now, run.ledger)) as ledger,
     ):
         run.unfinish()
-        outcome = take_in(run, journal, ledger, lasted)
+        outcome = merge_notes(run, journal, ledger, enter_driver)
         if outcome is not None:
             finish(run, outcome)
+
+
+def _notes_of(run: RunFolder) -> Path:
+    return run.path / ENGINE_FOLDER / "notes"
 
 
 def finish(run: RunFolder, outcome: dict[str, Any]) -> None:
@@ -158,17 +158,17 @@ def finish(run: RunFolder, outcome: dict[str, Any]) -> None:
     run.finish({"value": outcome["value"]})
 
 
-def result_of(outcome: dict[str, Any]) -> Any:
-    """What the program returned; raises what it raised."""
-    found = Inline().unpack(Packed.from_json(outcome["packed"])) if "packed" in outcome else None
-    if "error" in outcome:
-        raise found if isinstance(found, Exception) else QtideError(outcome["error"])
-    return found if "packed" in outcome else outcome["value"]
-
-
 def outcome_of(value: Any = None, error: Exception | None = None) -> dict[str, Any]:
-    """How a program ended, as JSON: what anybody can read, and what Python had."""
+    """Describe how a program ended, in JSON: for people, and as Python had it."""
     told = {"value": plain(value)} if error is None else {"error": sentence(error)}
     with suppress(Unstorable):
         return told | {"packed": Inline().pack(value if error is None else error).as_json()}
     return told
+
+
+def result_of(outcome: dict[str, Any]) -> Any:
+    """Return what the program returned; raise what it raised."""
+    found = Inline().unpack(Packed.from_json(outcome["packed"])) if "packed" in outcome else None
+    if "error" in outcome:
+        raise found if isinstance(found, Exception) else QtideError(outcome["error"])
+    return found if "packed" in outcome else outcome["value"]
