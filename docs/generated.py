@@ -96,12 +96,12 @@ def on_post_template(output: str, **_: Any) -> str:
 
 def commands() -> str:
     """Every command with its help, as the command line prints it."""
-    parts = ["# Commands", _help()]
+    parts = ["# Commands", help_text()]
     for name in COMMANDS:
         command = load(name, [], Settings())
-        parts += [f"## qtide {name}", _help(name)]
+        parts += [f"## qtide {name}", help_text(name)]
         for sub in getattr(command, "commands", ()):
-            parts += [f"### qtide {name} {sub}", _help(name, sub)]
+            parts += [f"### qtide {name} {sub}", help_text(name, sub)]
     return "\n\n".join(parts)
 
 
@@ -129,7 +129,8 @@ def decisions() -> str:
     return "\n".join(["# Decisions", "", "Why it is as it is.", "", *lines])
 
 
-def _help(*words: str) -> str:
+def help_text(*words: str) -> str:
+    """The help of a command, as a block."""
     done = CliRunner().invoke(application(), [*words, "--help"], prog_name="qtide")
     return f"```text\n{done.output.strip()}\n```"
 
