@@ -54,11 +54,8 @@ CLASSES = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List all decisions in the navigation, and guides that it does not name."""
+    """List all decisions in the navigation."""
     assert config.nav is not None
-    listed = str(config.nav)
-    others = [file.name for file in sorted(DOCS.glob("*.md")) if f"'{file.name}'" not in listed]
-    _part(config.nav, "Guides").extend(others)
     _part(config.nav, "Decisions").extend(f"decisions/{file.name}" for file in _decisions())
     return config
 
