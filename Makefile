@@ -1,22 +1,27 @@
-# Two commands matter: `make demo` and `make test`. Each sets up all it needs.
+# Two commands matter: `make demo` and `make test`. Each sets up everything it needs.
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup demo test lint docs soak bench box-packages clean
+.PHONY: setup update demo test lint docs soak bench box-packages clean
 
 setup: $(STAMP)
 
-# uv installs in seconds what pip does in a minute; it lives inside the venv alone
-$(STAMP): pyproject.toml
+# the versions of constraints.txt; uv, inside the venv, installs them in seconds
+$(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "qtide needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
-	@$(PY) -m pip install --quiet --disable-pip-version-check uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --editable '.[clustering,colouring,gate,atoms,joblib,mpi,serve,twin,dev]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,serve,twin,dev]'
 	@touch $@
+
+# constraints.txt with the newest versions, for every Python that qtide supports
+update: setup
+	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade \
+	  --no-annotate --custom-compile-command 'make update' --output-file constraints.txt pyproject.toml
 
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup

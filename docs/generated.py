@@ -54,11 +54,8 @@ CLASSES = (
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List all decisions in the navigation, and guides that it does not name."""
+    """List all decisions in the navigation."""
     assert config.nav is not None
-    listed = str(config.nav)
-    others = [file.name for file in sorted(DOCS.glob("*.md")) if f"'{file.name}'" not in listed]
-    _part(config.nav, "Guides").extend(others)
     _part(config.nav, "Decisions").extend(f"decisions/{file.name}" for file in _decisions())
     return config
 
@@ -96,12 +93,12 @@ def on_post_template(output: str, **_: Any) -> str:
 
 def commands() -> str:
     """Every command with its help, as the command line prints it."""
-    parts = ["# Commands", _help()]
+    parts = ["# Commands", help_text()]
     for name in COMMANDS:
         command = load(name, [], Settings())
-        parts += [f"## qtide {name}", _help(name)]
+        parts += [f"## qtide {name}", help_text(name)]
         for sub in getattr(command, "commands", ()):
-            parts += [f"### qtide {name} {sub}", _help(name, sub)]
+            parts += [f"### qtide {name} {sub}", help_text(name, sub)]
     return "\n\n".join(parts)
 
 
@@ -129,7 +126,8 @@ def decisions() -> str:
     return "\n".join(["# Decisions", "", "Why it is as it is.", "", *lines])
 
 
-def _help(*words: str) -> str:
+def help_text(*words: str) -> str:
+    """The help of a command, as a block."""
     done = CliRunner().invoke(application(), [*words, "--help"], prog_name="qtide")
     return f"```text\n{done.output.strip()}\n```"
 

@@ -14,14 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LIMIT = 600.0
 """Seconds, for a computer that has to download the dependencies first."""
-DATA = (
-    "qtide/apps/synthetic/published.toml",
-    "qtide/devices/profiles.toml",
-    "qtide/py.typed",
-    "qtide/report/report.css",
-    "qtide/report/report.html",
-    "qtide/slurm/prolog/prolog.sh",
-)
+SOURCES = ROOT / "src"
 
 
 def uv(*words: object) -> None:
@@ -42,7 +35,8 @@ def qtide(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in a new environment that has the wheel and what it requires."""
     folder = tmp_path_factory.mktemp("environment")
     uv("venv", "--clear", "--python", sys.executable, folder)
-    uv("pip", "install", "--only-binary", ":all:", "--python", folder / "bin" / "python", wheel)
+    pinned = ("--constraint", ROOT / "constraints.txt", "--only-binary", ":all:")
+    uv("pip", "install", *pinned, "--python", folder / "bin" / "python", wheel)
     return folder / "bin" / "qtide"
 
 
@@ -63,7 +57,10 @@ def called(qtide: Path, folder: Path, *words: str, code: int = 0) -> str:
 
 def test_it_has_the_files_that_are_no_modules(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
-    assert [each for each in DATA if each not in names] == []
+    files = (each for each in SOURCES.rglob("*") if each.is_file())
+    data = {str(each.relative_to(SOURCES)) for each in files if each.suffix not in (".py", ".pyc")}
+    assert "qtide/py.typed" in data
+    assert data - names == set()
     assert not [each for each in names if each.startswith(("tests/", "docs/"))]
 
 

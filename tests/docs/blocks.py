@@ -1,7 +1,7 @@
 """The fenced blocks of a page, and the remarks above them that say how they are tested.
 
 A remark is an HTML comment on a line of its own, directly above the block:
-`not run: REASON`, `slurm`, `file: NAME` (written, not run), `first: COMMAND` (run before it).
+`not run: REASON`, `slurm`, `file: NAME` (written to a file, not run).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FENCE = re.compile(r"( *)```(\w*)\s*")
-REMARK = re.compile(r"\s*<!-- (not run|file|first): (.+) -->\s*|\s*<!-- (slurm) -->\s*")
+REMARK = re.compile(r"\s*<!-- (not run|file): (.+) -->\s*|\s*<!-- (slurm) -->\s*")
 RUN = ("sh", "python")
 """Languages of blocks that are run."""
 OUTPUT = ("", "text")

@@ -65,9 +65,6 @@ class Reader:
             (self.here / name).unlink(missing_ok=True)
             (self.here / name).write_text(self._here(block.text))
             return None
-        for kind, command in block.remarks:
-            if kind == "first" and (wrong := self._run("sh", command)[0]):
-                return f"{block.place}: before it, {command!r} failed: {wrong}"
         wrong, printed = self._run(block.language, self._here(block.text))
         if wrong:
             return f"{block.place} {wrong}; it printed:\n{printed}"

@@ -12,8 +12,8 @@ from tests.docs.reader import Reader
 
 PAGE = """# A page
 
-<!-- first: export GREETING=hello -->
 ```sh
+GREETING=hello
 cat > name.txt <<< world
 echo $GREETING
 ```
@@ -62,7 +62,7 @@ def complaints(reader: Reader, text: str) -> list[str]:
 
 def test_blocks_are_read_with_remarks_and_output(tmp_path: Path) -> None:
     blocks = read_blocks(written(tmp_path))
-    assert [block.line for block in blocks] == [4, 14, 19, 23]
+    assert [block.line for block in blocks] == [3, 14, 19, 23]
     assert [block.is_run for block in blocks] == [True, True, False, True]
     assert blocks[0].shown and blocks[0].shown.text == "he…o\n"
     assert blocks[1].text == 'name = open("name.txt").read().strip()\n'
@@ -75,7 +75,7 @@ def test_shell_and_python_share_a_folder_and_keep_their_state(reader: Reader) ->
 
 def test_other_output_is_found_with_its_place(reader: Reader) -> None:
     (wrong,) = complaints(reader, PAGE.replace("he…o", "good…bye"))
-    assert wrong.startswith("page.md:8 shows what page.md:4 does not print there:\ngood…bye\n")
+    assert wrong.startswith("page.md:8 shows what page.md:3 does not print there:\ngood…bye\n")
     assert wrong.endswith("It printed:\nhello\n")
 
 

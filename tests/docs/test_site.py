@@ -48,6 +48,12 @@ def test_every_command_and_public_name_has_an_entry(site: Path) -> None:
     assert "qtide token new alice" in commands
 
 
+def test_the_navigation_names_every_page() -> None:
+    named = (ROOT / "mkdocs.yml").read_text()
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if f": {page}\n" not in named] == []
+
+
 def test_every_page_can_be_searched(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text()
     pages = [page.with_suffix(".html").name for page in (ROOT / "docs").glob("*.md")]

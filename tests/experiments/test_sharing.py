@@ -34,6 +34,8 @@ SMALL = SharingPlan(
 WORDS = ["--replicas", "1-2", "--alphas", "0,1", "--repetitions", "1", "--shots", "1"]
 COMMAND = ["experiment", "sharing", *WORDS, "--sets", "sharing-bursts"]
 Q, C, CYCLES = 0.5, 1.0, 10
+PATIENCE = 600.0
+"""Seconds for what takes ten on a quiet machine."""
 
 
 def made_up(point: Point) -> Measured:
@@ -193,16 +195,16 @@ def test_an_interrupted_experiment_leaves_no_process_and_continues(tmp_path: Pat
         text=True,
     )
     points = tmp_path / "sharing" / "points"
-    wait_until(lambda: points.is_dir() and any(points.glob("*.json")))
+    wait_until(lambda: points.is_dir() and any(points.glob("*.json")), limit=PATIENCE)
     assert services(place)
     first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130, said
     assert "the same command continues" in said
     assert not services(place)
     shutil.rmtree(place)
     done = {file.name: file.read_text() for file in points.glob("*.json")}
-    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert len(json.loads(second.stdout)["rows"]) == 4
     assert all((points / name).read_text() == text for name, text in done.items())
 

@@ -90,7 +90,7 @@ def test_a_demonstration_is_for_the_loopback_only() -> None:
 
 
 def test_the_example_in_the_docs_is_a_configuration() -> None:
-    example = Path(__file__).parents[2] / "docs" / "examples" / "qtide-serve.toml"
+    example = Path(__file__).parents[2] / "docs" / "examples" / "serve.toml"
     assert read_configuration(example).slurm is not None
 
 

@@ -19,11 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qtide.backends.clusters.slurm import queue
-from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, accounts_are_checked
+from qtide.backends.clusters.slurm.commands import (
+    Slurm,
+    SlurmFailed,
+    accounts_are_checked,
+    munge_socket_of,
+)
 from qtide.backends.clusters.slurm.licences import SLOT_NAMES, slots_held
 from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding, free
 from qtide.backends.clusters.slurm.queue import QueueEntry
-from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.service.limits import FairSemaphore

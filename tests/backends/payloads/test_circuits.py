@@ -1,5 +1,6 @@
 """QPY and OpenQASM 3: formats with readers by others."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,14 @@ BELL.cx(0, 1)
 BELL.measure([0, 1], [0, 1])
 PACKED = encode([BELL]).data
 FEW = settings(max_examples=40)  # each forks a process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient() -> Iterator[None]:
+    """Readers may take their time here: the limit protects a service, not a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "READING_SECONDS", 300.0)
+        yield
 
 
 @FEW

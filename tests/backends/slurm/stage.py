@@ -96,7 +96,7 @@ async def run(node: Node, job: JobContext, function: Callable[..., Any], *args: 
     return await node.run(call(job, function, *args))
 
 
-def until(true: Callable[[], bool], limit: float = 30.0) -> bool:
+def until(true: Callable[[], bool], limit: float = 120.0) -> bool:
     """Whether something becomes true in time."""
     last = time.monotonic() + limit
     while not true():

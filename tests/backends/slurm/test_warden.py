@@ -92,7 +92,7 @@ def test_requests_of_every_kind_leave_the_queue(
 ) -> None:
     driver.kill()
     driver.wait()
-    assert until(lambda: not waiting(full), limit=20)
+    assert until(lambda: not waiting(full))
 
 
 def test_even_if_the_warden_is_stopped_at_that_moment(
@@ -102,7 +102,7 @@ def test_even_if_the_warden_is_stopped_at_that_moment(
     os.kill(wardens(driver.pid)[0], signal.SIGSTOP)
     driver.kill()
     driver.wait()
-    assert until(lambda: not waiting(full), limit=20)
+    assert until(lambda: not waiting(full))
 
 
 def test_a_warden_that_is_killed_is_replaced(full: Stage, driver: subprocess.Popen[bytes]) -> None:
@@ -112,7 +112,7 @@ def test_a_warden_that_is_killed_is_replaced(full: Stage, driver: subprocess.Pop
     assert until(lambda: len(wardens(driver.pid)) == 1 and wardens(driver.pid) != first)
     driver.kill()
     driver.wait()
-    assert until(lambda: not waiting(full), limit=20)
+    assert until(lambda: not waiting(full))
 
 
 def test_if_both_are_killed_the_reaper_does_it(
@@ -125,4 +125,4 @@ def test_if_both_are_killed_the_reaper_does_it(
     driver.wait()
     assert len(waiting(full)) == WAITING
     full.world.run(reap(Slurm(full.conf)))
-    assert until(lambda: not waiting(full), limit=20)
+    assert until(lambda: not waiting(full))

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.commands import Slurm, munge_socket_of
 from qtide.backends.clusters.slurm.prolog import Libmunge, ProofFailed, binding
-from qtide.backends.clusters.slurm.slot_jobs import munge_socket_of
 from qtide.service.admission import (
     AdmissionRequest,
     Identity,

@@ -17,6 +17,9 @@ LIMIT = 30.0
 OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
 """Prefixes of variables by which an enclosing job or a user's settings would change a command."""
 
+MUNGE_SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
+"""Where slurm.conf names the socket of munged."""
+
 
 class SlurmFailed(QtideError):  # noqa: N818 - what happened
     """A Slurm command ended with an error."""
@@ -103,3 +106,10 @@ async def accounts_are_checked(slurm: Slurm, limit: float = LIMIT) -> bool:
     """Whether Slurm refuses a job whose account is not one of its user's."""
     found = ENFORCED.search(await slurm.output("scontrol", "show", "config", limit=limit))
     return found is not None and bool(IMPLYING & set(found[1].lower().split(",")))
+
+
+def munge_socket_of(slurm: Slurm) -> Path | None:
+    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
+    conf = slurm.environment.get("SLURM_CONF")
+    found = MUNGE_SOCKET.search(Path(conf).read_text()) if conf else None
+    return Path(found[1]) if found else None

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from http.client import HTTPException
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from qtide.backends.client.access import AUTHORITY, here
-from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.commands import Slurm, munge_socket_of
 from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, qpu_name
 from qtide.backends.clusters.slurm.prolog import (
@@ -191,9 +189,6 @@ class SlurmSlot(Slot):
             self._login.cancel()
 
 
-SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
-
-
 @dataclass(frozen=True)
 class ServiceLogin:
     """The token of a job, or why there is none."""
@@ -215,10 +210,3 @@ def log_in(url: str, job: int, slurm: Slurm) -> ServiceLogin:
         return ServiceLogin(token=admitted(settings, job)["QTIDE_TOKEN"])
     except (OSError, ValueError, AdmissionFailed, ProofFailed, HTTPException) as error:
         return ServiceLogin(refusal=f"job {job} got no token: {error}")
-
-
-def munge_socket_of(slurm: Slurm) -> Path | None:
-    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
-    conf = slurm.environment.get("SLURM_CONF")
-    found = SOCKET.search(Path(conf).read_text()) if conf else None
-    return Path(found[1]) if found else None
