@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from qtide.core.ledger import Interval
 from qtide.core.metrics import Panel, measure
-from qtide.interfaces.report.page import Group
+from qtide.interfaces.report.run_report import Group
 
 STRATEGIES = ("static", "malleable", "workflow", "split", "elastic")
 

@@ -21,7 +21,7 @@ from qtide.runs.folder import RunFolder, unique
 from qtide.runs.presence import where
 
 if TYPE_CHECKING:
-    from qtide.interfaces.report.page import Report
+    from qtide.interfaces.report.run_report import Report
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
@@ -107,15 +107,15 @@ def write_report(folder: Path) -> Report:
 
 def comparison_report(folder: Path, cases: Sequence[Case]) -> Report:
     """Write the page and the pictures of a comparison."""
-    from qtide.interfaces.report import page  # matplotlib is heavy
+    from qtide.interfaces.report.run_report import Group, write_report  # matplotlib is heavy
 
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:
         groups[case.jobs].append(case.panel())
     spec = cases[0].runs[0].spec
     title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
-    made = [page.Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
-    return page.write_report(folder, title, made, notes(cases))
+    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
+    return write_report(folder, title, made, notes(cases))
 
 
 def summary_line(case: Case) -> str:
