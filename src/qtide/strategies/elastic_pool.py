@@ -65,9 +65,9 @@ class NodeVerdict:
 class Trade:
     """Weighs one job's choices."""
 
-    def __init__(self, favour: float, forecast: Forecast, most: int) -> None:
-        self._time = favour
-        self._node = 1 - favour
+    def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
+        self._time = time_weight
+        self._node = 1 - time_weight
         self._forecast = forecast
         self._most = most
         """The most nodes that the job may hold."""
@@ -108,8 +108,8 @@ class Trade:
     def ahead(self) -> float:
         """How long before nodes are needed it is best to ask for them.
 
-        Of all leads seen, a share of `favour` should be no longer: to ask still earlier then costs
-        as much in nodes that idle as it saves of the job's time.
+        The quantile of the leads seen that the time weight names: asking still earlier would cost
+        as much in idle nodes as it saves of the job's time.
         """
         leads = sorted(self._forecast.leads())
         return leads[max(0, ceil(self._time * len(leads)) - 1)]
@@ -158,15 +158,28 @@ SILENCE = 1.0
 """Seconds within which a program says what it wants next; until then nothing is decided."""
 
 
-def favour(word: str) -> float:
-    """`time` and `nodes` are the ends of a scale from 1 to 0."""
+WEIGHTS = {"time": 1.0, "nodes": 0.0}
+"""The weight of a second of the job's time, by what the user wants to save."""
+
+
+def favour(word: str) -> str:
+    """One of the two words; numbers have an option of their own."""
+    if word in WEIGHTS:
+        return word
     try:
-        value = {"time": 1.0, "nodes": 0.0}.get(word)
-        value = float(word) if value is None else value
+        float(word)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UsageError(f"--favour is time, nodes, or a number from 0 to 1, not {word!r}")
+        raise UsageError(
+            f"--favour is time or nodes, not {word!r}; --time-weight takes a number from 0 to 1"
+        ) from None
+    raise UsageError(f"--favour is time or nodes; give the number as --time-weight {word}")
+
+
+def time_weight(word: str) -> float:
+    """A number from 0 to 1."""
+    value = number_from(0)(word)
+    if value > 1:
+        raise ValueError("it should be a number from 0 to 1")
     return value
 
 
@@ -174,13 +187,22 @@ def favour(word: str) -> float:
 class ElasticOptions:
     """What its user may choose."""
 
-    favour: Annotated[
-        float, Option("What to save: time, nodes, or a number from 1 to 0.", favour, "WHAT")
+    favour: Annotated[str | None, Option("What to save: time or nodes.", favour, "time|nodes")] = (
+        None
+    )
+    time_weight: Annotated[
+        float,
+        Option("Weight of time against nodes, from 0 to 1; 1: only time counts.", time_weight),
     ] = 0.5
     idle_share: Annotated[
         float,
         Option("How long a node that came early may idle, as a share of its next use.", SHARE),
     ] = 0.1
+
+    @property
+    def weight(self) -> float:
+        """The weight of a second of the job's time; a node-second has the rest."""
+        return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
 @dataclass(frozen=True)
@@ -211,13 +233,15 @@ class ElasticPool(NodePool):
     def __init__(self, options: ElasticOptions, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.favour, self.forecast, self.most)
+        self._trade = Trade(options.weight, self.forecast, self.most)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
         """Whether no phase is under way: the program is about to say what it wants."""
         self._plan: Alarm | None = None
-        """When it is worked out again whether to ask for nodes ahead."""
+        """When it is worked out again whether to ask for nodes ahead,"""
+        self._pauses = (inf, 0.0)
+        """how long it seemed to be until then the last time, and how long was waited."""
         self._fetches: set[Fetch] = set()
         self._kept: dict[Node, Alarm] = {}
         """When it is decided anew about each node that is kept."""
@@ -234,6 +258,7 @@ class ElasticPool(NodePool):
     def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
         self._next, self._quiet = upcoming, False
+        self._pauses = (inf, 0.0)
         self._look_again(0.0)
         if not self.load:
             self._withdraw()
@@ -330,7 +355,12 @@ class ElasticPool(NodePool):
         self._plan, ahead = None, self._trade.ahead()
         pause = self._next.begins() - ahead - self.world.now()
         if pause > MOMENT:
-            self._look_again(max(pause / 2, min(pause, AGAIN)))
+            before, waited = self._pauses
+            wait = max(pause / 2, min(pause, AGAIN))
+            if pause > before - waited / 2:  # the moment recedes, as tasks wait for a node: look less often
+                wait = max(wait, min(2 * waited, AGAIN))
+            self._pauses = (pause, wait)
+            self._look_again(wait)
             return
         wanted = self._trade.nodes_for(self._next.durations(), self.size, ahead=True)
         more = min(wanted, self.most) - self.size - self.coming

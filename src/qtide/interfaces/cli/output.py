@@ -10,10 +10,10 @@ from qtide.core.metrics import measure
 from qtide.interfaces.cli.console import as_json, err, out, stdout_for_json
 from qtide.interfaces.progress import Progress
 from qtide.interfaces.report.table import TableRow, rich_table
-from qtide.runs.comparison import Case, open_ended
+from qtide.runs.comparison import Case
 from qtide.runs.driver import Outcome, plain, play, sentence
 from qtide.runs.earlier import durations, precedent_notes
-from qtide.runs.folder import RunFolder
+from qtide.runs.folder import RunFolder, open_ended
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
@@ -24,7 +24,11 @@ class ProgramFailed(QtideError):  # noqa: N818 - what happened
 
 def show_table(cases: Sequence[Case]) -> None:
     """The figures of cases; if there is room, relative to static's."""
-    rows = [TableRow(case.strategy, case.jobs, case.panel().metrics) for case in cases]
+    show_rows([TableRow(case.strategy, case.jobs, case.panel().metrics) for case in cases])
+
+
+def show_rows(rows: Sequence[TableRow]) -> None:
+    """A row per strategy; if there is room, relative to static's."""
     out.print(rich_table(rows, relative=len(rows) > 1 and out.width >= 100))
 
 
@@ -52,7 +56,7 @@ def _show(outcome: Outcome, *, json_wanted: bool) -> None:
         figures = {"value": value, "metrics": metrics.as_dict()}
         as_json(described | figures | {"durations": durations(run)})
         return
-    show_table([Case(run.spec.strategy, 1, (run,))])
+    show_rows([TableRow(run.spec.strategy, 1, metrics)])
     for note in (*precedent_notes([run]), *filter(None, [open_ended(run)])):
         out.print(note, markup=False, highlight=False)
     out.print(f"result: {json.dumps(value)}", markup=False, highlight=False)

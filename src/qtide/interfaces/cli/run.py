@@ -86,7 +86,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
     advisers = ", ".join(ADVISERS.names())
     return {
         "strategy": {
-            "help": f"When to hold what: {strategies}, or {advisers}.",
+            "help": f"Allocation strategy: {strategies}, or {advisers}.",
             "metavar": "NAME",
             "autocompletion": shared_options.strategies_and_advisers,
         },

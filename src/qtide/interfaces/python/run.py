@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.metrics import Metrics, Panel, measure
-from qtide.interfaces.report.page import Group, embedded
 from qtide.runs.comparison import Case
 from qtide.runs.folder import RunFolder, State
 from qtide.runs.presence import where
@@ -27,6 +26,8 @@ _numbers = count(1)
 
 def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:
     """Cases as an element of a page."""
+    from qtide.interfaces.report.page import Group, embedded  # matplotlib is heavy
+
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:
         groups[case.jobs].append(case.panel())
