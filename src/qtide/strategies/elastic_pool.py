@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf, isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from qtide.backends.clusters.cluster import Node
 from qtide.core.errors import QtideError, UsageError
@@ -62,6 +62,17 @@ class NodeVerdict:
         return self.idling <= self.returning and self.idling < self.missing
 
 
+class Stage(NamedTuple):
+    """A classical phase to come: when it begins, in seconds from now, how long, and its tasks.
+
+    Of tasks that never ran, it is not known how long they take: None.
+    """
+
+    gap: float
+    lasts: float
+    tasks: Sequence[float | None]
+
+
 class Trade:
     """Weighs one job's choices."""
 
@@ -72,15 +83,41 @@ class Trade:
         self._most = most
         """The most nodes that the job may hold."""
 
-    def over_a_gap(
-        self, number: int, tasks: Sequence[float | None], gap: float, price: float = 0.0
-    ) -> NodeVerdict:
-        """Weigh whether the `number`-th node should idle over a gap before a phase of these tasks.
+    def over_a_gap(self, number: int, stages: Sequence[Stage], price: float = 0.0) -> NodeVerdict:
+        """Weigh whether the `number`-th node should idle until the phases that need it.
 
-        The price is how many seconds other jobs lose by each second that it idles.
+        The price is how many seconds other jobs lose by each second that it idles. In between, it
+        may idle through phases that have no task for it, or be given back later on.
         """
-        idling = (self._node + self._time * price) * gap
-        return NodeVerdict(gap, idling, self._return(gap), self._merit(number, tasks))
+        if not stages:
+            return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
+        rate = self._node + self._time * price
+        held = self.held_costs(number, stages, rate)
+        merits = [self._merit(number, each.tasks) for each in stages]
+        first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
+        missing, again = sum(merits), inf
+        for n, each in enumerate(stages):  # asked for again at the n-th phase, and not before
+            again = min(again, sum(merits[:n]) + self._return(each.gap) + held[n])
+        return NodeVerdict(stages[first].gap, rate * stages[0].gap + held[0], again, missing)
+
+    def held_costs(self, number: int, stages: Sequence[Stage], rate: float) -> list[float]:
+        """What it costs, from the beginning of each phase on, to have the `number`-th node then.
+
+        The best of keeping it until the next phase, and of giving it back as the phase ends.
+        """
+        merits = [self._merit(number, each.tasks) for each in stages]
+        costs = [0.0] * len(stages)
+        for n in reversed(range(len(stages) - 1)):
+            end = stages[n].gap + stages[n].lasts
+            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
+            idle = unused + max(0.0, stages[n + 1].gap - end)
+            costs[n] = rate * idle + costs[n + 1]
+            lost = 0.0
+            for m in range(n + 1, len(stages)):
+                costs[n] = min(costs[n], lost + self._return(stages[m].gap - end) + costs[m])
+                lost += merits[m]
+            costs[n] = min(costs[n], lost)
+        return costs
 
     def patience(self, price: float = 0.0) -> float:
         """How long to keep a node that is overdue: until idling has cost as much as its return.
@@ -205,15 +242,8 @@ class ElasticOptions:
         return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
-@dataclass(frozen=True)
-class Upcoming:
-    """The classical phase to come: when it begins (the expectation may move), and its tasks.
-
-    Of tasks that never ran, it is not known how long they take: None.
-    """
-
-    begins: Callable[[], float]
-    durations: Callable[[], Sequence[float | None]]
+Upcoming = Callable[[], Sequence[Stage]]
+"""The classical phases to come, as they are expected now: the expectation may move."""
 
 
 @dataclass(eq=False)
@@ -316,7 +346,8 @@ class ElasticPool(NodePool):
 
     def _keep_or_release(self, node: Node) -> None:
         price = self.demand.price(self, self.cluster.size)
-        verdict = self._verdict(price)
+        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
+        verdict = self._trade.over_a_gap(number, self._stages(), price)
         wait, start = self.forecast.lead(1) - self.forecast.start(), self.forecast.start()
         self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
         if verdict.keep:
@@ -327,21 +358,19 @@ class ElasticPool(NodePool):
             if self._next and self._plan is None:
                 self._look_again(0.0)  # it may have come too early, and is needed again later
 
-    def _verdict(self, price: float) -> NodeVerdict:
-        """Whether having one more node when the next phase begins is best had by keeping it."""
-        tasks = self._next.durations() if self._next else ()
-        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        return self._trade.over_a_gap(number, tasks, self._gap(), price)
+    def _stages(self) -> Sequence[Stage]:
+        """The phases to come; one that is overdue should begin now."""
+        stages = self._next() if self._next else ()
+        return [each if each.gap > MOMENT else each._replace(gap=0.0) for each in stages]
 
     def _use(self) -> float:
-        """How long the next phase should use a node."""
-        tasks = self._next.durations() if self._next else ()
-        return max((each or 0.0 for each in tasks), default=0.0) or UNKNOWN_USE
+        """How long the phases to come should use a node."""
+        tasks = [task or 0.0 for stage in self._stages() for task in stage.tasks]
+        return max(tasks, default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
         """How long it is until the next classical phase should begin."""
-        gap = self._next.begins() - self.world.now() if self._next else 0.0
-        return gap if gap > MOMENT else 0.0
+        return next((each.gap for each in self._stages()), 0.0)
 
     def _look_again(self, seconds: float) -> None:
         """Work out after a while whether it is time to ask for nodes: what is expected may move."""
@@ -351,22 +380,23 @@ class ElasticPool(NodePool):
 
     def _fetch_in_time(self) -> None:
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
-        assert self._next is not None
         self._plan, ahead = None, self._trade.ahead()
-        pause = self._next.begins() - ahead - self.world.now()
-        if pause > MOMENT:
-            before, waited = self._pauses
+        pauses = []
+        for stage in self._stages():
+            wanted = self._trade.nodes_for(stage.tasks, self.size, ahead=True)
+            more = min(wanted, self.most) - self.size - self.coming
+            if more > 0 and stage.gap - ahead <= MOMENT:
+                self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
+                self.ensure(wanted, early=True)
+            elif stage.gap - ahead > MOMENT:
+                pauses.append(stage.gap - ahead)
+        if pauses:
+            pause, (before, waited) = min(pauses), self._pauses
             wait = max(pause / 2, min(pause, AGAIN))
-            if pause > before - waited / 2:  # the moment recedes, as tasks wait for a node: look less often
+            if pause > before - waited / 2:  # the moment recedes, as tasks wait for a node
                 wait = max(wait, min(2 * waited, AGAIN))
             self._pauses = (pause, wait)
             self._look_again(wait)
-            return
-        wanted = self._trade.nodes_for(self._next.durations(), self.size, ahead=True)
-        more = min(wanted, self.most) - self.size - self.coming
-        if more > 0:
-            self._decisions.ask_ahead(more, gap=self._gap(), ahead=ahead)
-            self.ensure(wanted, early=True)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
         """Whatever became of it, nobody waits for it in vain."""
