@@ -260,7 +260,7 @@ class Phases:
         """What came last after one phase, and after up to so many in a row."""
         self._seconds: dict[str, float] = {}
         self._last: dict[str, tuple[str, ...]] = {}
-        self._classical = PhaseShape("")
+        self._widest = PhaseShape("")
 
     @contextmanager
     def during(self, shape: PhaseShape, key: str) -> Iterator[None]:
@@ -270,15 +270,15 @@ class Phases:
         for number in range(len(before)):
             self._followed[before[number:]] = shape
         self._last[branch] = (*before, shape.name)[-CONTEXT:]
-        if not shape.quantum:
-            self._classical = shape
+        if not shape.quantum and len(shape.singles) >= len(self._widest.singles):
+            self._widest = shape
         began = self._now()
         yield
         self._seconds[shape.name] = self._now() - began
 
-    def latest(self) -> PhaseShape:
-        """The classical phase that began last; one without tasks if there was none."""
-        return self._classical
+    def widest(self) -> PhaseShape:
+        """The classical phase with the most tasks so far; one without tasks if there was none."""
+        return self._widest
 
     def needs(self, key: str) -> list[Need]:
         """The classical phases after the one at `key`, as far as the past tells: one cycle."""

@@ -93,10 +93,10 @@ class Elastic(Strategy):
         self.pool.expect(stages)
 
     def _supposed(self, phase: Phase) -> Need:
-        """After what was never followed: another phase like the last one, and a payload before."""
+        """After what was never followed: the widest phase again, and a payload before."""
         quantum = isinstance(phase, Classical) and self.site.has_qpu
         after = self.site.qpu.profile.seconds(None) if quantum else 0.0
-        return Need(after, 0.0, self.forecast.phases.latest())
+        return Need(after, 0.0, self.forecast.phases.widest())
 
 
 def _end(lease: Lease, otherwise: float) -> float:

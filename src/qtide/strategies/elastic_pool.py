@@ -129,18 +129,36 @@ class Trade:
         rate = self._node + self._time * price
         return lead if again >= lead * rate else again / rate
 
-    def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
+    def nodes_for(
+        self,
+        tasks: Sequence[float | None],
+        held: int,
+        later: Sequence[Stage] = (),
+        *,
+        ahead: bool = False,
+    ) -> int:
         """How many nodes pay for themselves; for tasks that never ran, one each.
 
         Asked for ahead of time, they come when they are needed; otherwise the tasks wait for them.
+        What a node saves in the `later` phases, because it is there already, pays for it as well.
         """
         most = min(self._most, len(tasks))
         if not tasks or None in tasks:
             return most
         work, longest = sum(each or 0.0 for each in tasks), max(each or 0.0 for each in tasks)
         lead = 0.0 if ahead else self._forecast.lead(1)
-        costs = [self._cost(work, longest, n, held, lead) for n in range(1, most + 1)]
+        saved, costs = 0.0, []
+        for number in range(1, most + 1):
+            saved += self._saved_later(number, later) if number > held else 0.0
+            costs.append(self._cost(work, longest, number, held, lead) - saved)
         return 1 + costs.index(min(costs))
+
+    def _saved_later(self, number: int, later: Sequence[Stage]) -> float:
+        """What it saves to have the `number`-th node when the present phase ends."""
+        if not later:
+            return 0.0
+        verdict = self.over_a_gap(number, later)
+        return max(0.0, min(verdict.returning, verdict.missing) - verdict.idling)
 
     def ahead(self) -> float:
         """How long before nodes are needed it is best to ask for them.
@@ -152,7 +170,7 @@ class Trade:
         return leads[max(0, ceil(self._time * len(leads)) - 1)]
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
-        """Of a phase on so many nodes, those that are not held coming after a while."""
+        """Cost of a phase on `number` nodes; missing ones arrive after `lead` seconds."""
         more = max(0, number - held)
         if not held:
             seconds = lead + max(longest, work / number)
@@ -303,7 +321,7 @@ class ElasticPool(NodePool):
     def work_on(self, tasks: Sequence[float | None]) -> None:
         """Ask for as many nodes as pay for these tasks, and for what runs already."""
         held = max(0, self.size - (self.load - len(tasks)))
-        wanted = self._trade.nodes_for(tasks, held)
+        wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
         self.ensure(wanted + self.load - len(tasks))
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
@@ -363,6 +381,14 @@ class ElasticPool(NodePool):
         stages = self._next() if self._next else ()
         return [each if each.gap > MOMENT else each._replace(gap=0.0) for each in stages]
 
+    def _after_this_phase(self) -> list[Stage]:
+        """The phases to come, as seen from when the next one could begin at the earliest."""
+        return self._after(self._stages(), self.forecast.tasks.remaining())
+
+    def _after(self, stages: Sequence[Stage], moment: float) -> list[Stage]:
+        """The same phases as seen from a later moment."""
+        return [each._replace(gap=max(0.0, each.gap - moment)) for each in stages]
+
     def _use(self) -> float:
         """How long the phases to come should use a node."""
         tasks = [task or 0.0 for stage in self._stages() for task in stage.tasks]
@@ -382,8 +408,10 @@ class ElasticPool(NodePool):
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
         self._plan, ahead = None, self._trade.ahead()
         pauses = []
-        for stage in self._stages():
-            wanted = self._trade.nodes_for(stage.tasks, self.size, ahead=True)
+        stages = self._stages()
+        for n, stage in enumerate(stages):
+            later = self._after(stages[n + 1 :], stage.gap + stage.lasts)
+            wanted = self._trade.nodes_for(stage.tasks, self.size, later, ahead=True)
             more = min(wanted, self.most) - self.size - self.coming
             if more > 0 and stage.gap - ahead <= MOMENT:
                 self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
