@@ -124,7 +124,7 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
 
 async def drive(site: Site, job: JobContext, name: str, cell: Cell) -> None:
     """One job under a strategy."""
-    performer = strategy(name, Assignment(site, job, NODES), {"favour": cell.favour})
+    performer = strategy(name, Assignment(site, job, NODES), {"time_weight": cell.favour})
     with job.ledger.span("run", "driver", name):
         try:
             await performer.open()

@@ -93,12 +93,12 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
-from qtide.programs.journal import Journal, Record
+from qtide.programs.journal import Journal, JournalRecord
 journal = Journal(Path(sys.argv[1]), "p")
-journal.append(Record("1", "kept", {}))
+journal.append(JournalRecord("1", "kept", {}))
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 try:
-    journal.append(Record("2", "x" * 500, {}))
+    journal.append(JournalRecord("2", "x" * 500, {}))
 except Exception as error:
     print(error)
 """

@@ -118,3 +118,18 @@ def test_the_earlier_run_is_the_one_most_like_this_one(tmp_path: Path) -> None:
     alone = Spec(PROGRAM, cluster="simulated", options={"durations": "none"})
     assert with_precedent(alone, tmp_path) == alone
     assert with_precedent(Spec(PROGRAM), tmp_path) == Spec(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [("/here/one.py:one", "/here/one.py"), ("/here/one.py", "/here/one.py:one")],
+)
+def test_a_run_from_python_is_an_earlier_run_of_the_same_file(
+    tmp_path: Path, named: str, asked: str
+) -> None:
+    """Python names the function as well; the command line may leave it out."""
+    run = recorded(tmp_path, Spec(named, cluster="local:1"), {"note": [1.0]})
+    found = with_precedent(Spec(asked, cluster="simulated"), tmp_path)
+    assert found.options["durations"] == str(run.path)
+    other = with_precedent(Spec("/here/other.py", cluster="simulated"), tmp_path)
+    assert other.options["durations"] == ""

@@ -119,7 +119,7 @@ def folder() -> Iterator[Path]:
 def create(root: Path, case: Case) -> list[RunFolder]:
     words = [json.dumps(case.plan)]
     program = "tests.strategies.random_program:planned"
-    options = {"favour": case.favour}
+    options = {"time_weight": case.favour}
     specs = [Spec(program, words, each, options=options) for each in case.strategies]
     return [RunFolder.create(root, f"job-{n}", spec) for n, spec in enumerate(specs)]
 

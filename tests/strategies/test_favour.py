@@ -1,4 +1,4 @@
-"""--favour means what it says: towards time costs no time, towards nodes costs no node-seconds.
+"""--time-weight: a higher one costs no time, a lower one costs no node-seconds.
 
 On average over seeds, that is: a seed decides when strangers come, how long grants take and how
 long nodes take to start. The seeds are paired: every favour meets the same ones.
@@ -45,7 +45,7 @@ class Workload:
         chance = random.Random(seed)
         delays = Delays(grant=chance.uniform(0, 8), start=chance.uniform(0, 4))
         crowd = Crowd(6, self.load, delays, self.jobs)
-        return crowd.metrics("elastic", self.program, seed, favour=favour)
+        return crowd.metrics("elastic", self.program, seed, time_weight=favour)
 
 
 WORKLOADS = [

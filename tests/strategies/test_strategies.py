@@ -136,7 +136,7 @@ def test_elastic_holds_what_it_has_on_a_crowded_cluster(
     async def main() -> None:
         others = [bench.world.start(crowd()) for _ in range(3)]
         await bench.world.sleep(1)
-        await play(bench.assignment(nodes=1), "elastic", loop(5, 3), favour=favour)
+        await play(bench.assignment(nodes=1), "elastic", loop(5, 3), time_weight=favour)
         await bench.world.cancel(others)
 
     bench.run(main())
@@ -224,7 +224,7 @@ def test_a_request_that_is_being_withdrawn_is_not_counted_on(tmp_path: Path) -> 
     async def main() -> float:
         stranger = bench.world.start(crowd())
         await bench.world.sleep(1)
-        await play(bench.assignment(nodes=2), "elastic", rounds(), favour=0.0)
+        await play(bench.assignment(nodes=2), "elastic", rounds(), time_weight=0.0)
         await bench.world.cancel([stranger])
         return bench.world.now()
 

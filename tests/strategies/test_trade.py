@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qtide.core.forecasts import Forecast
-from qtide.strategies.elastic_pool import Trade
+from qtide.strategies.elastic_pool import NodeVerdict, Stage, Trade
 
 
 def forecast(waits: list[float], start: float = 0.0) -> Forecast:
@@ -20,14 +20,19 @@ def trade(favour: float, waits: list[float], start: float = 0.0) -> Trade:
     return Trade(favour, forecast(waits, start), most=8)
 
 
+def over_a_gap(trade: Trade, number: int, tasks: list[float | None], gap: float) -> NodeVerdict:
+    """The verdict before one phase of which nothing follows."""
+    return trade.over_a_gap(number, [Stage(gap, 0.0, tasks)])
+
+
 def test_a_node_that_comes_at_once_is_never_kept_over_a_gap() -> None:
-    assert not trade(0.9, [0.0]).over_a_gap(1, [10.0], gap=1.0).keep
+    assert not over_a_gap(trade(0.9, [0.0]), 1, [10.0], gap=1.0).keep
 
 
 def test_a_node_is_kept_if_getting_it_again_costs_more() -> None:
     """Asked for ahead it would come in time, but has to start anew, idle for those 5 s."""
-    assert trade(0.5, [0.0], start=5.0).over_a_gap(1, [10.0], gap=4.0).keep
-    assert not trade(0.5, [0.0], start=5.0).over_a_gap(1, [10.0], gap=6.0).keep
+    assert over_a_gap(trade(0.5, [0.0], start=5.0), 1, [10.0], gap=4.0).keep
+    assert not over_a_gap(trade(0.5, [0.0], start=5.0), 1, [10.0], gap=6.0).keep
 
 
 def test_an_overdue_node_is_kept_until_idling_has_cost_as_much_as_its_return() -> None:
@@ -39,18 +44,18 @@ def test_an_overdue_node_is_kept_until_idling_has_cost_as_much_as_its_return() -
 
 def test_waits_that_vary_are_a_reason_to_keep() -> None:
     sure, unsure = trade(0.5, [30.0, 30.0]), trade(0.5, [0.0, 60.0])
-    assert not sure.over_a_gap(
-        1, [10.0], gap=35.0
+    assert not over_a_gap(
+        sure, 1, [10.0], gap=35.0
     ).keep  # asked for 30 s ahead, it is there in time
-    assert unsure.over_a_gap(1, [10.0], gap=25.0).keep
+    assert over_a_gap(unsure, 1, [10.0], gap=25.0).keep
 
 
 def test_a_node_that_brings_little_is_not_kept() -> None:
     """The second node would do a task of a second, which the first can do as well."""
     long = trade(0.5, [100.0])
-    assert long.over_a_gap(1, [20.0, 1.0], gap=10.0).keep
-    assert not long.over_a_gap(2, [20.0, 1.0], gap=10.0).keep
-    assert not long.over_a_gap(3, [20.0, 1.0], gap=0.0).keep  # nothing to do for a third
+    assert over_a_gap(long, 1, [20.0, 1.0], gap=10.0).keep
+    assert not over_a_gap(long, 2, [20.0, 1.0], gap=10.0).keep
+    assert not over_a_gap(long, 3, [20.0, 1.0], gap=0.0).keep  # nothing to do for a third
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def more_with_time(decide: Callable[[Trade], float], waits: list[float], start: 
 def test_who_favours_time_keeps_whatever_others_keep(
     waits: list[float], start: float, gap: float
 ) -> None:
-    more_with_time(lambda each: each.over_a_gap(1, [10.0], gap).keep, waits, start)
+    more_with_time(lambda each: over_a_gap(each, 1, [10.0], gap).keep, waits, start)
 
 
 @given(st.lists(seconds, min_size=1, max_size=16), seconds)
@@ -94,3 +99,27 @@ def test_who_favours_time_asks_for_no_fewer_nodes(
     tasks: list[float], held: int, wait: float, start: float
 ) -> None:
     more_with_time(lambda each: each.nodes_for(tasks, held), [wait], start)
+
+
+WIDE, NARROW = [2.0] * 6, [0.05]
+
+
+def test_a_node_is_kept_through_a_narrow_phase_between_wide_ones() -> None:
+    """A merge of 0.05 s has no task for the second node; to start it again would take 5 s."""
+    stages = [Stage(0.0, 0.05, NARROW), Stage(0.05, 4.0, WIDE)]
+    assert trade(0.5, [0.0], start=5.0).over_a_gap(2, stages).keep
+    assert not trade(0.5, [0.0], start=5.0).over_a_gap(2, stages[:1]).keep
+
+
+def test_a_node_is_given_back_before_a_gap_that_pays_though_a_narrow_phase_comes_first() -> None:
+    stages = [Stage(0.0, 0.05, NARROW), Stage(60.0, 4.0, WIDE)]
+    verdict = trade(0.5, [0.0], start=5.0).over_a_gap(2, stages)
+    assert not verdict.keep and verdict.gap == 60.0
+    assert verdict.returning < verdict.idling
+
+
+def test_later_phases_pay_for_a_node_that_one_phase_would_not() -> None:
+    short = [0.5] * 6
+    later = [Stage(0.1 + n, 1.0, short) for n in range(6)]
+    assert trade(0.5, [0.0], start=5.0).nodes_for(short, held=1) == 1
+    assert trade(0.5, [0.0], start=5.0).nodes_for(short, held=1, later=later) > 1

@@ -226,8 +226,12 @@ class Waits:
 
 WIDEST = 2000
 """Of a phase with more tasks than this, a later run is not told."""
-HORIZON = 8
-"""How many quantum phases in a row are looked past."""
+SEPARATOR = "\n"
+"""Between the names of phases in a row, where they are kept as one text."""
+HORIZON = 16
+"""The most phases that are looked ahead."""
+CONTEXT = 4
+"""How many phases in a row tell what comes next: `wide, merge, wide, merge` may be a cycle."""
 
 
 class PhaseShape(NamedTuple):
@@ -240,63 +244,82 @@ class PhaseShape(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A classical phase to come, and how many seconds after the present one."""
+    """A classical phase to come: how many seconds after the present phase, and for how long."""
 
     after: float
+    lasts: float
     shape: PhaseShape
 
 
 class Phases:
-    """Learns phases by what they ask for."""
+    """Learns phases by what they ask for, and which one follows which."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._followed: dict[str, PhaseShape] = {}
+        self._followed: dict[tuple[str, ...], PhaseShape] = {}
+        """What came last after one phase, and after up to so many in a row."""
         self._seconds: dict[str, float] = {}
-        self._last: dict[str, str] = {}
-        self._classical = PhaseShape("")
+        self._last: dict[str, tuple[str, ...]] = {}
+        self._widest = PhaseShape("")
 
     @contextmanager
     def during(self, shape: PhaseShape, key: str) -> Iterator[None]:
         """Learn from a phase: what it came after, and how long it took."""
         branch = key.rpartition(".")[0]
-        if branch in self._last:
-            self._followed[self._last[branch]] = shape
-        self._last[branch] = shape.name
-        if not shape.quantum:
-            self._classical = shape
+        before = self._last.get(branch, ())
+        for number in range(len(before)):
+            self._followed[before[number:]] = shape
+        self._last[branch] = (*before, shape.name)[-CONTEXT:]
+        if not shape.quantum and len(shape.singles) >= len(self._widest.singles):
+            self._widest = shape
         began = self._now()
         yield
         self._seconds[shape.name] = self._now() - began
 
-    def latest(self) -> PhaseShape:
-        """The classical phase that began last; one without tasks if there was none."""
-        return self._classical
+    def widest(self) -> PhaseShape:
+        """The classical phase with the most tasks so far; one without tasks if there was none."""
+        return self._widest
 
-    def next_need(self, shape: PhaseShape) -> Need | None:
-        """The next classical phase after this one, as far as the past tells."""
+    def needs(self, key: str) -> list[Need]:
+        """The classical phases after the one at `key`, as far as the past tells: one cycle."""
+        first = context = self._last.get(key.rpartition(".")[0], ())
+        found: list[Need] = []
         after = 0.0
         for _ in range(HORIZON):
-            following = self._followed.get(shape.name)
+            following = self._following(context)
             if following is None:
-                return None
+                break
+            lasts = self._seconds.get(following.name, 0.0)
             if not following.quantum:
-                return Need(after, following)
-            after += self._seconds.get(following.name, 0.0)
-            shape = following
+                found.append(Need(after, lasts, following))
+            after += lasts
+            context = (*context, following.name)[-CONTEXT:]
+            if context == first:
+                break
+        return found
+
+    def _following(self, context: tuple[str, ...]) -> PhaseShape | None:
+        """What came after the same phases; after the longest part of them that was ever seen."""
+        for number in range(len(context)):
+            if context[number:] in self._followed:
+                return self._followed[context[number:]]
         return None
 
     def as_json(self) -> dict[str, Any]:
         """What followed what, and how long phases took."""
         followed = {
-            name: shape for name, shape in self._followed.items() if len(shape.singles) <= WIDEST
+            SEPARATOR.join(names): shape
+            for names, shape in self._followed.items()
+            if len(shape.singles) <= WIDEST
         }
         return {"followed": followed, "seconds": self._seconds}
 
     def recall(self, known: Mapping[str, Any]) -> None:
         """Begin with what followed what in an earlier run."""
         for before, (name, label, singles, quantum) in known["followed"].items():
-            self._followed[before] = PhaseShape(name, label, tuple(singles), quantum)
+            self._followed[tuple(before.split(SEPARATOR))] = PhaseShape(
+                name, label, tuple(singles), quantum
+            )
         self._seconds |= known["seconds"]
 
 

@@ -6,45 +6,50 @@ world: it is a plain coroutine that asks for phases and gets results.
 
 from __future__ import annotations
 
-import linecache
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from opcode import opmap
 from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-POP_TOP = opmap["POP_TOP"]
-"""What Python does with the value of a statement that nobody uses."""
 
+class Unawaited:
+    """A task or a phase, from when a program creates it until it is awaited, or part of another.
 
-class Asked:
-    """A task or a phase, from when it is created until it is awaited, or part of another one."""
+    If the line that creates it also drops it, Python warns as it does for a coroutine: it will not
+    run. One that was kept in a variable may have been a spare.
+    """
 
-    _used = False
+    _created: tuple[str, int] | None = None
+    """The file and the line of the program that created it, until it is used."""
 
     def use(self) -> None:
         """It is awaited, or part of what is."""
-        object.__setattr__(self, "_used", True)
+        object.__setattr__(self, "_created", None)
 
     def __del__(self) -> None:
-        """Warn if it was a statement by itself, and only then: one in a variable may be meant."""
-        if not self._used:
-            with suppress(ValueError):  # the interpreter is ending
-                if _is_statement(sys._getframe(1), f"{type(self).__name__.lower()}("):
-                    why = f"{self} was never awaited, so it does not run: write `await {self}`"
-                    warnings.warn(why, RuntimeWarning, stacklevel=2)
+        if self._created is None or sys.is_finalizing():
+            return
+        if self._created == _place(sys._getframe(1)):
+            why = f"{self} was never awaited, so it does not run: write `await {self}`"
+            warnings.warn_explicit(why, RuntimeWarning, *self._created)
 
 
-def _is_statement(frame: FrameType, word: str) -> bool:
-    """Whether Python has just dropped the value of a statement that creates such a thing."""
-    dropped = frame.f_code.co_code[frame.f_lasti] == POP_TOP
-    return dropped and word in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+U = TypeVar("U", bound=Unawaited)
+
+
+def _created(made: U) -> U:
+    """The same, with the line of the caller's caller: the program."""
+    object.__setattr__(made, "_created", _place(sys._getframe(2)))
+    return made
+
+
+def _place(frame: FrameType) -> tuple[str, int]:
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 P = ParamSpec("P")
@@ -52,7 +57,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Task(Asked, Generic[T_co]):
+class Task(Unawaited, Generic[T_co]):
     """One call of a function on a node, or one call on each of `nodes` nodes at once (SPMD).
 
     Awaited by itself, it is a phase of its own and gives its result.
@@ -82,12 +87,13 @@ class Task(Asked, Generic[T_co]):
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
-        return replace(self, nodes=nodes, mpi=mpi)  # type: ignore[return-value]  # it gives a list
+        made = replace(self, nodes=nodes, mpi=mpi)
+        return _created(made)  # type: ignore[arg-type]  # it gives a list
 
     def within(self, seconds: float) -> Task[T_co]:
         """The same task, ended with TimedOut if it runs for longer than so many seconds."""
         self.use()
-        return replace(self, limit=_limit(seconds))
+        return _created(replace(self, limit=_limit(seconds)))
 
     def starting(self) -> bool:
         """Its nodes are there; returns whether it still has to run."""
@@ -110,7 +116,7 @@ class Task(Asked, Generic[T_co]):
 
 
 @dataclass(frozen=True, eq=False)
-class Classical(Asked):
+class Classical(Unawaited):
     """Tasks that run at the same time; awaited, it gives the list of their results."""
 
     tasks: tuple[Task[Any], ...]
@@ -138,7 +144,8 @@ class Classical(Asked):
     def within(self, seconds: float) -> Classical:
         """The same tasks, each of them ended if it runs for longer than so many seconds."""
         self.use()
-        return Classical(tuple(task.within(seconds) for task in self.tasks))
+        limit = _limit(seconds)
+        return _created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
 
     def __str__(self) -> str:
         return f"classical({self.label})"
@@ -150,7 +157,7 @@ class Classical(Asked):
 
 
 @dataclass(frozen=True, eq=False)
-class Quantum(Asked):
+class Quantum(Unawaited):
     """A payload for a QPU; awaited, it gives the device's answer."""
 
     payload: Any
@@ -180,7 +187,7 @@ class Quantum(Asked):
         They count from when the job has its lease; waiting in the queue of the device counts, too.
         """
         self.use()
-        return replace(self, limit=_limit(seconds))
+        return _created(replace(self, limit=_limit(seconds)))
 
     def __str__(self) -> str:
         return f"quantum({self.label})"
@@ -194,7 +201,7 @@ Phase = Classical | Quantum
 
 
 @dataclass(frozen=True, eq=False)
-class Together(Asked):
+class Together(Unawaited):
     """Phases, or coroutines that await phases, run concurrently; gives the list of results."""
 
     parts: tuple[Task[Any] | Phase | Coroutine[Any, Any, Any], ...]
@@ -213,10 +220,10 @@ def task(function: Callable[P, T_co], /, *args: P.args, **kwargs: P.kwargs) -> T
     if not callable(function):
         raise TypeError(f"task() takes a function and its arguments, not {function!r}")
     for each in (*args, *kwargs.values()):
-        if isinstance(each, Asked):
+        if isinstance(each, Unawaited):
             each.use()
             raise TypeError(f"an argument of task() is {each} itself: write `await {each}`")
-    return Task(function, args, kwargs)
+    return _created(Task(function, args, kwargs))
 
 
 def classical(*tasks: Task[Any]) -> Classical:
@@ -227,7 +234,7 @@ def classical(*tasks: Task[Any]) -> Classical:
         each.use()
     if not tasks:
         raise ValueError("classical() needs at least one task")
-    return Classical(tasks)
+    return _created(Classical(tasks))
 
 
 def quantum(
@@ -242,10 +249,10 @@ def quantum(
     The task `otherwise` runs if the QPU should not begin within `patience` seconds (by default: if
     it should end later than the task), or has no answer.
     """
-    if isinstance(payload, Asked):
+    if isinstance(payload, Unawaited):
         payload.use()
         raise TypeError(f"the payload of quantum() is {payload} itself: write `await {payload}`")
-    return Quantum(payload, shots, None, None, *candidate(otherwise, patience))
+    return _created(Quantum(payload, shots, None, None, *candidate(otherwise, patience)))
 
 
 def candidate(
@@ -269,9 +276,9 @@ def together(*parts: Task[Any] | Phase | Coroutine[Any, Any, Any]) -> Together:
     for part in parts:
         if not isinstance(part, Task | Classical | Quantum | Coroutine):
             raise TypeError(f"together() takes phases and coroutines of phases, not {part!r}")
-        if isinstance(part, Asked):
+        if isinstance(part, Unawaited):
             part.use()
-    return Together(parts)
+    return _created(Together(parts))
 
 
 def _limit(seconds: float) -> float:

@@ -20,7 +20,7 @@ from qtide.core.ledger import Ledger
 from qtide.core.values import Packed, Unstorable
 from qtide.core.world.world import World
 from qtide.programs.journal import Journal, JournalRecord
-from qtide.programs.phase import Asked, Classical, Phase, Quantum, Task, Together
+from qtide.programs.phase import Classical, Phase, Quantum, Task, Together, Unawaited
 
 
 def choice_of(key: str) -> str:
@@ -103,7 +103,6 @@ class Candidates:
             choice = self._keep(phase, key, await self._performer.choose(phase, otherwise, key))
         if choice.chosen == "qpu":
             patient = replace(phase, patience=choice.patience)
-            patient.use()
             try:
                 return await self._perform(patient, key, phase.label)
             except (PhaseError, NotEnoughNodes, BackendFailed) as error:
@@ -334,7 +333,7 @@ def _known(awaited: Any, program: Coroutine[Any, Any, Any]) -> Classical | Quant
 
 def _awaited(value: Any) -> Any:
     """What a program or a part of it returns, unless it forgot to await that."""
-    if isinstance(value, Asked):
+    if isinstance(value, Unawaited):
         value.use()
         raise QtideError(f"the program returns {value} itself: write `return await {value}`")
     return value

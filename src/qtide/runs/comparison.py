@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.metrics import Panel, measure
 from qtide.runs.driver import Outcome, Tell, play_groups, sentence
 from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
-from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, stamp
+from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, open_ended, stamp
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 from qtide.runs.start import check
@@ -123,20 +123,6 @@ def notes(cases: Sequence[Case]) -> list[str]:
     if spec.cluster.startswith("local"):
         lines += _unrest(cases)
     return lines + [text for case in cases for run in case.runs if (text := open_ended(run))]
-
-
-def open_ended(run: RunFolder) -> str:
-    """That the figures of a run are lower bounds, and why; empty if they are not."""
-    whats = Counter(span.what for span in run.intervals() if span.open_ended)
-    if not whats:
-        return ""
-    if run.state == "running":
-        return f"{run.name} is still running: its figures are those so far."
-    spans = ", ".join(f"{number} {what}" for what, number in sorted(whats.items()))
-    return (
-        f"A driver of {run.name} was killed, or could not write its ledger. Spans without a known "
-        f"end ({spans}) count until its last sign of life: they took at least as long."
-    )
 
 
 def _unrest(cases: Sequence[Case]) -> list[str]:

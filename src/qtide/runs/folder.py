@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
@@ -83,9 +85,9 @@ class RunFolder:
         runs = sorted(RunFolder.all(root), key=lambda run: run.created)
         return [str(run.path.relative_to(root)) for run in runs]
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
-        """What the run is."""
+        """What the run is, which never changes."""
         return Spec.read(self.path / "run.json")
 
     @property
@@ -231,6 +233,20 @@ class RunFolder:
         finally:
             os.close(file)
         return False
+
+
+def open_ended(run: RunFolder) -> str:
+    """That the figures of a run are lower bounds, and why; empty if they are not."""
+    whats = Counter(span.what for span in run.intervals() if span.open_ended)
+    if not whats:
+        return ""
+    if run.state == "running":
+        return f"{run.name} is still running: its figures are those so far."
+    spans = ", ".join(f"{number} {what}" for what, number in sorted(whats.items()))
+    return (
+        f"A driver of {run.name} was killed, or could not write its ledger. Spans without a known "
+        f"end ({spans}) count until its last sign of life: they took at least as long."
+    )
 
 
 def unique(name: str, names: Iterable[str], noun: str, where: str) -> str:

@@ -2,7 +2,7 @@
 
 The nodes of the phase after a quantum phase are asked for ahead of its expected end, by the time
 that grants take. Over each gap it decides, node by node, to keep or to give back: whichever is
-expected to cost less, idle nodes or lost time, as the user weighs them (`trade.py`).
+expected to cost less, idle nodes or lost time, as the user weighs them (`elastic_pool.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from qtide.backends.leases.qpu import Lease
 from qtide.core.forecasts import Need, PhaseShape
 from qtide.programs.phase import Classical, Phase, Quantum
-from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Upcoming
+from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy, shape
 
 
@@ -46,7 +46,8 @@ class Elastic(Strategy):
         """As many nodes as pay for the tasks."""
         with self._during():
             work = self.pool.run(phase, key)
-            self._look_ahead(phase, lambda: self.site.world.now() + self.forecast.tasks.remaining())
+            now, remaining = self.site.world.now, self.forecast.tasks.remaining
+            self._look_ahead(phase, key, lambda: now() + remaining())
             self.pool.work_on(self._durations(phase))
             return await work
 
@@ -56,11 +57,11 @@ class Elastic(Strategy):
             usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
             usual = min(usual, inf if phase.limit is None else phase.limit)
             asked = self.site.world.now()
-            self._look_ahead(phase, lambda: asked + usual)
+            self._look_ahead(phase, key, lambda: asked + usual)
             async with self.leased() as lease:
                 end = self.site.world.now() + usual
                 # once the payload is handed in, the lease knows its place in the queue
-                self._look_ahead(phase, lambda: _end(lease, end))
+                self._look_ahead(phase, key, lambda: _end(lease, end))
                 return await self.solve(lease, phase, key)
 
     @contextmanager
@@ -77,22 +78,25 @@ class Elastic(Strategy):
     def _durations(self, phase: Classical) -> list[float | None]:
         return [self.forecast.tasks.known(each) for each in places(shape(phase))]
 
-    def _look_ahead(self, phase: Phase, end: Callable[[], float]) -> None:
-        """Prepare for the classical phase that comes after this one; if unknown, suppose one."""
-        need = self.forecast.phases.next_need(shape(phase)) or self._supposed(phase)
+    def _look_ahead(self, phase: Phase, key: str, end: Callable[[], float]) -> None:
+        """Prepare for the classical phases that come after this one; if unknown, suppose one."""
+        needs = self.forecast.phases.needs(key) or [self._supposed(phase)]
         estimate = self.forecast.tasks.estimate
-        self.pool.expect(
-            Upcoming(
-                begins=lambda: end() + need.after,
-                durations=lambda: [estimate(each) for each in places(need.shape)],
-            )
-        )
+
+        def stages() -> list[Stage]:
+            gap = end() - self.site.world.now()
+            return [
+                Stage(gap + after, lasts, [estimate(each) for each in places(shape)])
+                for after, lasts, shape in needs
+            ]
+
+        self.pool.expect(stages)
 
     def _supposed(self, phase: Phase) -> Need:
-        """After what was never followed: another phase like the last one, and a payload before."""
+        """After what was never followed: the widest phase again, and a payload before."""
         quantum = isinstance(phase, Classical) and self.site.has_qpu
         after = self.site.qpu.profile.seconds(None) if quantum else 0.0
-        return Need(after, self.forecast.phases.latest())
+        return Need(after, 0.0, self.forecast.phases.widest())
 
 
 def _end(lease: Lease, otherwise: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf, isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from qtide.backends.clusters.cluster import Node
 from qtide.core.errors import QtideError, UsageError
@@ -62,25 +62,62 @@ class NodeVerdict:
         return self.idling <= self.returning and self.idling < self.missing
 
 
+class Stage(NamedTuple):
+    """A classical phase to come: when it begins, in seconds from now, how long, and its tasks.
+
+    Of tasks that never ran, it is not known how long they take: None.
+    """
+
+    gap: float
+    lasts: float
+    tasks: Sequence[float | None]
+
+
 class Trade:
     """Weighs one job's choices."""
 
-    def __init__(self, favour: float, forecast: Forecast, most: int) -> None:
-        self._time = favour
-        self._node = 1 - favour
+    def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
+        self._time = time_weight
+        self._node = 1 - time_weight
         self._forecast = forecast
         self._most = most
         """The most nodes that the job may hold."""
 
-    def over_a_gap(
-        self, number: int, tasks: Sequence[float | None], gap: float, price: float = 0.0
-    ) -> NodeVerdict:
-        """Weigh whether the `number`-th node should idle over a gap before a phase of these tasks.
+    def over_a_gap(self, number: int, stages: Sequence[Stage], price: float = 0.0) -> NodeVerdict:
+        """Weigh whether the `number`-th node should idle until the phases that need it.
 
-        The price is how many seconds other jobs lose by each second that it idles.
+        The price is how many seconds other jobs lose by each second that it idles. In between, it
+        may idle through phases that have no task for it, or be given back later on.
         """
-        idling = (self._node + self._time * price) * gap
-        return NodeVerdict(gap, idling, self._return(gap), self._merit(number, tasks))
+        if not stages:
+            return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
+        rate = self._node + self._time * price
+        held = self.held_costs(number, stages, rate)
+        merits = [self._merit(number, each.tasks) for each in stages]
+        first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
+        missing, again = sum(merits), inf
+        for n, each in enumerate(stages):  # asked for again at the n-th phase, and not before
+            again = min(again, sum(merits[:n]) + self._return(each.gap) + held[n])
+        return NodeVerdict(stages[first].gap, rate * stages[0].gap + held[0], again, missing)
+
+    def held_costs(self, number: int, stages: Sequence[Stage], rate: float) -> list[float]:
+        """What it costs, from the beginning of each phase on, to have the `number`-th node then.
+
+        The best of keeping it until the next phase, and of giving it back as the phase ends.
+        """
+        merits = [self._merit(number, each.tasks) for each in stages]
+        costs = [0.0] * len(stages)
+        for n in reversed(range(len(stages) - 1)):
+            end = stages[n].gap + stages[n].lasts
+            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
+            idle = unused + max(0.0, stages[n + 1].gap - end)
+            costs[n] = rate * idle + costs[n + 1]
+            lost = 0.0
+            for m in range(n + 1, len(stages)):
+                costs[n] = min(costs[n], lost + self._return(stages[m].gap - end) + costs[m])
+                lost += merits[m]
+            costs[n] = min(costs[n], lost)
+        return costs
 
     def patience(self, price: float = 0.0) -> float:
         """How long to keep a node that is overdue: until idling has cost as much as its return.
@@ -92,30 +129,48 @@ class Trade:
         rate = self._node + self._time * price
         return lead if again >= lead * rate else again / rate
 
-    def nodes_for(self, tasks: Sequence[float | None], held: int, *, ahead: bool = False) -> int:
+    def nodes_for(
+        self,
+        tasks: Sequence[float | None],
+        held: int,
+        later: Sequence[Stage] = (),
+        *,
+        ahead: bool = False,
+    ) -> int:
         """How many nodes pay for themselves; for tasks that never ran, one each.
 
         Asked for ahead of time, they come when they are needed; otherwise the tasks wait for them.
+        What a node saves in the `later` phases, because it is there already, pays for it as well.
         """
         most = min(self._most, len(tasks))
         if not tasks or None in tasks:
             return most
         work, longest = sum(each or 0.0 for each in tasks), max(each or 0.0 for each in tasks)
         lead = 0.0 if ahead else self._forecast.lead(1)
-        costs = [self._cost(work, longest, n, held, lead) for n in range(1, most + 1)]
+        saved, costs = 0.0, []
+        for number in range(1, most + 1):
+            saved += self._saved_later(number, later) if number > held else 0.0
+            costs.append(self._cost(work, longest, number, held, lead) - saved)
         return 1 + costs.index(min(costs))
+
+    def _saved_later(self, number: int, later: Sequence[Stage]) -> float:
+        """What it saves to have the `number`-th node when the present phase ends."""
+        if not later:
+            return 0.0
+        verdict = self.over_a_gap(number, later)
+        return max(0.0, min(verdict.returning, verdict.missing) - verdict.idling)
 
     def ahead(self) -> float:
         """How long before nodes are needed it is best to ask for them.
 
-        Of all leads seen, a share of `favour` should be no longer: to ask still earlier then costs
-        as much in nodes that idle as it saves of the job's time.
+        The quantile of the leads seen that the time weight names: asking still earlier would cost
+        as much in idle nodes as it saves of the job's time.
         """
         leads = sorted(self._forecast.leads())
         return leads[max(0, ceil(self._time * len(leads)) - 1)]
 
     def _cost(self, work: float, longest: float, number: int, held: int, lead: float) -> float:
-        """Of a phase on so many nodes, those that are not held coming after a while."""
+        """Cost of a phase on `number` nodes; missing ones arrive after `lead` seconds."""
         more = max(0, number - held)
         if not held:
             seconds = lead + max(longest, work / number)
@@ -158,15 +213,28 @@ SILENCE = 1.0
 """Seconds within which a program says what it wants next; until then nothing is decided."""
 
 
-def favour(word: str) -> float:
-    """`time` and `nodes` are the ends of a scale from 1 to 0."""
+WEIGHTS = {"time": 1.0, "nodes": 0.0}
+"""The weight of a second of the job's time, by what the user wants to save."""
+
+
+def favour(word: str) -> str:
+    """One of the two words; numbers have an option of their own."""
+    if word in WEIGHTS:
+        return word
     try:
-        value = {"time": 1.0, "nodes": 0.0}.get(word)
-        value = float(word) if value is None else value
+        float(word)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise UsageError(f"--favour is time, nodes, or a number from 0 to 1, not {word!r}")
+        raise UsageError(
+            f"--favour is time or nodes, not {word!r}; --time-weight takes a number from 0 to 1"
+        ) from None
+    raise UsageError(f"--favour is time or nodes; give the number as --time-weight {word}")
+
+
+def time_weight(word: str) -> float:
+    """A number from 0 to 1."""
+    value = number_from(0)(word)
+    if value > 1:
+        raise ValueError("it should be a number from 0 to 1")
     return value
 
 
@@ -174,24 +242,26 @@ def favour(word: str) -> float:
 class ElasticOptions:
     """What its user may choose."""
 
-    favour: Annotated[
-        float, Option("What to save: time, nodes, or a number from 1 to 0.", favour, "WHAT")
+    favour: Annotated[str | None, Option("What to save: time or nodes.", favour, "time|nodes")] = (
+        None
+    )
+    time_weight: Annotated[
+        float,
+        Option("Weight of time against nodes, from 0 to 1; 1: only time counts.", time_weight),
     ] = 0.5
     idle_share: Annotated[
         float,
         Option("How long a node that came early may idle, as a share of its next use.", SHARE),
     ] = 0.1
 
+    @property
+    def weight(self) -> float:
+        """The weight of a second of the job's time; a node-second has the rest."""
+        return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
-@dataclass(frozen=True)
-class Upcoming:
-    """The classical phase to come: when it begins (the expectation may move), and its tasks.
 
-    Of tasks that never ran, it is not known how long they take: None.
-    """
-
-    begins: Callable[[], float]
-    durations: Callable[[], Sequence[float | None]]
+Upcoming = Callable[[], Sequence[Stage]]
+"""The classical phases to come, as they are expected now: the expectation may move."""
 
 
 @dataclass(eq=False)
@@ -211,13 +281,15 @@ class ElasticPool(NodePool):
     def __init__(self, options: ElasticOptions, *resources: Any) -> None:
         super().__init__(*resources)
         self._idle_share = options.idle_share
-        self._trade = Trade(options.favour, self.forecast, self.most)
+        self._trade = Trade(options.weight, self.forecast, self.most)
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
         """Whether no phase is under way: the program is about to say what it wants."""
         self._plan: Alarm | None = None
-        """When it is worked out again whether to ask for nodes ahead."""
+        """When it is worked out again whether to ask for nodes ahead,"""
+        self._pauses = (inf, 0.0)
+        """how long it seemed to be until then the last time, and how long was waited."""
         self._fetches: set[Fetch] = set()
         self._kept: dict[Node, Alarm] = {}
         """When it is decided anew about each node that is kept."""
@@ -234,6 +306,7 @@ class ElasticPool(NodePool):
     def expect(self, upcoming: Upcoming) -> None:
         """What comes next is known better now: think again about the idle nodes."""
         self._next, self._quiet = upcoming, False
+        self._pauses = (inf, 0.0)
         self._look_again(0.0)
         if not self.load:
             self._withdraw()
@@ -248,7 +321,7 @@ class ElasticPool(NodePool):
     def work_on(self, tasks: Sequence[float | None]) -> None:
         """Ask for as many nodes as pay for these tasks, and for what runs already."""
         held = max(0, self.size - (self.load - len(tasks)))
-        wanted = self._trade.nodes_for(tasks, held)
+        wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
         self.ensure(wanted + self.load - len(tasks))
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
@@ -291,7 +364,8 @@ class ElasticPool(NodePool):
 
     def _keep_or_release(self, node: Node) -> None:
         price = self.demand.price(self, self.cluster.size)
-        verdict = self._verdict(price)
+        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
+        verdict = self._trade.over_a_gap(number, self._stages(), price)
         wait, start = self.forecast.lead(1) - self.forecast.start(), self.forecast.start()
         self._decisions.over_a_gap(node, verdict, wait=wait, start=start, price=price)
         if verdict.keep:
@@ -302,21 +376,27 @@ class ElasticPool(NodePool):
             if self._next and self._plan is None:
                 self._look_again(0.0)  # it may have come too early, and is needed again later
 
-    def _verdict(self, price: float) -> NodeVerdict:
-        """Whether having one more node when the next phase begins is best had by keeping it."""
-        tasks = self._next.durations() if self._next else ()
-        number = self.size - len(self.idle) + sum(each in self.idle for each in self._kept) + 1
-        return self._trade.over_a_gap(number, tasks, self._gap(), price)
+    def _stages(self) -> Sequence[Stage]:
+        """The phases to come; one that is overdue should begin now."""
+        stages = self._next() if self._next else ()
+        return [each if each.gap > MOMENT else each._replace(gap=0.0) for each in stages]
+
+    def _after_this_phase(self) -> list[Stage]:
+        """The phases to come, as seen from when the next one could begin at the earliest."""
+        return self._after(self._stages(), self.forecast.tasks.remaining())
+
+    def _after(self, stages: Sequence[Stage], moment: float) -> list[Stage]:
+        """The same phases as seen from a later moment."""
+        return [each._replace(gap=max(0.0, each.gap - moment)) for each in stages]
 
     def _use(self) -> float:
-        """How long the next phase should use a node."""
-        tasks = self._next.durations() if self._next else ()
-        return max((each or 0.0 for each in tasks), default=0.0) or UNKNOWN_USE
+        """How long the phases to come should use a node."""
+        tasks = [task or 0.0 for stage in self._stages() for task in stage.tasks]
+        return max(tasks, default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
         """How long it is until the next classical phase should begin."""
-        gap = self._next.begins() - self.world.now() if self._next else 0.0
-        return gap if gap > MOMENT else 0.0
+        return next((each.gap for each in self._stages()), 0.0)
 
     def _look_again(self, seconds: float) -> None:
         """Work out after a while whether it is time to ask for nodes: what is expected may move."""
@@ -326,17 +406,25 @@ class ElasticPool(NodePool):
 
     def _fetch_in_time(self) -> None:
         """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
-        assert self._next is not None
         self._plan, ahead = None, self._trade.ahead()
-        pause = self._next.begins() - ahead - self.world.now()
-        if pause > MOMENT:
-            self._look_again(max(pause / 2, min(pause, AGAIN)))
-            return
-        wanted = self._trade.nodes_for(self._next.durations(), self.size, ahead=True)
-        more = min(wanted, self.most) - self.size - self.coming
-        if more > 0:
-            self._decisions.ask_ahead(more, gap=self._gap(), ahead=ahead)
-            self.ensure(wanted, early=True)
+        pauses = []
+        stages = self._stages()
+        for n, stage in enumerate(stages):
+            later = self._after(stages[n + 1 :], stage.gap + stage.lasts)
+            wanted = self._trade.nodes_for(stage.tasks, self.size, later, ahead=True)
+            more = min(wanted, self.most) - self.size - self.coming
+            if more > 0 and stage.gap - ahead <= MOMENT:
+                self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
+                self.ensure(wanted, early=True)
+            elif stage.gap - ahead > MOMENT:
+                pauses.append(stage.gap - ahead)
+        if pauses:
+            pause, (before, waited) = min(pauses), self._pauses
+            wait = max(pause / 2, min(pause, AGAIN))
+            if pause > before - waited / 2:  # the moment recedes, as tasks wait for a node
+                wait = max(wait, min(2 * waited, AGAIN))
+            self._pauses = (pause, wait)
+            self._look_again(wait)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
         """Whatever became of it, nobody waits for it in vain."""

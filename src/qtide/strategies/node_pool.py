@@ -94,6 +94,9 @@ class NodePool:
         """How many nodes the unfinished tasks can use,"""
         self.singles = 0
         """and those of them that are content with one."""
+        self._unqueued = 0
+        """Tasks of a phase that has begun which are not in the queue yet: an idle node may be
+        theirs."""
         self.demand = Demand()
         """What other jobs of the site wait for; a strategy puts the site's own here."""
         self.on_starving: Callable[[], None] = lambda: None
@@ -140,6 +143,7 @@ class NodePool:
         self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
         self.load += phase.nodes
         self.singles += sum(task.nodes == 1 for task in phase.tasks)
+        self._unqueued += len(phase.tasks)
         return self._run(phase, key)
 
     def join(self, allocation: Allocation) -> None:
@@ -238,6 +242,7 @@ class NodePool:
 
     async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
         used: list[Node] = []
+        self._unqueued -= 1  # nothing else happens until it is in the queue
         try:
             for left in reversed(range(TRIES)):
                 try:
@@ -306,6 +311,9 @@ class NodePool:
         self._waiting.add(waiting)
         self._match()
         self.see_to_waiting()
+        if not self._unqueued and not self._waiting:
+            for node in list(self.idle):  # which all tasks together have left over
+                self.on_idle(node)
         if self.stands_still:
             self.demand.stands_still(self)
         try:
@@ -360,7 +368,7 @@ class NodePool:
         self.see_to_waiting()
         if node in self.idle and (self._regrouping or self._gives_way):
             self.release_if_idle(node)
-        elif node in self.idle and not self._waiting:
+        elif node in self.idle and not self._waiting and not self._unqueued:
             self.on_idle(node)
 
     def _match(self) -> None:

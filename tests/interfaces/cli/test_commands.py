@@ -125,7 +125,7 @@ def test_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
         (("run", "synthetic", "--qpu", "abacus"), "no QPU 'abacus': name a device (annealer"),
         (("run", "synthetic", "--time-scale", 0), "--time-scale has to be a number above 0"),
         (("run", "synthetic", "--vqpus", 0), "--vqpus has to be at least 1"),
-        (("run", "synthetic", "--favour", "me"), "--favour is time, nodes"),
+        (("run", "synthetic", "--favour", "me"), "--favour is time or nodes"),
         (("run", "synthetic", "--colour", "red"), "has an option --colour"),
         (("compare", "synthetic", "--jobs", 0), "--jobs has to be at least 1"),
         (("resume", "nothing"), "there is no run 'nothing'"),

@@ -69,18 +69,28 @@ def test_compare_takes_options_of_every_strategy_it_compares(here: Path) -> None
     printed(*words, *both, "--favour", "time", "--name", "it")
     assert "--favour is an option of" in refused(*words, "--strategy", "static", "--favour", "time")
     options = json.loads((here / "qtide-runs/it/1-jobs/elastic/job-1/run.json").read_text())
-    assert options["options"] == {"durations": "", "favour": 1.0, "idle_share": 0.1}
+    assert options["options"] == {
+        "durations": "",
+        "favour": "time",
+        "idle_share": 0.1,
+        "time_weight": 0.5,
+    }
 
 
 def test_what_was_chosen_is_kept_with_its_defaults(here: Path) -> None:
     printed("run", "synthetic", "--iterations", 1, *SIMULATED, "--favour", "nodes")
-    assert spec(here)["options"] == {"durations": "", "favour": 0.0, "idle_share": 0.1}
+    assert spec(here)["options"] == {
+        "durations": "",
+        "favour": "nodes",
+        "idle_share": 0.1,
+        "time_weight": 0.5,
+    }
 
 
 def test_a_wrong_value_of_a_plug_in_names_its_option(here: Path) -> None:
     assert "the argument cores cannot be 'many'" in refused("run", "synthetic", "--cores", "many")
     assert "--memory is a number of megabytes" in refused("run", "synthetic", "--memory", "all")
-    assert "--favour is time, nodes" in refused("run", "synthetic", *SIMULATED, "--favour", "me")
+    assert "--favour is time or nodes" in refused("run", "synthetic", *SIMULATED, "--favour", "me")
 
 
 @pytest.mark.parametrize("option", ["nodes", "memory"])

@@ -35,7 +35,7 @@ def test_the_present_folders_file_takes_precedence_entry_by_entry(here: Path) ->
     printed("run", "synthetic", "--iterations", 1, "--name", "it", "--seed", 5)
     spec = json.loads((here / "qtide-runs" / "it" / "run.json").read_text())
     kept = (spec["cluster"], spec["strategy"], spec["seed"], spec["options"]["favour"])
-    assert kept == ("simulated", "elastic", 5, 1.0)
+    assert kept == ("simulated", "elastic", 5, "time")
 
 
 def test_a_named_file_replaces_both(here: Path) -> None:
@@ -92,7 +92,7 @@ def test_unknown_names_are_refused(
 
 
 def test_options_of_other_clusters_may_be_in_a_file(here: Path) -> None:
-    (here / "qtide.toml").write_text('account = "me"\n[run]\nqos = "low"\nfavour = 1\n')
+    (here / "qtide.toml").write_text('account = "me"\n[run]\nqos = "low"\ntime_weight = 1\n')
     assert called("list").exit_code == 0
     printed("run", "synthetic", "--iterations", 1, "--cluster", "simulated", "--strategy", "static")
     rows = json.loads(printed("config", "run", "--json"))["options"]

@@ -24,10 +24,10 @@ from qtide.interfaces.cli.service import Url, resume_device
 from qtide.interfaces.progress import TerminalProgress, scale_of
 from qtide.programs.arguments import rows
 from qtide.programs.program import APPS, Program, load, located
-from qtide.runs.comparison import Case, open_ended
+from qtide.runs.comparison import Case
 from qtide.runs.driver import Outcome, plain, play, sentence
 from qtide.runs.earlier import durations, precedent_notes
-from qtide.runs.folder import RunFolder
+from qtide.runs.folder import RunFolder, open_ended
 from qtide.runs.run_options import (
     CORE,
     REGISTRIES,
@@ -209,7 +209,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
     advisers = ", ".join(ADVISERS.names())
     return {
         "strategy": {
-            "help": f"When to hold what: {strategies}, or {advisers}.",
+            "help": f"Allocation strategy: {strategies}, or {advisers}.",
             "metavar": "NAME",
             "autocompletion": shared_options.strategies_and_advisers,
         },

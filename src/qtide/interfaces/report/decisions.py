@@ -10,8 +10,8 @@ from qtide.core.ledger import Note
 from qtide.interfaces.report.table import brief
 
 COSTS = (
-    "Costs are in seconds of the job, each worth what --favour says, and node-seconds, each worth "
-    "the rest."
+    "Costs are in seconds of the job, each worth what --time-weight says, and node-seconds, each "
+    "worth the rest."
 )
 
 CHOICES = {
