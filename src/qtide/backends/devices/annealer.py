@@ -46,14 +46,12 @@ class Annealer(Device):
 
 
 def check_model(payload: Any, device: str, most: int) -> None:
-    """Refuse all but a binary quadratic model with some variables, and not too many."""
+    """Refuse all but a binary quadratic model with at most so many variables."""
     import dimod
 
     if not isinstance(payload, dimod.BinaryQuadraticModel):
         kind = type(payload).__name__
         raise PayloadRefused(f"the {device} takes a dimod.BinaryQuadraticModel, not {kind}")
-    if payload.num_variables == 0:
-        raise PayloadRefused(f"the {device} was given a model without variables")
     if payload.num_variables > most:
         has = payload.num_variables
         raise PayloadRefused(f"the {device} takes {most} variables at most; the model has {has}")

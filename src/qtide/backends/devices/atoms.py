@@ -49,6 +49,8 @@ class Atoms(Device):
 
     def _check(self, payload: Any) -> None:
         check_model(payload, self.name, MOST_ATOMS)
+        if payload.num_variables == 0:
+            raise PayloadRefused("the atoms were given a model without variables")
         _places(*_graph(payload))
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
