@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.backends.devices.device import Device
+from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.payload import PayloadRefused
 
 READS = 100
 """The most reads actually computed; shots beyond that only take their time."""
 
 MOST_VARIABLES = 10_000
+
+BASE_S, VISIT_S = 2e-3, 2e-8
+"""Seconds that the sampler takes for a model, and for a visit of a variable or a coupling."""
 
 
 class Annealer(Device):
@@ -28,6 +32,11 @@ class Annealer(Device):
         """Formats and limits."""
         most = {"shots": self.most_shots, "variables": MOST_VARIABLES}
         return {"formats": ["bqm", "burst"], "most": most}
+
+    def cost(self, payload: Any) -> Cost:
+        """Each sweep of each read visits all variables and couplings."""
+        visits = payload.num_variables + 2 * payload.num_interactions
+        return Cost(BASE_S + VISIT_S * READS * self._sweeps * visits)
 
     def warm_up(self) -> None:
         """Import the sampler."""
