@@ -35,13 +35,13 @@ def expected(circuits: list[QuantumCircuit], shots: int = 1000) -> float:
 def test_twenty_qubits_are_not_thought_to_take_minutes() -> None:
     assert expected([layers(2, 5)]) < 0.1
     assert expected([layers(12, 10)]) < 1.0
-    assert 0.1 < expected([layers(20, 10)]) < 10.0
+    assert 0.05 < expected([layers(20, 10)]) < 5.0
 
 
 def test_more_circuits_qubits_and_gates_take_longer() -> None:
     one = expected([layers(14, 10)], 1)
     assert expected([layers(14, 10)] * 10, 1) == pytest.approx(10 * one)
-    assert expected([layers(18, 10)], 1) > 8 * one
+    assert expected([layers(18, 10)], 1) > 3 * one
     assert expected([layers(14, 100)], 1) > 3 * one
 
 
@@ -49,7 +49,7 @@ def test_what_is_computed_anew_for_each_shot_costs_by_the_shot() -> None:
     late, early = (make("gate", {"qubits": 10}).cost(layers(10, 5, early=e)) for e in (False, True))
     assert late is not None and early is not None
     assert late.shot < 1e-4 < early.shot
-    assert early.seconds(10_000) > 100 * late.seconds(10_000)
+    assert early.seconds(10_000) > 50 * late.seconds(10_000)
 
 
 def test_noise_squares_the_state() -> None:
@@ -57,7 +57,7 @@ def test_noise_squares_the_state() -> None:
         make("gate", {"qubits": 8, "noisy": n}).cost(layers(8, 5)) for n in (False, True)
     )
     assert ideal is not None and noisy is not None
-    assert noisy.fixed > 20 * ideal.fixed
+    assert noisy.fixed > 10 * ideal.fixed
 
 
 def test_an_annealer_counts_sweeps_and_couplings() -> None:
@@ -65,7 +65,7 @@ def test_an_annealer_counts_sweeps_and_couplings() -> None:
         dimod.generators.gnp_random_bqm(size, 0.5, "SPIN", random_state=1) for size in (10, 200)
     )
     assert Annealer().cost(small).fixed < 0.1
-    assert Annealer().cost(large).fixed > 50 * Annealer().cost(small).fixed / 2
+    assert Annealer().cost(large).fixed > 25 * Annealer().cost(small).fixed
     assert Annealer(sweeps=2000).cost(large).fixed > 9 * Annealer().cost(large).fixed
 
 

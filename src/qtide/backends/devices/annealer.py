@@ -13,7 +13,7 @@ READS = 100
 
 MOST_VARIABLES = 10_000
 
-BASE_S, VISIT_S = 2e-3, 2e-8
+BASE_S, VISIT_S = 2e-3, 5e-10
 """Seconds that the sampler takes for a model, and for a visit of a variable or a coupling."""
 
 

@@ -36,7 +36,7 @@ MOST_NOISY_QUBITS = 10
 
 CIRCUIT_S, SHOT_S = 2e-3, 8e-6
 """Seconds that the emulator takes for each circuit, and for each shot of one."""
-GATE_S, AMPLITUDE_S, STATE_S = 2e-6, 4e-9, 1e-6
+GATE_S, AMPLITUDE_S, STATE_S = 1e-5, 4e-10, 2e-8
 """Seconds for each gate, for each amplitude that a gate changes, and for each of the state."""
 
 
