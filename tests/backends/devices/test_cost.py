@@ -54,7 +54,7 @@ def test_what_is_computed_anew_for_each_shot_costs_by_the_shot() -> None:
 
 def test_noise_squares_the_state() -> None:
     ideal, noisy = (
-        make("gate", {"qubits": 8, "noisy": n}).cost(layers(8, 5)) for n in (False, True)
+        make("gate", {"qubits": 10, "noisy": n}).cost(layers(10, 5)) for n in (False, True)
     )
     assert ideal is not None and noisy is not None
     assert noisy.fixed > 10 * ideal.fixed
