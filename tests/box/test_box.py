@@ -182,8 +182,20 @@ def test_the_command_line_puts_up_shows_and_takes_down(empty: Path) -> None:
     assert not empty.exists()
 
 
-def test_a_name_beside_a_folder_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(commands, ["up", "--name", "mine", "--folder", str(tmp_path / "box")])
-    assert isinstance(done.exception, UsageError)
-    assert "give one of the two" in str(done.exception)
-    assert not (tmp_path / "box").exists()
+def test_a_box_in_a_folder_of_its_own_is_found_by_its_name(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def qtide(*words: str) -> str:
+        result = CliRunner().invoke(commands, [*words, "--name", "mine"])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "box env --name mine" in qtide("up", "--nodes", "1", "--folder", str(empty))
+    assert qtide("env") == f"export SLURM_CONF={empty}/etc/slurm.conf\n"
+    elsewhere = ["up", "--name", "mine", "--folder", str(tmp_path / "other")]
+    refused = CliRunner().invoke(commands, elsewhere).exception
+    assert isinstance(refused, UsageError) and f"the box mine is in {empty}" in str(refused)
+    qtide("down")
+    assert not empty.exists() and not box.default_folder("mine").is_symlink()

@@ -297,10 +297,10 @@ def test_a_task_that_takes_too_long_is_charged_for_the_time_it_took() -> None:
 
 def test_licences_are_withheld_until_the_device_is_resumed() -> None:
     """Whatever is said of the reason meanwhile."""
-    site, told = Site(VirtualWorld(), {"slots": 3}), list[int]()
+    site, told = Site(VirtualWorld(), {"slots": 3}), list[tuple[int, int]]()
 
-    async def withhold(slots: int) -> None:
-        told.append(slots)
+    async def withhold(drained: int, remaining: int) -> None:
+        told.append((drained, remaining))
 
     async def main() -> None:
         await site.open()
@@ -308,11 +308,11 @@ def test_licences_are_withheld_until_the_device_is_resumed() -> None:
         service.tell_slurm_by(withhold)
         await service.drain(OPERATOR, "dev", "cooling")
         await service.drain(OPERATOR, "dev", licences=True)
-        assert (dev.reason, told) == ("cooling", [3])
+        assert (dev.reason, told) == ("cooling", [(3, 0)])
         await service.drain(OPERATOR, "dev", "warming")
-        assert (dev.reason, told) == ("warming", [3])
+        assert (dev.reason, told) == ("warming", [(3, 0)])
         await service.resume(OPERATOR, "dev")
-        assert (dev.reason, told) == (None, [3, 0])
+        assert (dev.reason, told) == (None, [(3, 0), (0, 3)])
         await service.close()
 
     site.world.run(main())

@@ -73,6 +73,9 @@ def down(folder: Path) -> None:
         raise UsageError(f"there is no box in {layout.folder}")
     with _alone(layout):
         _clear(layout)
+    for link in _names().glob("*"):
+        if link.is_symlink() and not link.exists():  # the name of a box that is gone
+            link.unlink()
 
 
 def status(folder: Path) -> Status:
@@ -95,7 +98,27 @@ def default_folder(name: str) -> Path:
     """The default folder of the box with that name."""
     if not name or "/" in name or name.startswith("."):
         raise UsageError(f"a box's name is one plain word, not {name!r}")
-    return state_folder() / "box" / name
+    return _names() / name
+
+
+def give_name(folder: Path, name: str) -> None:
+    """Let a box in a folder of its own be found by its name, too."""
+    link, place = default_folder(name), folder.expanduser().resolve()
+    if link.resolve() == place:
+        return
+    if link.exists():
+        raise UsageError(
+            f"the box {name} is in {link.resolve()}; give another --name, or take it down: "
+            f"qtide box down --name {name}"
+        )
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(place)
+
+
+def _names() -> Path:
+    """The folder in which each box is found by its name."""
+    return state_folder() / "box"
 
 
 def _standing(layout: BoxLayout, plan: BoxPlan) -> Status | None:

@@ -55,10 +55,11 @@ class Span:
         self._id = identity
         self.start = start
 
-    def close(self) -> None:
-        """End the span now."""
+    def close(self, at: float | None = None) -> None:
+        """End the span, now or at an earlier time that has become known."""
         if self._ledger is not None:
-            self._ledger.write({"t": self._ledger.clock(), "end": self._id})
+            end = self._ledger.clock() if at is None else max(self.start, at)
+            self._ledger.write({"t": end, "end": self._id})
             self._ledger = None
 
     def __enter__(self) -> Span:

@@ -227,7 +227,7 @@ class Service:
         check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
 
-    def tell_slurm_by(self, withhold: Callable[[int], Awaitable[None]]) -> None:
+    def tell_slurm_by(self, withhold: Callable[[int, int], Awaitable[None]]) -> None:
         """Set how Slurm is told to grant fewer licences, if Slurm admits jobs."""
         self._drains.withhold = withhold
 

@@ -1,3 +1,5 @@
+import unittest
+
 import dimod
 import pytest
 from hypothesis import given, settings
@@ -60,3 +62,15 @@ def test_parameters_that_do_not_exist_are_warned_of(client: Client) -> None:
     model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0.0, "SPIN")
     with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="annealing_time"):
         DimodSampler(client, "annealer").sample(model, annealing_time=20)
+
+
+def test_dimods_own_tests_of_samplers_pass(client: Client) -> None:
+    @dimod.testing.load_sampler_bqm_tests(lambda: DimodSampler(client, "annealer"))
+    class Conforms(unittest.TestCase):
+        pass
+
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Conforms)
+    result = unittest.TestResult()
+    suite.run(result)
+    assert result.testsRun > 20
+    assert [trace for _, trace in (*result.failures, *result.errors)] == []

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from qtide.backends.clusters.kind import Setting
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
 from qtide.backends.clusters.slurm.companion import CompanionOptions
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
+from qtide.backends.clusters.slurm.slurm_kind import SlurmKind
+from qtide.core.errors import UsageError
 from qtide.core.world.real import RealWorld
 from tests.backends.slurm.stage import Stage
 
@@ -76,3 +80,18 @@ def test_any_name_of_a_run_is_safe(stage: Stage, name: str) -> None:
     shown = stage.play(scene)
     assert shown.startswith("qtide-")
     assert shown.isascii() and not set(shown) & set(" '\"\n$;|,")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("account", "physics\n#SBATCH --wrap=id"), ("qos", "a\x1b[1m"), ("salloc", ["--x=1\r"])],
+)
+def test_an_option_that_would_begin_a_line_of_its_own_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"--{name} has characters that cannot be printed"):
+        SlurmKind().check(Setting(given={name: value}))
+    SlurmKind().check(Setting("compute", given={"account": "physics", "salloc": ["--x=1"]}))
+
+
+def test_a_partition_is_one_word() -> None:
+    with pytest.raises(UsageError, match="--cluster has characters that cannot be printed"):
+        SlurmKind().check(Setting("compute\nb"))

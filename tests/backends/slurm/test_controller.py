@@ -48,6 +48,30 @@ def test_a_controller_that_is_away_disturbs_nobody(
     assert until(lambda: stage.idle() == 2)  # no node is drained for it
 
 
+def test_a_run_that_starts_just_after_a_restart_waits_for_the_nodes(
+    empty: Path, tmp_path: Path
+) -> None:
+    box.up(empty, nodes=2)
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+    kill(empty, "slurmctld")
+    assert until(lambda: "slurmctld" not in daemons(empty).values())
+    restart(stage)
+    assert until(lambda: answers(stage))
+
+    async def scene(cluster: SlurmCluster) -> int:
+        allocation = await cluster.request(stage.job(), 2)
+        await allocation.release()
+        return len(allocation.nodes)
+
+    assert stage.play(scene) == 2
+
+
+def answers(stage: Stage) -> bool:
+    """Whether the controller answers; its nodes are still unknown to it then."""
+    done = subprocess.run(["sinfo"], env=environment(stage.conf), capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def restart(stage: Stage) -> None:
     words = [program("slurmctld"), "-f", str(stage.conf)]
     subprocess.run(words, env=environment(stage.conf), check=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from qtide import box, classical, task
 from qtide.backends.clusters.cluster import NodeLost
+from qtide.backends.clusters.slurm.accounting import usage
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.mark import Driver, job_name, reap
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
@@ -25,7 +27,7 @@ from tests.backends.slurm.stage import Stage, run, until
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from qtide.backends.clusters.slurm.companion import Options
+from qtide.backends.clusters.slurm.companion import CompanionOptions
 from tests.backends.slurm.stage import Stage
 
 async def scene(cluster):
@@ -34,7 +36,7 @@ async def scene(cluster):
     await asyncio.sleep(600)
 
 stage = Stage(Path(sys.argv[1]), Path(sys.argv[2]))
-stage.play(scene, Options(silence=float(sys.argv[3])))
+stage.play(scene, CompanionOptions(silence=float(sys.argv[3])))
 """
 SHORT = 1.2
 """Seconds of silence after which a driver in a test gives a node up; its nodes wait for 6 s."""
@@ -134,6 +136,27 @@ def test_a_task_whose_process_dies_is_a_lost_node(stage: Stage) -> None:
 
     with pytest.raises(NodeLost, match="lost its agent"):
         stage.play(scene)
+
+
+def test_a_node_whose_slurmd_is_dead_is_held_until_its_job_ends(
+    empty: Path, tmp_path: Path
+) -> None:
+    """Slurm completes the job for as long as it waits for the node, but charges nobody for that."""
+    box.up(empty, nodes=2, slurmd_timeout=3)
+    stage = Stage(empty / "etc/slurm.conf", tmp_path)
+    job = stage.job()
+
+    async def scene(cluster: SlurmCluster) -> None:
+        allocation = await cluster.request(job, 2)
+        kill(empty, "slurmd", allocation.nodes[0].name)
+        await allocation.release()
+
+    stage.play(scene, limit=180.0)
+    charged = asyncio.run(usage(Slurm(stage.conf), job))
+    spans = [span for span in job.ledger.intervals() if span.what == "held"]
+    assert charged.companions == 1 and len(spans) == 2
+    # Slurm counts whole seconds of each node; its nodes were completing for at least five more
+    assert abs(sum(span.seconds for span in spans) - charged.node_seconds) < 5
 
 
 def test_the_task_of_a_node_that_fails_runs_again_on_another(empty: Path, tmp_path: Path) -> None:

@@ -64,6 +64,26 @@ def test_some_may_be_withheld(site: Site, licences: Licences) -> None:
         withhold(licences, 0)
 
 
+@pytest.mark.parametrize(
+    ("drained", "remaining", "number"),
+    [
+        (16, 0, 2),  # the only device
+        (16, 16, 0),  # another device alone can serve all jobs that Slurm admits
+        (1, 1, 1),  # as many licences as slots
+        (2, 1, 1),
+        (0, 1, 0),  # nothing is drained
+    ],
+)
+def test_licences_of_other_devices_stay_available(
+    licences: Licences, drained: int, remaining: int, number: int
+) -> None:
+    try:
+        asyncio.run(licences.withhold_drained(drained, remaining))
+        assert withheld(licences) == (number, 2)
+    finally:
+        withhold(licences, 0)
+
+
 def test_twice_is_once(licences: Licences) -> None:
     for number in (0, 1, 1, 0, 0):
         withhold(licences, number)

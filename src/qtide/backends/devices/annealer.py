@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.backends.devices.device import Device
+from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.payload import PayloadRefused
 
 READS = 100
 """The most reads actually computed; shots beyond that only take their time."""
 
 MOST_VARIABLES = 10_000
+
+BASE_S, VISIT_S = 2e-3, 5e-10
+"""Seconds that the sampler takes for a model, and for a visit of a variable or a coupling."""
 
 
 class Annealer(Device):
@@ -29,6 +33,11 @@ class Annealer(Device):
         most = {"shots": self.most_shots, "variables": MOST_VARIABLES}
         return {"formats": ["bqm", "burst"], "most": most}
 
+    def cost(self, payload: Any) -> Cost:
+        """Each sweep of each read visits all variables and couplings."""
+        visits = payload.num_variables + 2 * payload.num_interactions
+        return Cost(BASE_S + VISIT_S * READS * self._sweeps * visits)
+
     def warm_up(self) -> None:
         """Import the sampler."""
         import dwave.samplers  # noqa: F401 - only to import it
@@ -46,14 +55,12 @@ class Annealer(Device):
 
 
 def check_model(payload: Any, device: str, most: int) -> None:
-    """Refuse all but a binary quadratic model with some variables, and not too many."""
+    """Refuse all but a binary quadratic model with at most so many variables."""
     import dimod
 
     if not isinstance(payload, dimod.BinaryQuadraticModel):
         kind = type(payload).__name__
         raise PayloadRefused(f"the {device} takes a dimod.BinaryQuadraticModel, not {kind}")
-    if payload.num_variables == 0:
-        raise PayloadRefused(f"the {device} was given a model without variables")
     if payload.num_variables > most:
         has = payload.num_variables
         raise PayloadRefused(f"the {device} takes {most} variables at most; the model has {has}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from qtide.backends.devices.annealer import best_first, check_model
 from qtide.backends.devices.device import Device
+from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.payload import PayloadRefused
 
 Edges = frozenset[tuple[int, int]]
@@ -19,6 +20,9 @@ Points = tuple[tuple[float, float], ...]
 
 MOST_ATOMS = 10
 """QuTiP takes 0.3 s for ten atoms, 14 s for twelve."""
+
+BASE_S, STATE_S = 0.2, 3e-4
+"""Seconds that QuTiP takes for a sweep, and for each amplitude of the state."""
 
 SWEEP_NS = 3_000
 DETUNING = 12.0
@@ -43,12 +47,18 @@ class Atoms(Device):
         most = {"shots": self.most_shots, "variables": MOST_ATOMS}
         return {"formats": ["bqm", "burst"], "most": most}
 
+    def cost(self, payload: Any) -> Cost:
+        """The emulated state doubles with each atom."""
+        return Cost(BASE_S + STATE_S * 2**payload.num_variables)
+
     def warm_up(self) -> None:
         """Import Pulser and QuTiP, which takes seconds."""
         import pulser_simulation  # noqa: F401 - only to import it
 
     def _check(self, payload: Any) -> None:
         check_model(payload, self.name, MOST_ATOMS)
+        if payload.num_variables == 0:
+            raise PayloadRefused("the atoms were given a model without variables")
         _places(*_graph(payload))
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:

@@ -14,7 +14,7 @@ from math import inf
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from qtide.backends.devices.profile import UNTIMED, Profile, profile, profiles
+from qtide.backends.devices.profile import UNTIMED, Cost, Profile, profile, profiles
 from qtide.backends.payloads.payload import Burst, PayloadRefused
 from qtide.core.errors import PhaseError, QtideError, UsageError
 from qtide.core.plugins import Plugins
@@ -62,6 +62,14 @@ class Device(ABC):
 
     def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
         """Do in advance what the first payload would otherwise wait for, such as imports."""
+
+    def cost(self, payload: Any) -> Cost | None:
+        """How long the device should take for a payload that it takes; None if it cannot tell.
+
+        The timing profile has precedence, if there is one. A payload is refused only if even this
+        estimate is far above a limit; whatever runs teaches the service better.
+        """
+        return None
 
     @abstractmethod
     def properties(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from qtide.backends.devices.chip import ALWAYS, NATIVE, ONE, OPERATIONS, STAR, THREE, TWO, Chip
 from qtide.backends.devices.device import Device, DeviceFailed
+from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.document import brief, refuse
 from qtide.backends.payloads.encoded import decode, encode
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
@@ -31,6 +32,12 @@ MOST_QUBITS = 24
 
 MOST_NOISY_QUBITS = 10
 """Noise needs a density matrix, the square in size: at ten qubits, a quarter of a second."""
+
+
+CIRCUIT_S, SHOT_S = 2e-3, 8e-6
+"""Seconds that the emulator takes for each circuit, and for each shot of one."""
+GATE_S, AMPLITUDE_S, STATE_S = 1e-5, 4e-10, 2e-8
+"""Seconds for each gate, for each amplitude that a gate changes, and for each of the state."""
 
 
 class GateDevice(Device):
@@ -64,6 +71,26 @@ class GateDevice(Device):
                 "qubits": len(names),
             },
         }
+
+    def cost(self, payload: Any) -> Cost | None:
+        """What the emulator takes: it grows with the amplitudes of the state and the gates.
+
+        A circuit that measures before its end, resets or branches is computed anew for each shot.
+        """
+        if isinstance(payload, IqmBatch):
+            sizes = [_iqm_size(circuit) for circuit in payload.circuits]
+            width = len(self.chip.qubits)  # all of the chip's qubits are emulated
+        else:
+            batch = self._batch(payload)
+            sizes = [_qiskit_size(circuit) for circuit in batch]
+            width = max((circuit.num_qubits for circuit in batch), default=0)
+        amplitudes = 4**width if self._noisy else 2**width
+        fixed = shot = 0.0
+        for gates, each_shot in sizes:
+            once = gates * (GATE_S + AMPLITUDE_S * amplitudes) + STATE_S * amplitudes
+            fixed += CIRCUIT_S + (0.0 if each_shot else once)
+            shot += SHOT_S + (once if each_shot else 0.0)
+        return Cost(fixed, shot)
 
     def warm_up(self) -> None:
         """Import Qiskit and make the emulator ready."""
@@ -323,6 +350,31 @@ def _add_gate(
         bit = feedback[one.args["feedback_key"], one.args["feedback_qubit"]]
         with made.if_test((made.clbits[bit], 1)):
             made.r(one.args["angle"], one.args["phase"], locus[0])
+
+
+def _iqm_size(circuit: IqmCircuit) -> tuple[int, bool]:
+    """How many operations a circuit has, and whether it is computed anew for each shot."""
+    names = [one.name for one in circuit.instructions if one.name not in ("barrier", "delay")]
+    return len(names), _is_dynamic(names)
+
+
+def _qiskit_size(circuit: Any) -> tuple[int, bool]:
+    """The same for a Qiskit circuit; both branches of `if_else` count."""
+    gates, names = 0, []
+    for instruction in circuit.data:
+        if instruction.name == "if_else":
+            gates += sum(_qiskit_size(block)[0] for block in instruction.operation.blocks)
+        if instruction.name not in ("barrier", "delay"):
+            names.append(instruction.name)
+    return gates + len(names), _is_dynamic(names)
+
+
+def _is_dynamic(names: Sequence[str]) -> bool:
+    """Whether a circuit does more than to measure at its end."""
+    if {"if_else", "reset", "cc_prx"} & {*names}:
+        return True
+    first = next((at for at, name in enumerate(names) if name == "measure"), len(names))
+    return any(name != "measure" for name in names[first:])
 
 
 ONE_QUBIT_ERROR = 0.0005

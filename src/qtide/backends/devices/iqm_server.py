@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.backends.devices.device import Device, DeviceAway, DeviceFailed
+from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit
 from qtide.backends.payloads.guard import plain_message
 from qtide.backends.payloads.payload import PayloadRefused
@@ -23,6 +24,9 @@ from qtide.core.errors import UsageError
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """Seconds between two queries whether the job has ended."""
+
+JOB_S, RESET_S, STEP_S = 1.0, 300e-6, 100e-9
+"""Seconds that a chip takes for a job, for the reset before a shot, and for a layer of gates."""
 
 ENDED = ("completed", "failed", "cancelled")
 
@@ -69,6 +73,11 @@ class IqmServer(Device):
             "loci": loci,
             "most": {"shots": self.most_shots, "qubits": len(chip.qubits)},
         }
+
+    def cost(self, payload: Any) -> Cost:
+        """A shot of a circuit is a reset and as many steps as the circuit is deep."""
+        depth = sum(_depth(circuit) for circuit in payload.circuits)
+        return Cost(JOB_S, RESET_S * len(payload.circuits) + STEP_S * depth)
 
     def _check(self, payload: Any) -> None:
         if not isinstance(payload, IqmBatch):
@@ -160,6 +169,15 @@ def _circuit(circuit: IqmCircuit) -> Any:
         for one in circuit.instructions
     )
     return package.Circuit(circuit.name, tuple(operations), circuit.metadata)
+
+
+def _depth(circuit: IqmCircuit) -> int:
+    """The layers of operations: those on the same qubit follow each other."""
+    layers: dict[str, int] = {}
+    for one in circuit.instructions:
+        layer = 1 + max((layers.get(qubit, 0) for qubit in one.locus), default=0)
+        layers.update(dict.fromkeys(one.locus, layer))
+    return max(layers.values(), default=0)
 
 
 def _floats(args: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,20 @@ class Profile:
         return self.payload_s + self.shot_s * shots * circuits_in(payload)
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a device without a timing profile expects of a payload, to an order of magnitude."""
+
+    fixed: float
+    """Seconds per payload."""
+    shot: float = 0.0
+    """Seconds per shot of the whole payload."""
+
+    def seconds(self, shots: int) -> float:
+        """How long the payload should take with so many shots."""
+        return self.fixed + self.shot * shots
+
+
 UNTIMED = Profile("untimed", 0.0, 0.0, 1000)
 """The profile of a device that takes its own time."""
 

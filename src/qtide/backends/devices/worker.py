@@ -17,7 +17,14 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from qtide.backends.devices.device import Device, DeviceAway, make, needed_packages
-from qtide.backends.payloads.encoded import Encoded, decode, encode, encode_answer, stated_seconds
+from qtide.backends.payloads.encoded import (
+    Encoded,
+    decode,
+    encode,
+    encode_answer,
+    is_duration,
+    stated_seconds,
+)
 from qtide.backends.payloads.payload import PayloadRefused, circuits_in, qubits_in
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read
@@ -133,6 +140,8 @@ class Worker:
         try:
             self._device.check(order.payload)
             packed = encode(order.payload)
+            seconds = stated_seconds(packed)
+            cost = None if is_duration(packed.format) else self._device.cost(order.payload)
         except DeviceAway as error:
             return {"ticket": order.ticket, "away": str(error)}, b""
         except (QtideError, PhaseError) as error:
@@ -140,7 +149,8 @@ class Worker:
         found = {
             "size": circuits_in(order.payload),
             "qubits": qubits_in(order.payload),
-            "seconds": stated_seconds(packed),
+            "seconds": seconds,
+            "cost": None if cost is None else [cost.fixed, cost.shot],
         }
         return {"ticket": order.ticket, "format": packed.format} | found, packed.data
 

@@ -12,7 +12,7 @@ import typer
 from qtide import box as boxes
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.slurm.deployment import announce, deploy
-from qtide.core.errors import QtideError, UsageError
+from qtide.core.errors import QtideError
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
@@ -58,6 +58,8 @@ def up(
     Example: qtide box up --nodes 4 --qpus 2 && eval "$(qtide box env)" && sinfo
     """
     place = _place(name, folder)
+    if folder and name != DEFAULT:
+        boxes.give_name(place, name)
     there = boxes.up(place, nodes, qpus, accounting, service=service)
     _show(there, _words(name, folder), json_wanted=json)
 
@@ -103,16 +105,14 @@ def env(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json =
 
 
 def _place(name: str, folder: Path | None) -> Path:
-    if folder and name != DEFAULT:
-        raise UsageError("a box in a --folder of its own has no --name: give one of the two")
     return folder.absolute() if folder else boxes.default_folder(name)
 
 
 def _words(name: str, folder: Path | None) -> str:
-    """The options that name this box again."""
-    if folder:
-        return f" --folder {shlex.quote(str(folder))}"
-    return "" if name == DEFAULT else f" --name {shlex.quote(name)}"
+    """The option that names this box again."""
+    if name != DEFAULT:
+        return f" --name {shlex.quote(name)}"
+    return f" --folder {shlex.quote(str(folder))}" if folder else ""
 
 
 def _show(there: boxes.Status, words: str, *, json_wanted: bool) -> None:

@@ -52,7 +52,7 @@ class JobAdmission:
         self._service = service
         self._register = service.register
         names = {settings.licence, settings.gres}
-        self._licences = Licences(Commands(settings.conf), settings.licence)
+        self.licences = Licences(Commands(settings.conf), settings.licence)
         limits = service.configuration.limits
         self._slurm = SlurmAdmission(
             settings.conf,
@@ -75,10 +75,6 @@ class JobAdmission:
             job=grant.job,
             devices=self._service.names_taking("iqm", caller),
         )
-
-    async def withhold(self, slots: int) -> None:
-        """Let Slurm grant so many licences fewer, while devices are drained."""
-        await self._licences.withhold(min(slots, await self._licences.total()))
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -141,7 +137,7 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
     if service.configuration.slurm is None:
         return None
     admission = JobAdmission(service, service.configuration.slurm)
-    service.tell_slurm_by(admission.withhold)
+    service.tell_slurm_by(admission.licences.withhold_drained)
     responses = refusals(401, 403, 413, 429, 503)
     router = APIRouter(prefix="/v1", responses=responses, tags=["admission"])
 

@@ -66,7 +66,7 @@ class Fleet:
 DRAIN = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?)"
 RESUME = "DELETE FROM drains WHERE device = ? RETURNING licences"
 KNOWN = "SELECT reason, licences FROM drains WHERE device = ?"
-WITHHELD = "SELECT coalesce(sum(licences), 0) FROM drains"
+WITHHELD = "SELECT device, licences FROM drains WHERE licences > 0"
 
 REASON = "maintenance"
 """What users are told if the operator says nothing."""
@@ -80,8 +80,9 @@ class Drains:
         self._one_at_a_time = Lock(world)
         self._store = store
         self._devices = devices
-        self.withhold: Callable[[int], Awaitable[None]] | None = None
-        """Lets Slurm grant so many licences fewer; None if Slurm does not admit jobs."""
+        self.withhold: Callable[[int, int], Awaitable[None]] | None = None
+        """Withholds the licences of so many slots that are drained, but none of those that remain;
+        None if Slurm does not admit jobs."""
 
     def restore(self) -> None:
         """Drain the devices that were drained before a restart."""
@@ -117,4 +118,7 @@ class Drains:
 
     async def _tell_slurm(self) -> None:
         if self.withhold is not None:
-            await self.withhold(self._store.read(lambda db: db.execute(WITHHELD).fetchone()[0]))
+            drained = dict(self._store.read(lambda db: db.execute(WITHHELD).fetchall()))
+            others = [each for name, each in self._devices.items() if name not in drained]
+            remaining = sum(each.setup.slots for each in others if not each.removed)
+            await self.withhold(sum(drained.values()), remaining)

@@ -67,7 +67,9 @@ class Slurm:
 
     async def hostnames(self, names: str) -> list[str]:
         """The nodes in a Slurm node list, such as c[1-3]."""
-        return (await self.output("scontrol", "show", "hostnames", names)).split() if names else []
+        if "[" not in names:  # a command takes 10 ms
+            return [name for name in names.split(",") if name]
+        return (await self.output("scontrol", "show", "hostnames", names)).split()
 
     async def start(
         self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE

@@ -20,7 +20,8 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -259,6 +260,10 @@ class Companion:
         self.qpu_job: int | None = None
         """The component that holds a QPU, if the job is heterogeneous."""
         self.nodes: list[str] = []
+        self.on_return: Callable[[set[str], float], None] = lambda *_: None
+        """Called with nodes that Slurm has back, and how many seconds ago it got them."""
+        self._ended: float | None = None
+        """When the job was first seen to be over, on the monotonic clock."""
         self.silent: set[str] = set()
         """Nodes that do not respond: it may take Slurm long to get them back."""
         self._listener = asyncio.create_task(self._listen())
@@ -397,6 +402,9 @@ class Companion:
         for limit, spared in ((END_GRACE, set[str]()), (END_LIMIT, self.silent)):
             if await self._given_back(limit, spared, self.job):
                 return
+            if self._ended is not None:
+                # what Slurm is still completing does not respond: the job held it until its end
+                self.on_return({*self.nodes}, time.monotonic() - self._ended)
 
     async def _given_back(self, limit: float, spared: set[str], job: int | None) -> bool:
         pause = POLL_FIRST
@@ -412,15 +420,17 @@ class Companion:
         """True while the controller is down: it may not have received our request either."""
         if job is None:
             return False
+        held: set[str] = set()
         try:
             found = await entries(self._slurm, f"--jobs={job}")
+            if any(each.state in ("RUNNING", "PENDING") for each in found):
+                await self._cancel(job)
+                return True
+            for each in found:
+                held.update(await self._slurm.hostnames(each.names) if each.holds else ())
         except SlurmFailed:
             return True
-        if any(each.state in ("RUNNING", "PENDING") for each in found):
-            await self._cancel(job)
-            return True
-        held = [each.names for each in found if each.holds]
-        if not spared:
-            return bool(held)
-        names = [name for names in held for name in await self._slurm.hostnames(names)]
-        return not spared.issuperset(names)
+        if job == self.job:
+            self._ended = self._ended or time.monotonic()
+            self.on_return({*self.nodes} - held, 0.0)
+        return not held <= spared

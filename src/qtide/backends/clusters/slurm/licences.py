@@ -58,6 +58,15 @@ class Licences:
                 "and licences that are not reserved otherwise"
             ) from None
 
+    async def withhold_drained(self, drained: int, remaining: int) -> None:
+        """Withhold the licences of slots on drained devices.
+
+        All devices share one licence. So as many stay available as the other devices have slots,
+        also if Slurm has fewer licences than all devices have slots together.
+        """
+        spare = max(0, await self.total() - remaining)
+        await self.withhold(min(drained, spare))
+
     def _command(self, number: int, there: bool) -> list[str]:
         named, licences = f"reservation={self._reservation}", f"licenses={self._name}:{number}"
         if not number:

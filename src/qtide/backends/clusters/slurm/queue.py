@@ -109,8 +109,10 @@ def _time(text: str) -> float | None:
 
 SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D")
 
-UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "maint", "power")
-"""Prefixes of the states of nodes that take no work, `draining` and `failing` included."""
+UNUSABLE = ("down", "drain", "fail", "error", "future", "maint", "power")
+"""Prefixes of the states of nodes that take no work, `draining` and `failing` included.
+
+`unknown` is none of them: so are all nodes for some seconds after a restart of slurmctld."""
 
 
 async def partition_size(slurm: Slurm, partition: str | None) -> int:

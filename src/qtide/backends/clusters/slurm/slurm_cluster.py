@@ -340,6 +340,13 @@ class SlurmAllocation(Allocation):
             for node in self.nodes:
                 node.lose(f"was taken away by Slurm ({why})")
 
+    def _returned(self, names: set[str], ago: float) -> None:
+        """Stop counting nodes as held that Slurm has had back for so many seconds."""
+        since = self._job.ledger.clock() - self._world.counted(ago)
+        for node, span in self._held.items():
+            if node.name in names:
+                span.close(since)
+
     async def _give_back(self) -> None:
         await self._world.cancel([self._watch])
         for node in self.nodes:
@@ -348,6 +355,7 @@ class SlurmAllocation(Allocation):
             link.hang_up()
         try:
             if self._companion is not None:
+                self._companion.on_return = self._returned
                 self._companion.silent |= {n for n, link in self._links.items() if link.silent}
                 await self._companion.end()
         finally:

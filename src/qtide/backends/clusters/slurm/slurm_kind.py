@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +64,14 @@ class SlurmKind(ClusterKind):
 
     def check(self, setting: Setting) -> None:
         """The number of nodes is checked later: only Slurm knows it."""
-        admission = setting.options(SlurmOptions).qpu_by
+        options = setting.options(SlurmOptions)
+        for name, value in {"cluster": setting.argument, **asdict(options)}.items():
+            for text in value if isinstance(value, list) else [value]:
+                # a newline would become a line of its own in a batch script
+                if text is not None and not text.isprintable():
+                    option = name.replace("_", "-")
+                    raise UsageError(f"--{option} has characters that cannot be printed: {text!r}")
+        admission = options.qpu_by
         if admission not in ("none", *ADMISSION):
             raise UsageError(f"--qpu-by is none, {', '.join(ADMISSION)}; not {admission!r}")
         if setting.nodes is not None and setting.nodes < 1:
