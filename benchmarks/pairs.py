@@ -89,7 +89,7 @@ def _driver(meeting: Meeting, number: int, place: Path, folder: Path) -> subproc
     words = (*PROGRAM, *site, "--strategy", meeting.strategies[number], "--name", f"run{number}")
     with (folder / f"{number}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "qtide.interfaces.cli.main", "run", *words],
+            [sys.executable, "-m", "qtide", "run", *words],
             env=os.environ | box.env(place / "box"),
             stdout=subprocess.DEVNULL,
             stderr=log,

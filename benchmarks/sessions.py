@@ -85,7 +85,7 @@ def rates(folder: Path) -> dict[str, float]:
 def port(folder: Path) -> dict[str, qtide.Run[Any]]:
     """The VQE script on the box, once to warm up, then under both strategies."""
     found = {}
-    box = [sys.executable, "-m", "qtide.interfaces.cli.main", "box"]
+    box = [sys.executable, "-m", "qtide", "box"]
     place = ["--folder", str(folder / "box")]
     subprocess.run([*box, "up", *place], check=True)
     try:

@@ -4,9 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from qtide.core.ledger import Interval
-from qtide.core.metrics import measure
-from qtide.interfaces.report.page import Group
-from qtide.interfaces.report.timeline import Panel
+from qtide.core.metrics import Panel, measure
+from qtide.interfaces.report.run_report import Group
 
 STRATEGIES = ("static", "malleable", "workflow", "split", "elastic")
 

@@ -184,7 +184,7 @@ def test_bad_options_are_one_sentence(
 def test_an_interrupted_experiment_leaves_no_process_and_continues(tmp_path: Path) -> None:
     place = Path(tempfile.mkdtemp(prefix="q-"))  # short: a socket is in it
     words = [*COMMAND, "--runs", str(tmp_path), "--json"]
-    command = [sys.executable, "-m", "qtide.interfaces.cli.main", *words]
+    command = [sys.executable, "-m", "qtide", *words]
     first = subprocess.Popen(
         command,
         env=os.environ | {"TMPDIR": str(place)},

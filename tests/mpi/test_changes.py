@@ -110,7 +110,7 @@ def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
     command = [
         sys.executable,
         "-m",
-        "qtide.interfaces.cli.main",
+        "qtide",
         "show",
         "last",
         "--runs",

@@ -19,7 +19,7 @@ def ran(folder: Path, *words: str) -> object:
     command = [
         sys.executable,
         "-m",
-        "qtide.interfaces.cli.main",
+        "qtide",
         "run",
         str(PROGRAM),
         str(folder / "mark"),

@@ -32,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def qtide(installed: str, *words: str, cwd: Path, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "qtide.interfaces.cli.main", *words],
+        [sys.executable, "-m", "qtide", *words],
         env=os.environ | {"PYTHONPATH": installed},
         capture_output=True,
         text=True,

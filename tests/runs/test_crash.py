@@ -17,7 +17,7 @@ from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
-QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide"]
 MARK = "TEST_FOLDER"
 """A variable by which the agents of a driver are found: they inherit it."""
 ROUNDS = 15

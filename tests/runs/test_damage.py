@@ -15,7 +15,7 @@ from qtide.interfaces.python.description import describe
 from qtide.runs.folder import RunFolder
 from tests.interfaces.cli.inside import called, printed, refused
 
-QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide"]
 RUN = ("run", "synthetic", "--iterations", "4", "--cluster", "simulated")
 SMALL = ("run.json", "driver.json", "end.json", "durations.json", "lessons.json")
 

@@ -20,7 +20,7 @@ from qtide.strategies.strategy import STRATEGIES
 from tests.service.serving import wait_until
 
 PROGRAMS = Path(__file__).with_name("programs_for_tests.py")
-QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide"]
 DEVICES = '[devices.dev]\nkind = "burst"\n[devices.annealer]\nkind = "annealer"\n'
 ROUNDS = 5
 EXPECTED = [0] + [n for r in range(ROUNDS) for n in (4 * r * r, (2 * r + 1) ** 2, r)]

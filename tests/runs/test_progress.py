@@ -6,7 +6,7 @@ import queue
 from typing import Any
 
 from qtide.backends.payloads.payload import Burst
-from qtide.interfaces.progress import ProgressLine
+from qtide.interfaces.progress import NotebookProgress
 from qtide.programs.phase import Quantum
 from qtide.programs.replay import ReplayStep
 
@@ -27,7 +27,7 @@ class Place:
 
 def test_the_phase_that_began_last_is_seen_though_many_ended_just_before() -> None:
     place = Place()
-    with ProgressLine(place) as line:
+    with NotebookProgress(place) as line:
         for number in range(1000):
             phase = Quantum(Burst(1.0, number))
             phase.use()

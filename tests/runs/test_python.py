@@ -208,7 +208,7 @@ def test_a_script_runs_its_own_program_and_that_resumes(here: Path) -> None:
         [sys.executable, "mine.py"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "3.5\n", done.stderr
-    again = [sys.executable, "-m", "qtide.interfaces.cli.main", "resume", "own", "--json"]
+    again = [sys.executable, "-m", "qtide", "resume", "own", "--json"]
     done = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert '"value": 3.5' in done.stdout, done.stderr
 

@@ -61,7 +61,7 @@ def test_shots_reach_a_device_of_a_service(
     words = ["run", str(PROGRAM), "--name", name, "--strategy", name, "--cluster", "local:1"]
     where = ["--runs", str(tmp_path), "--qpu", f"{service.url}/star", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "qtide.interfaces.cli.main", *words, *where],
+        [sys.executable, "-m", "qtide", *words, *where],
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,6 +6,7 @@ Nothing is kept open: whoever has lines appends them, and a task that prints not
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -117,3 +118,12 @@ def time_of_day() -> str:
 def _shown(line: str) -> str:
     """A line as a terminal would leave it: of a progress bar, its last state."""
     return line.rstrip("\r").rpartition("\r")[2]
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that can change what a terminal shows: all but tabs and line feeds."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters replaced, so that a terminal shows it and obeys nothing."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

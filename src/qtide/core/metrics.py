@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qtide.core.ledger import Cover, Covers, Interval, What, covers, merge, outside, runs, seconds
+from qtide.core.ledger import (
+    Cover,
+    Covers,
+    Interval,
+    Note,
+    What,
+    covers,
+    merge,
+    outside,
+    runs,
+    seconds,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,17 @@ class Metrics:
         derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
         by_job = [asdict(each) for each in self.jobs]
         return asdict(self) | {"jobs": len(by_job), "by_job": by_job} | derived
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The jobs of one strategy: their names in order, their ledgers, and the figures of both."""
+
+    strategy: str
+    jobs: tuple[str, ...]
+    intervals: Sequence[Interval]
+    metrics: Metrics
+    notes: Sequence[Note] = ()
 
 
 def measure(intervals: Iterable[Interval]) -> Metrics:

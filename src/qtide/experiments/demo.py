@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.metrics import Metrics
-from qtide.interfaces.report.page import Group, write_report
+from qtide.core.metrics import Metrics, Panel
+from qtide.interfaces.report.run_report import Group, write_report
 from qtide.interfaces.report.table import BASE, brief
-from qtide.interfaces.report.timeline import Panel
 from qtide.runs.comparison import Case, compare, notes, play_cases
 from qtide.runs.driver import Tell
 from qtide.runs.folder import RunFolder

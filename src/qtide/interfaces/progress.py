@@ -1,4 +1,4 @@
-"""Progress of a run that Python started: in a notebook, a line that changes; in a script, none."""
+"""The progress of runs: one line that changes, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -14,36 +14,100 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from qtide.core.log import printable
 from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import Tell
+from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
-Place = tuple[str, str]
-"""A run and the key of a phase."""
+MOST = 3
+"""Phases that are shown at once."""
 
 
-class Progress:
-    """Listens to steps; shows what is running, and prints a line per phase if `lines`.
+def scale_of(spec: Spec) -> float | None:
+    """Real seconds per second of a run; None if its time is virtual."""
+    return None if is_virtual(spec) else spec.time_scale
 
-    All times are the runs' own seconds. `scale` says how long one of them takes; without it time is
-    virtual, and passes only from step to step.
+
+class ProgressLine:
+    """Counts phases and knows which are running; a display shows it as a line of text.
+
+    All times are the runs' own seconds. `scale` says how many real seconds one of them takes; if
+    it is None, time is virtual and passes only from step to step.
     """
 
-    def __init__(self, console: Console, *, lines: bool, scale: float | None = 1.0) -> None:
-        self._console = console
-        self._lines = lines
+    def __init__(self, scale: float | None = None) -> None:
+        self.title = ""
         self._scale = scale
-        self._status = console.status("starting") if console.is_terminal else None
-        self._title = ""
-        self._began: dict[Place, tuple[str, float]] = {}
-        self._replayed = 0
-        self._start = time.monotonic()
+        self._began: dict[tuple[str, str], tuple[str, float]] = {}
         self._first: float | None = None
         self._last = 0.0
+        self._done = 0
+        self._replayed = 0
+        self._start = time.monotonic()
+
+    def entitle(self, title: str) -> None:
+        """Set what the next steps belong to; time and counts begin again."""
+        self.title = title
+        self._restart()
+
+    def tell(self, run: str, step: ReplayStep, at: float) -> None:
+        """Take note of a step, and of when it was on the run's clock."""
+        self._first = at if self._first is None else self._first
+        self._last = at
+        if step.state == "begun":
+            self._began[run, step.key] = (printable(f"{step.phase.kind} {step.phase.label}"), at)
+            return
+        self._done += 1
+        if step.state == "replayed":
+            self._replayed += 1
+            self._began.pop((run, step.key), None)
+            return
+        what, began = self._began.pop((run, step.key))
+        self.ended(run, f"{what}, {step.state} in {at - began:,.2f} s")
+
+    def ended(self, run: str, text: str) -> None:
+        """Called for each phase that ends; a display may print it."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, on the run's clock."""
+        if self._scale is None:
+            return self._last - (self._first or 0.0)
+        return (time.monotonic() - self._start) / self._scale
+
+    @property
+    def summary(self) -> str:
+        """Time and number of finished phases."""
+        kept = f", {self._replayed:,} of them from the journal" if self._replayed else ""
+        return f"{self.elapsed:,.1f} s, {_phases(self._done)}{kept}"
+
+    def __str__(self) -> str:
+        going_on = list(self._began.items())  # a copy: another thread may change it meanwhile
+        several = len({run for (run, _), _ in going_on}) > 1
+        doing = [f"{run}: {what}" if several else what for (run, _), (what, _) in going_on]
+        more = [f"and {len(doing) - MOST:,} more"] if len(doing) > MOST else []
+        return ": ".join(filter(None, (self.title, self.summary, ", ".join(doing[:MOST] + more))))
+
+    def _restart(self) -> None:
+        self._start = time.monotonic()
+        self._first, self._last = None, 0.0
+        self._done, self._replayed = 0, 0
+
+
+class TerminalProgress(ProgressLine):
+    """The line at the bottom of a terminal; prints a line per phase as well if `lines`."""
+
+    def __init__(self, console: Console, *, lines: bool, scale: float | None = 1.0) -> None:
+        super().__init__(scale)
+        self._console = console
+        self._lines = lines
+        self._told = 0
+        self._status = console.status("starting") if console.is_terminal else None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the live line inside the block; it is drawn anew several times a second."""
+        """Show the line inside the block; it is drawn anew several times a second."""
         self._restart()
         if self._status is None:
             yield
@@ -52,92 +116,53 @@ class Progress:
             with self._status:
                 yield
 
-    def entitle(self, title: str) -> None:
-        """Set what the next steps belong to; their time begins now."""
-        self._title = title
-        self._restart()
-
-    def tell(self, run: str, step: ReplayStep, at: float) -> None:
-        """A step of a run, and when it was, on the run's clock."""
-        self._first = at if self._first is None else self._first
-        self._last = at
-        place = (run, step.key)
-        if step.state == "begun":
-            self._began[place] = (f"{step.phase.kind} {step.phase.label}", at)
-        elif step.state == "replayed":
-            self._replayed += 1
-        else:
-            what, began = self._began.pop(place)
-            self._end(run, f"{what}, {step.state} in {at - began:,.2f} s")
-
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(escape(text), highlight=False)
+        self._console.print(escape(printable(text)), highlight=False)
 
-    @property
-    def elapsed(self) -> float:
-        """The run's own seconds since its start."""
-        if self._scale is None:
-            return self._last - (self._first or 0.0)
-        return (time.monotonic() - self._start) / self._scale
+    def ended(self, run: str, text: str) -> None:
+        """Print the phase, after the number of those that the journal had."""
+        if not self._lines:
+            return
+        if self._replayed > self._told:
+            self.note(f"{run}: {_phases(self._replayed - self._told)} from the journal")
+            self._told = self._replayed
+        self.note(f"{run}, {self.elapsed:,.1f} s: {text}")
 
     def __rich__(self) -> Text:
-        """The live line."""
-        doing = ", ".join(f"{run}: {what}" for (run, _), (what, _) in self._began.items())
-        return Text(" ".join(filter(None, (self._title, f"{self.elapsed:,.0f} s", doing))))
-
-    def _restart(self) -> None:
-        self._start = time.monotonic()
-        self._first = None
-        self._last = 0.0
-
-    def _end(self, run: str, text: str) -> None:
-        if self._lines:
-            if self._replayed:
-                self.note(f"{run}: {_phases(self._replayed)} from the journal")
-            self.note(f"{run}, {self.elapsed:,.1f} s: {text}")
-        self._replayed = 0
-
-
-def _phases(number: int) -> str:
-    return "1 phase" if number == 1 else f"{number:,} phases"
+        return Text(str(self))
 
 
 PAUSE = 0.1
-"""Seconds between two changes of the line."""
-MOST = 3
-"""Phases that are shown at once."""
+"""Seconds between two changes of a notebook's line."""
 
 
 @contextmanager
 def progress(spec: Spec) -> Iterator[Tell]:
-    """What is to be told of each step of a run."""
-    handle = _display(f"{spec.strategy} on {spec.cluster}: starting")
+    """Show progress in a notebook; in a script, nothing is shown."""
+    handle = _place_in_notebook(f"{spec.strategy} on {spec.cluster}: starting")
     if handle is None:
         yield lambda *_: None
         return
-    with ProgressLine(handle) as line:
+    with NotebookProgress(handle, scale_of(spec)) as line:
         yield line.tell
 
 
-class ProgressLine:
-    """Counts the phases that have ended, and says what is going on; a thread keeps it up to date.
+class NotebookProgress(ProgressLine):
+    """The line in a notebook; a thread keeps it up to date.
 
     There may be thousands of steps per second, and the last one before a long phase must be seen.
     """
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, scale: float | None = None) -> None:
+        super().__init__(scale)
         self._handle = handle
-        self._done = 0
-        self._replayed = 0
-        self._doing: dict[tuple[str, str], str] = {}
-        self._shown = ""
-        self._first: float | None = None
-        self._last = 0.0
+        self._text = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> NotebookProgress:
+        self._restart()
         self._thread.start()
         return self
 
@@ -146,46 +171,30 @@ class ProgressLine:
         self._thread.join()
         self._show(self.summary)
 
-    def tell(self, run: str, step: ReplayStep, at: float) -> None:
-        """A step of a run, and when it was, on the run's clock."""
-        self._first = at if self._first is None else self._first
-        self._last = at
-        if step.state == "begun":
-            self._doing[run, step.key] = f"{step.phase.kind} {step.phase.label}"
-        else:
-            self._doing.pop((run, step.key), None)
-            self._done += 1
-            self._replayed += step.state == "replayed"
-
-    @property
-    def summary(self) -> str:
-        """How far it is."""
-        phases = "1 phase" if self._done == 1 else f"{self._done:,} phases"
-        kept = f", {self._replayed:,} of them from the journal" if self._replayed else ""
-        return f"{self._last - (self._first or 0.0):,.1f} s, {phases}{kept}"
-
     def _keep_up(self) -> None:
         while not self._over.wait(PAUSE):
             if self._first is not None:
-                doing = list(self._doing.values())
-                more = [f"and {len(doing) - MOST:,} more"] if len(doing) > MOST else []
-                self._show(": ".join(filter(None, (self.summary, ", ".join(doing[:MOST] + more)))))
+                self._show(str(self))
 
     def _show(self, text: str) -> None:
-        if text != self._shown:
-            self._shown = text
+        if text != self._text:
+            self._text = text
             self._handle.update(_html(text), raw=True)
 
 
-def _display(text: str) -> Any:
-    """The line's place in a notebook; None if this is not one."""
+def _place_in_notebook(text: str) -> Any:
+    """The handle of a new line; None if this is no notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    from IPython.display import display
+    from IPython.display import display  # only where it is loaded already
 
     return display(_html(text), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
 
 def _html(text: str) -> dict[str, str]:
     return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+
+
+def _phases(number: int) -> str:
+    return "1 phase" if number == 1 else f"{number:,} phases"

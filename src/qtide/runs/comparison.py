@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.metrics import measure
-from qtide.interfaces.report.timeline import Panel
+from qtide.core.metrics import Panel, measure
 from qtide.runs.driver import Outcome, Tell, play_groups, sentence
 from qtide.runs.earlier import hand_on, precedent_notes, with_precedent
 from qtide.runs.folder import WARM_UP, Call, RunFolder, check_name, created, stamp
@@ -20,7 +19,7 @@ from qtide.runs.spec import Spec
 from qtide.runs.start import check
 
 if TYPE_CHECKING:
-    from qtide.interfaces.report.page import Report
+    from qtide.interfaces.report.run_report import Report
 
 
 UNREST = 1.2
@@ -115,7 +114,7 @@ def damages(folder: Path) -> list[str]:
 
 def report(folder: Path, cases: Sequence[Case]) -> Report:
     """The page and the pictures of a comparison."""
-    from qtide.interfaces.report.page import Group, write_report  # matplotlib is heavy
+    from qtide.interfaces.report.run_report import Group, write_report  # matplotlib is heavy
 
     groups: dict[int, list[Panel]] = defaultdict(list)
     for case in cases:

@@ -361,3 +361,8 @@ def reference(program: Program) -> str:
 def importable(program: Program) -> bool:
     """Whether another process can import it."""
     return not reference(program).startswith("<")
+
+
+def newest_last(folder: Path) -> list[RunFolder]:
+    """All runs in a folder, in the order in which they were created."""
+    return sorted(RunFolder.all(folder), key=lambda run: (run.created, run.name))

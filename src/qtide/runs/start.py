@@ -94,7 +94,7 @@ def _launches(kind: type[ClusterKind]) -> bool:
 
 def _command(run: RunFolder) -> list[str]:
     place = run.path.absolute()
-    program = [sys.executable, "-m", "qtide.interfaces.cli.main", "resume"]
+    program = [sys.executable, "-m", "qtide", "resume"]
     return [*program, place.name, "--runs", str(place.parent)]
 
 

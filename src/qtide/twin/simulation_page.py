@@ -1,73 +1,158 @@
-"""The page of a simulation: pictures and a table of all figures in one HTML file."""
+"""The page of a simulation, and the map of advised strategies."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
-from html import escape
-from io import BytesIO
 from math import floor, log10
 from pathlib import Path
 from typing import Any
 
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from qtide.interfaces.report.page import (
+    INK,
+    LINE,
+    MUTED,
+    TINT,
+    Page,
+    Section,
+    hint,
+    hue,
+    inline,
+    small_pictures,
+    table,
+)
+from qtide.interfaces.report.table import Cell
 from qtide.strategies.strategy import strategy_names
 from qtide.twin.simulate import MeanEstimate, Scenario
 
+NAMES = {
+    "jobs": "hybrid jobs that ended",
+    "turnaround": "turnaround, s",
+    "queue_nodes": "wait for nodes, s",
+    "queue_qpu": "wait for the QPU, s",
+    "node_seconds": "node-seconds held",
+    "efficiency": "busy part of the held node-seconds, %",
+    "slowdown": "bounded slowdown",
+    "fairness": "fairness of the slowdowns (Jain), %",
+    "qpu_occupancy": "QPUs busy, %",
+    "qpu_idle_wanted": "QPUs idle while a job waits for one, %",
+    "promises_made": "longest waits promised, %",
+    "promises_kept": "promises kept, %",
+    "failed": "failed jobs",
+    "utilisation": "nodes held by all jobs, %",
+    "others_wait": "wait of other jobs, s",
+    "others_slowdown": "bounded slowdown of other jobs",
+    "energy_kwh": "energy, kWh",
+}
+"""The figures in words, with their units; all are means per hybrid job unless they say more."""
+PICTURES = {
+    "turnaround": "Turnaround of a hybrid job, s",
+    "slowdown": "Bounded slowdown of a hybrid job",
+    "node_seconds": "Node-seconds of a hybrid job",
+    "energy_kwh": "Energy of a hybrid job, kWh",
+    "qpu_occupancy": "QPUs: busy, and (pale) idle while wanted, %",
+    "utilisation": "Nodes held by all jobs, %",
+    "fairness": "Fairness of the slowdowns (Jain), %",
+    "others_wait": "Wait of other jobs, s",
+}
 MOST_DIGITS = 4
 """After the point."""
-PICTURES = {
-    "turnaround": "turnaround of a hybrid job, s",
-    "slowdown": "bounded slowdown of a hybrid job",
-    "node_seconds": "node-seconds of a hybrid job",
-    "energy_kwh": "energy of a hybrid job, kWh",
-    "qpu_occupancy": "QPUs: busy, and (pale) idle while wanted, %",
-    "utilisation": "nodes held by all jobs, %",
-    "fairness": "fairness of the slowdowns (Jain), %",
-    "others_wait": "wait of the others' jobs, s",
-}
-PERCENT = {"qpu_occupancy", "utilisation", "fairness"}
-COLUMNS = 2
-STYLE = """
-body{font-family:sans-serif;margin:2em;max-width:72em}
-table{border-collapse:collapse;font-size:90%}
-td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:#fff}
-img{max-width:100%}
-div{overflow-x:auto}
-"""
+WIDTH, ROW, AXIS = 4.2, 0.24, 0.3
+"""Inches: a picture's width, the height of a bar and of the axis."""
 
 
 def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
     """Write the page; intervals are of 95 % confidence."""
-    number = len(cases[0].replications)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        f"<!doctype html><meta charset='utf-8'><title>{escape(title)}</title>"
-        f"<style>{STYLE}</style><h1>{escape(title)}</h1>"
-        f"<p>In virtual time. {escape(_meaning(number))}</p>"
-        f"<img alt='bars' src='data:image/png;base64,{_bars(cases)}'>"
-        f"<h2>All figures</h2><div>{_table(cases)}</div>"
+    pictures = [
+        (caption, inline(_bars(name, cases), f"p-{name}", _described(caption, name, cases)))
+        for name, caption in PICTURES.items()
+    ]
+    figures = [[Cell(NAMES[name]), *_cells(name, cases)] for name in cases[0].estimates()]
+    sections = [
+        Section("pictures", "At a glance", small_pictures(pictures)),
+        Section(
+            "figures",
+            "All figures",
+            table("figures", ["", *map(_name, cases)], figures)
+            + hint("Times and node-seconds are means per hybrid job."),
+        ),
+    ]
+    Page(title, findings(cases), sections, [_meaning(len(cases[0].replications))]).write(file)
+
+
+def findings(cases: Sequence[Scenario]) -> list[str]:
+    """What the simulation shows, in sentences; a difference within the intervals is none."""
+    if len(cases) == 1:
+        found = cases[0].estimates()
+        return [
+            f"With {_name(cases[0])}, a hybrid job takes {_shown('turnaround', found)} s from "
+            f"submission to end and holds {_shown('node_seconds', found)} node-seconds; the QPUs "
+            f"are busy for {_shown('qpu_occupancy', found)} % of the time."
+        ]
+    return [
+        _finding("turnaround", "Hybrid jobs end soonest", "s on average", cases),
+        _finding("node_seconds", "They hold the fewest node-seconds", "per job", cases),
+        _busiest(cases),
+    ]
+
+
+def _finding(name: str, verb: str, unit: str, cases: Sequence[Scenario]) -> str:
+    """Which case has the least of a figure, and by how much."""
+    ranked = sorted(cases, key=lambda case: case.estimates()[name].mean)
+    (first, least), (second, next_) = ((each, each.estimates()[name]) for each in ranked[:2])
+    most = ranked[-1].estimates()[name]
+    if most.mean - least.mean <= least.half + most.half:
+        return f"{verb} under no strategy in particular: all are within the intervals."
+    tied = [
+        _name(each)
+        for each in ranked
+        if each.estimates()[name].mean - least.mean <= least.half + each.estimates()[name].half
+    ]
+    if len(tied) > 1:
+        names = f"{', '.join(tied[:-1])} and {tied[-1]}"
+        same = f"which do not differ beyond the intervals ({shown(least)} {unit})"
+        return f"{verb} with {names}, {same}."
+    less = 1 - least.mean / next_.mean
+    return (
+        f"{verb} with {_name(first)}: {shown(least)} {unit}, {less:.0%} less than with "
+        f"{_name(second)} ({shown(next_)})."
     )
+
+
+def _busiest(cases: Sequence[Scenario]) -> str:
+    means = [case.estimates()["qpu_occupancy"].mean for case in cases]
+    low, high = min(means), max(means)
+    if round(100 * low) == round(100 * high):
+        return f"The QPUs are busy for {high:.0%} of the time in every case."
+    busiest = _name(cases[means.index(high)])
+    return f"The QPUs are busy for {low:.0%} to {high:.0%} of the time, most with {busiest}."
 
 
 def _meaning(replications: int) -> str:
     if replications == 1:
-        return "One replication: nothing is known of how much the figures vary."
-    return f"Means of {replications} replications, with their 95 % confidence intervals."
+        return "In virtual time, one replication: how much the figures vary is not known."
+    return (
+        f"In virtual time: means of {replications} replications, with their 95 % confidence "
+        "intervals."
+    )
 
 
-def _table(cases: Sequence[Scenario]) -> str:
-    """A row per figure, a column per case."""
-    estimates = [case.estimates() for case in cases]
-    heads = "".join(f"<th>{escape(_name(case))}</th>" for case in cases)
-    rows = [
-        f"<tr><th>{escape(n.replace('_', ' '))}</th>{_cells(n, estimates)}" for n in estimates[0]
-    ]
-    return f"<table><tr><th></th>{heads}</tr>{'</tr>'.join(rows)}</tr></table>"
+def _cells(name: str, cases: Sequence[Scenario]) -> list[Cell]:
+    return [Cell(_shown(name, case.estimates())) for case in cases]
 
 
-def _cells(name: str, estimates: Sequence[dict[str, MeanEstimate]]) -> str:
-    return "".join(f"<td>{shown(each[name])}</td>" for each in estimates)
+def _shown(name: str, estimates: dict[str, MeanEstimate]) -> str:
+    return shown(_scaled(name, estimates[name]))
+
+
+def _scaled(name: str, estimate: MeanEstimate) -> MeanEstimate:
+    """The estimate in the unit that its name has."""
+    if not NAMES[name].endswith("%"):
+        return estimate
+    return MeanEstimate(100 * estimate.mean, 100 * estimate.half)
 
 
 def shown(estimate: MeanEstimate) -> str:
@@ -80,7 +165,7 @@ def shown(estimate: MeanEstimate) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """A number with so many digits after the point; nought without any."""
+    """A number with so many digits after the point; zero without any."""
     return f"{value:,.{digits}f}" if round(value, digits) else "0"
 
 
@@ -89,33 +174,30 @@ def _name(case: Scenario) -> str:
     return f"{case.policy.strategy}, {number} vQPU{'' if number == 1 else 's'}"
 
 
-def _bars(cases: Sequence[Scenario]) -> str:
-    """The pictures, as PNG in base 64."""
-    from matplotlib.figure import Figure
-
-    rows = -(-len(PICTURES) // COLUMNS)
-    height = rows * (0.9 + 0.28 * len(cases))
-    figure = Figure(figsize=(11, height), layout="constrained")
-    axes = figure.subplots(rows, COLUMNS, sharey=True, squeeze=False).flat
-    for axis, (name, title) in zip(axes, PICTURES.items(), strict=True):
-        _draw(axis, name, cases)
-        axis.set_title(title, fontsize=10)
-    next(iter(figure.axes)).invert_yaxis()
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return b64encode(buffer.getvalue()).decode()
+def _described(caption: str, name: str, cases: Sequence[Scenario]) -> str:
+    """A picture in words, for screen readers."""
+    values = (f"{_name(case)} {_shown(name, case.estimates())}" for case in cases)
+    return f"{caption}: {'; '.join(values)}."
 
 
-def _draw(axis: Any, name: str, cases: Sequence[Scenario]) -> None:
-    names, scale = [_name(case) for case in cases], 100.0 if name in PERCENT else 1.0
-    found = [case.estimates()[name] for case in cases]
-    means, halves = [each.mean * scale for each in found], [each.half * scale for each in found]
-    axis.barh(names, means, xerr=halves if any(halves) else None, color="#3b6ea8", capsize=2)
+def _bars(name: str, cases: Sequence[Scenario]) -> Figure:
+    figure = Figure(figsize=(WIDTH, AXIS + ROW * len(cases)), layout="constrained")
+    axis = figure.subplots()
+    names = [_name(case) for case in cases]
+    found = [_scaled(name, case.estimates()[name]) for case in cases]
+    means, halves = [each.mean for each in found], [each.half for each in found]
+    bars: Any = {"color": hue(0), "height": 0.7, "ecolor": INK, "capsize": 2}
+    axis.barh(names, means, xerr=halves if any(halves) else None, **bars)
     if name == "qpu_occupancy":
-        idle = [case.estimates()["qpu_idle_wanted"].mean * scale for case in cases]
-        axis.barh(names, idle, left=means, color="#3b6ea855")
-    axis.set_xlim(0, 100 if name in PERCENT else None)
-    axis.spines[["top", "right"]].set_visible(False)
+        idle = [100 * case.estimates()["qpu_idle_wanted"].mean for case in cases]
+        axis.barh(names, idle, left=means, color=hue(0), alpha=TINT, height=0.7)
+    axis.set_xlim(0, 100 if NAMES[name].endswith("%") else None)
+    axis.invert_yaxis()
+    axis.tick_params(colors=MUTED, labelsize=8.5, length=0)
+    axis.grid(axis="x", color=LINE, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[:].set_visible(False)
+    return figure
 
 
 def draw_map(
@@ -126,10 +208,6 @@ def draw_map(
     here: tuple[float, float],
 ) -> None:
     """Draw a map whose rows are the waits; `here` is the ratio and the wait of the job itself."""
-    from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
     names = [name for name in strategy_names() if any(name in row for row in chart)]
     colours = [COLOURS[strategy_names().index(name) % len(COLOURS)] for name in names]
     figure = Figure(figsize=(8, 5), layout="constrained")

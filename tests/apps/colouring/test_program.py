@@ -35,7 +35,7 @@ from tests.apps.colouring.graphs import (
     write_dimacs,
 )
 
-QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide"]
 HARD = random_graph(34, 0.5, seed=7)
 """The exact search splits it into pieces."""
 

@@ -71,7 +71,7 @@ def test_what_a_killed_driver_held_is_known_from_slurm(
     (stage.folder / "shape.toml").write_text("iterations = 1\n[[phase]]\ntasks = [600]\n")
     words = ["run", "synthetic", str(stage.folder / "shape.toml"), "--strategy", "workflow"]
     where = ["--cluster", "slurm", "--runs", str(stage.folder / "runs"), "--name", "it"]
-    driver = subprocess.Popen([sys.executable, "-m", "qtide.interfaces.cli.main", *words, *where])
+    driver = subprocess.Popen([sys.executable, "-m", "qtide", *words, *where])
     try:
         assert until(lambda: bool(stage.running()))
         ledger = stage.folder / "runs/it/ledger.jsonl"

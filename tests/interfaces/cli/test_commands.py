@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).parents[2] / "runs" / "programs_for_tests.py"
 
 
 def qtide(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "qtide.interfaces.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "qtide", *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, cwd=folder, check=False
     )
@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, cluster: str) -> Non
         "async def fills():\n"
         "    return [float((await task(ones, 9000 * n)).sum()) for n in (1, 2, 3)]\n"
     )
-    qtide = f"{sys.executable} -m qtide.interfaces.cli.main"
+    qtide = f"{sys.executable} -m qtide"
     run = f"exec {qtide} run fills.py --name it --cluster {cluster}"
     failed = subprocess.run(
         ["bash", "-c", f"ulimit -f 100; {run}"],

@@ -76,7 +76,7 @@ def test_bash_completes_for_real(here: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "qtide"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qtide.interfaces.cli.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qtide "$@"\n')
     program.chmod(0o755)
     script = """
         source <(_QTIDE_COMPLETE=source_bash qtide)

@@ -78,7 +78,7 @@ def test_following_ends_with_the_run(tmp_path: Path) -> None:
         "async def slow(): await task(wait)\n"
     )
     assert qtide(tmp_path, "submit", "slow.py", "--name", "it").returncode == 0
-    command = [sys.executable, "-m", "qtide.interfaces.cli.main", "logs", "it", "-f"]
+    command = [sys.executable, "-m", "qtide", "logs", "it", "-f"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         assert following.stdout.readline().endswith("1/0 wait: waiting\n")

@@ -1,11 +1,12 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from qtide.core.ledger import Interval
-from qtide.interfaces.report.page import Group, Report, sentence, write_report
+from qtide.interfaces.report.run_report import Group, Report, sentence, write_report
 from tests.core.ledger_samples import STRATEGIES, groups, panel, two_jobs
 
 VOID = {"meta", "link", "br", "img", "path", "use"}
@@ -37,6 +38,11 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
+def batched_pairs(paths: tuple[Path, ...]) -> list[tuple[Path, Path]]:
+    """Each PNG with the SVG that shows the same."""
+    return list(zip(paths[::2], paths[1::2], strict=True))
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("out") / "new" / "folder"
@@ -51,7 +57,10 @@ def page(report: Report) -> Page:
 def test_pictures_lie_beside_the_page(report: Report) -> None:
     names = [path.name for path in report.pictures]
     assert names == [f"timeline-{jobs}-jobs.{kind}" for jobs in (1, 2) for kind in ("png", "svg")]
-    assert all(path.stat().st_size > 1000 for path in report.pictures)
+    for png, svg in batched_pairs(report.pictures):
+        assert png.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        words = "".join(ElementTree.parse(svg).getroot().itertext())
+        assert all(strategy in words for strategy in STRATEGIES)
     assert {path.parent for path in report.pictures} == {report.page.parent}
 
 
@@ -77,7 +86,7 @@ def test_ids_are_unique_and_labels_point_to_them(page: Page) -> None:
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     labels = {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
     assert len(ids) == len(set(ids))
-    assert labels == {"comparison", "timeline-1-jobs", "timeline-2-jobs", "notes"}
+    assert labels == {"figures", "timeline-1-jobs", "timeline-2-jobs", "notes"}
     assert labels <= set(ids)
 
 
@@ -110,7 +119,19 @@ def test_labels_do_no_harm(tmp_path: Path) -> None:
 
 def test_broken_text_does_not_stop_the_page(tmp_path: Path) -> None:
     strange = Group(1, (panel("\x00\ud800", two_jobs()),))
-    assert write_report(tmp_path, "x", [strange], []).page.stat().st_size > 1000
+    words = Page(write_report(tmp_path, "x", [strange], []).page.read_text()).words
+    assert "??" in words or "\N{REPLACEMENT CHARACTER}?" in words
+
+
+def test_a_single_run_is_not_called_a_comparison(tmp_path: Path) -> None:
+    one = Group(1, (panel("static", two_jobs()),))
+    words = Page(write_report(tmp_path, "x", [one], []).page.read_text()).words
+    assert "Figures" in words
+    assert not [each for each in words if "omparison" in each or "best value" in each]
+
+
+def test_several_runs_are_compared(page: Page) -> None:
+    assert "Comparison" in page.words
 
 
 def test_nothing_to_report(tmp_path: Path) -> None:

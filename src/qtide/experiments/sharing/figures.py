@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,16 +24,29 @@ from matplotlib.ticker import (
 
 from qtide.experiments.sharing.results import ResultRow, Spread
 from qtide.experiments.sharing.sharing_plan import SharingPlan
-from qtide.interfaces.report.page import inline
-from qtide.interfaces.report.table import brief, percent, times
-from qtide.interfaces.report.timeline import INK, LINE, MUTED, STYLE, TINT, hue
+from qtide.interfaces.report.page import (
+    INK,
+    LINE,
+    MUTED,
+    STYLE,
+    TINT,
+    Page,
+    Section,
+    hue,
+    inline,
+    picture,
+    table,
+)
+from qtide.interfaces.report.table import Cell, brief, percent, times
 
 Dashes = tuple[float, Sequence[float]]
 
 WIDTH, HEIGHT = 10.0, 3.4
 """Inches."""
 EXPECTED: Dashes = (0, (4, 2))
-"""The dashes of what was expected."""
+"""Dashes of predicted values."""
+FEWEST = 5
+"""Different run times that make a distribution; fewer are drawn as dots only."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +55,39 @@ class Drawn:
 
     figure: Figure
     file: Path
+    title: str
     words: str
 
 
 def draw(folder: Path, rows: list[ResultRow]) -> list[Drawn]:
     """Draw all figures, and write each as a PNG."""
     made = [
-        ("lines", lines, "Occupancy of the QPU, quantum time and mean queue time by replicas."),
-        ("totals", totals, "Total time by replicas, shared and exclusive, on a log scale."),
-        ("runtimes", violins, "The distribution of the jobs' run times by replicas."),
+        (
+            "lines",
+            lines,
+            "Occupancy and queue",
+            "Occupancy of the QPU, quantum time and mean queue time by number of replicas.",
+        ),
+        (
+            "totals",
+            totals,
+            "Total time",
+            "Total time by number of replicas, shared and exclusive, on a log scale.",
+        ),
+        (
+            "runtimes",
+            violins,
+            "Run times of the jobs",
+            "Distribution of the jobs' run times by number of replicas; each dot is a job.",
+        ),
     ]
     found = []
-    for name, function, words in made:
+    for name, function, title, words in made:
         with matplotlib.rc_context(STYLE):
             figure = function(rows)
             file = folder / f"{name}.png"
             figure.savefig(file, dpi=150, metadata={"Software": None})
-        found.append(Drawn(figure, file, words))
+        found.append(Drawn(figure, file, title, words))
     return found
 
 
@@ -80,6 +107,8 @@ def lines(rows: list[ResultRow]) -> Figure:
         axes, ("QPU occupancy", "Quantum time, s", "Mean queue time per job, s"), strict=True
     ):
         _finish(each, title, rows)
+    for each in axes[1:]:
+        each.set_ylim(bottom=0)
     handles, labels = axes[0].get_legend_handles_labels()
     handles.append(Line2D([], [], color=MUTED, linestyle=EXPECTED))
     _legend(figure, handles, [*labels, "closed loop"])
@@ -114,7 +143,7 @@ def violins(rows: list[ResultRow]) -> Figure:
     for number, (alpha, mine) in enumerate(groups):
         axis, colour = axes[number], hue(number)
         numbers = [row.replicas for row in mine]
-        wide = [row for row in mine if len(set(row.runtimes)) > 1]
+        wide = [row for row in mine if len(set(row.runtimes)) >= FEWEST]
         if wide:
             made: Any = axis.violinplot(
                 [row.runtimes for row in wide],
@@ -212,9 +241,23 @@ def write_page(
     folder: Path, plan: SharingPlan, rows: list[ResultRow], figures: list[Drawn]
 ) -> Path:
     """Write `report.html`, which needs no other file."""
-    css = files("qtide.interfaces.report").joinpath("report.css").read_text(encoding="utf-8")
+    sections = [
+        Section(
+            each.file.stem,
+            each.title,
+            picture(
+                inline(each.figure, f"f{number}", each.words),
+                each.words,
+                each.title,
+                [each.file.name],
+            ),
+        )
+        for number, each in enumerate(figures)
+    ]
+    lines = [[Cell(text) for text in cells(row)] for row in rows]
+    sections.append(Section("figures", "All figures", table("figures", HEADINGS, lines)))
     page = folder / "report.html"
-    page.write_text(_document(css, plan, rows, figures), encoding="utf-8")
+    Page("Sharing one QPU", [sentence(rows)], sections, notes(plan, rows)).write(page)
     return page
 
 
@@ -250,41 +293,6 @@ def cells(row: ResultRow) -> list[str]:
     ]
 
 
-def _document(css: str, plan: SharingPlan, rows: list[ResultRow], figures: list[Drawn]) -> str:
-    pictures = "\n".join(_figure(each, number) for number, each in enumerate(figures))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Sharing one QPU</title>
-<style>
-{css}</style>
-</head>
-<body>
-<main>
-<header>
-<h1>Sharing one QPU</h1>
-<p class="lead">{escape(sentence(rows))}</p>
-</header>
-{pictures}
-<section aria-labelledby="figures">
-<h2 id="figures">All figures</h2>
-{_table(rows)}
-</section>
-<section aria-labelledby="notes">
-<h2 id="notes">Notes</h2>
-<ul>
-{"".join(f"<li>{escape(note)}</li>" for note in notes(plan, rows))}
-</ul>
-</section>
-</main>
-</body>
-</html>
-"""
-
-
 def notes(plan: SharingPlan, rows: list[ResultRow]) -> list[str]:
     """How it was measured."""
     graph = ",".join(map(str, plan.clustered))
@@ -307,31 +315,3 @@ def notes(plan: SharingPlan, rows: list[ResultRow]) -> list[str]:
         " come, first served; its cycle is measured with one replica.",
         *cycles,
     ]
-
-
-def _figure(drawn: Drawn, number: int) -> str:
-    picture = inline(drawn.figure, f"f{number}", drawn.words)
-    return f"""<section><figure>
-<div class="scroll" role="region" aria-label="{escape(drawn.words)}" tabindex="0">
-{picture}
-</div>
-<figcaption>{escape(drawn.words)} The same picture as
-<a href="{drawn.file.name}">PNG</a>.</figcaption>
-</figure></section>"""
-
-
-def _table(rows: list[ResultRow]) -> str:
-    heads = "".join(f'<th scope="col">{escape(each)}</th>' for each in HEADINGS)
-    lines = []
-    for row in rows:
-        head, *rest = cells(row)
-        datas = "".join(f"<td>{escape(each)}</td>" for each in rest)
-        lines.append(f'<tr><th scope="row">{escape(head)}</th>{datas}</tr>')
-    return f"""<div class="scroll" role="region" aria-labelledby="figures" tabindex="0">
-<table>
-<thead><tr>{heads}</tr></thead>
-<tbody>
-{chr(10).join(lines)}
-</tbody>
-</table>
-</div>"""

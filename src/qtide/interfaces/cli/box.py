@@ -14,7 +14,7 @@ from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError, UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 
 box = typer.Typer(
@@ -73,7 +73,7 @@ def down(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json 
     if json:
         as_json({"folder": str(place), "up": False})
     else:
-        typer.echo(f"the box in {place} is gone")
+        say(f"the box in {place} is gone")
 
 
 @box.command("status", cls=PlainCommand)
@@ -99,7 +99,7 @@ def env(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json =
         as_json(variables)
     else:
         for key, value in variables.items():
-            typer.echo(f"export {key}={shlex.quote(value)}")
+            say(f"export {key}={shlex.quote(value)}")
 
 
 def _place(name: str, folder: Path | None) -> Path:
@@ -121,10 +121,10 @@ def _show(there: boxes.Status, words: str, *, json_wanted: bool) -> None:
         return
     running = ", ".join(f"{number} {name}" for name, number in sorted(there.daemons.items()))
     nodes = ", ".join(f"{name} {state}" for name, state in sorted(there.nodes.items()))
-    typer.echo(f"box in {there.folder}: {running or 'nothing runs'}")
-    typer.echo(f"nodes: {nodes or 'Slurm does not answer'}")
+    say(f"box in {there.folder}: {running or 'nothing runs'}")
+    say(f"nodes: {nodes or 'Slurm does not answer'}")
     if there.up:
-        typer.echo(f'use it with: eval "$(qtide box env{words})"')
+        say(f'use it with: eval "$(qtide box env{words})"')
 
 
 def _described(there: boxes.Status) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def prolog(
     if json:
         as_json({"folder": str(program.parent), "slurm.conf": line})
     else:
-        typer.echo(f"add to slurm.conf, then run `scontrol reconfigure`:\n{line}")
+        say(f"add to slurm.conf, then run `scontrol reconfigure`:\n{line}")
 
 
 def reap(json: shared_options.Json = False) -> None:
@@ -171,4 +171,4 @@ def reap(json: shared_options.Json = False) -> None:
     if json:
         as_json({"cancelled": ended})
     else:
-        out.print(f"cancelled: {', '.join(map(str, ended)) or 'nothing was left'}", markup=False)
+        say(f"cancelled: {', '.join(map(str, ended)) or 'nothing was left'}")

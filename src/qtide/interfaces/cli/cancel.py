@@ -10,7 +10,7 @@ import typer
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.service import Url, client
 from qtide.interfaces.python.run import Run
 from qtide.runs.folder import RunFolder
@@ -86,9 +86,9 @@ def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
     if json_wanted:
         as_json({"task": task.id, "state": task.state})
     elif task.said["ended"] is None:
-        out.print(f"task {task.id} ends as soon as the device releases it", markup=False)
+        say(f"task {task.id} ends as soon as the device releases it")
     else:
-        out.print(f"task {task.id} is {task.state}", markup=False)
+        say(f"task {task.id} is {task.state}")
 
 
 def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:
@@ -96,4 +96,4 @@ def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:
     if json_wanted:
         as_json({"run": folder.name, "state": folder.state})
     else:
-        out.print(f"{folder.name} is {folder.state}; continue with: qtide resume {folder.name}")
+        say(f"{folder.name} is {folder.state}; continue with: qtide resume {folder.name}")

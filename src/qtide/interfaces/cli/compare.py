@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out
-from qtide.interfaces.cli.output import scale_of, show_table
+from qtide.interfaces.cli.console import as_json, say, show_table, terminal
 from qtide.interfaces.cli.run import takes_spec
-from qtide.interfaces.progress import Progress
+from qtide.interfaces.progress import TerminalProgress, scale_of
 from qtide.runs.comparison import Case, ComparisonPlan, line, notes, report
 from qtide.runs.earlier import durations
 from qtide.runs.spec import Spec
@@ -56,7 +55,7 @@ def compare(
 
 
 def _run(folder: Path, wanted: ComparisonPlan) -> list[Case]:
-    progress = Progress(err, lines=False, scale=scale_of(wanted.spec))
+    progress = TerminalProgress(terminal(), lines=False, scale=scale_of(wanted.spec))
     total, done = len(wanted), count(1)
 
     def ended(case: Case) -> None:
@@ -78,5 +77,5 @@ def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
         return
     show_table(cases)
     for note in notes(cases):
-        out.print(note, markup=False, highlight=False)
-    out.print(f"report: {made.page}", markup=False, highlight=False)
+        say(note)
+    say(f"report: {made.page}")

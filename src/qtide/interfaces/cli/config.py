@@ -11,7 +11,7 @@ import typer
 from qtide.core.errors import UsageError
 from qtide.core.files import config_folder
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.main import COMMANDS, check, leaves, load
 from qtide.interfaces.cli.run import ProgramCommand
 from qtide.interfaces.cli.service import show_rows
@@ -50,7 +50,7 @@ def config(
     texts = [row | {"value": _shown(row["value"]), "of": _shown(row["of"])} for row in rows]
     show_rows(texts, "it has no options")
     for line in _places(settings):
-        out.print(line, markup=False, highlight=False)
+        say(line)
 
 
 def _rows(name: str, settings: Settings) -> Iterator[dict[str, Any]]:

@@ -6,17 +6,61 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import IO, Any
+from shutil import get_terminal_size
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
 
-out = Console(soft_wrap=True)
-err = Console(stderr=True, soft_wrap=True)
+from qtide.core.log import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from qtide.runs.comparison import Case
+
+
+def say(text: str = "") -> None:
+    """A line on stdout; control characters in it cannot reach the terminal."""
+    typer.echo(printable(text))
+
+
+def warn(text: str) -> None:
+    """A line on stderr; control characters in it cannot reach the terminal."""
+    typer.echo(printable(text), err=True)
+
+
+def terminal() -> Console:
+    """The terminal of stderr, for lines that change."""
+    from rich.console import Console  # commands that only read do without it
+
+    return Console(stderr=True, soft_wrap=True)
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a line that changes while the block runs; where nothing can change, print each text."""
+    console = terminal()
+    if not console.is_terminal:
+        yield warn
+        return
+    from rich.text import Text
+
+    with console.status(Text(printable(text))) as shown:
+        yield lambda now: shown.update(Text(printable(now)))
+
+
+def show_table(cases: Sequence[Case]) -> None:
+    """Print the figures of cases; relative to static's, if there is room."""
+    from rich.console import Console  # commands that only read do without it
+
+    from qtide.interfaces.report.table import TableRow, rich_table
+
+    console = Console(soft_wrap=True)
+    rows = [TableRow(case.strategy, case.jobs, case.panel().metrics) for case in cases]
+    console.print(rich_table(rows, relative=len(rows) > 1 and console.width >= 100))
 
 
 _reserved: list[IO[str]] = []
@@ -71,13 +115,13 @@ def print_rows(rows: Sequence[Row], long: Sequence[str] = ()) -> None:
     gap, widths = GAP, _fitted(beside, texts, width, GAP)
     if _total(widths, gap) > width:
         gap, widths = NARROW, _fitted(beside, texts, width, NARROW)
-    out.print(Text(_line(widths, {title: title for title in beside}, gap), "bold"), soft_wrap=True)
-    out.print(Text("─" * min(width, _total(widths, gap))))
+    typer.echo(typer.style(_line(widths, {title: title for title in beside}, gap), bold=True))
+    say("─" * min(width, _total(widths, gap)))
     for row, text in zip(rows, texts, strict=True):
-        out.print(Text(_line(widths, text, gap)), soft_wrap=True)
+        say(_line(widths, text, gap))
         for title in below:
             if row[title] is not None:
-                out.print(Text(_paragraph(title, text[title], width)), soft_wrap=True)
+                say(_paragraph(title, text[title], width))
 
 
 def shortened(text: str, width: int) -> str:
@@ -90,12 +134,24 @@ def shortened(text: str, width: int) -> str:
 
 
 def _width() -> int:
-    """That of the terminal, or what COLUMNS says; what goes into a pipe is not shortened."""
-    return out.width if out.is_terminal or os.environ.get("COLUMNS") else sys.maxsize
+    """Width of the terminal, or what COLUMNS says; output into a pipe is not shortened."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return get_terminal_size().columns
+    return sys.maxsize
 
 
 def _text(value: Any) -> str:
-    return NOTHING if value is None else " ".join(str(value).split())
+    return NOTHING if value is None else printable(" ".join(str(value).split()))
+
+
+def cell_len(text: str) -> int:
+    """Columns that a text takes on a terminal: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
 
 
 def _total(widths: dict[str, int], gap: int) -> int:

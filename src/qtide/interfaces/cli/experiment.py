@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.console import Console
 from rich.table import Table
 
 from qtide.core.errors import QtideError, UsageError
@@ -14,10 +14,9 @@ from qtide.experiments.sharing.experiment import Measuring, measure, write
 from qtide.experiments.sharing.results import ResultRow
 from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out
+from qtide.interfaces.cli.console import as_json, say, show_table, status, terminal
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
-from qtide.interfaces.cli.output import show_table
-from qtide.interfaces.progress import Progress
+from qtide.interfaces.progress import TerminalProgress
 from qtide.runs.comparison import Case, line
 from qtide.runs.folder import stamp
 
@@ -95,15 +94,12 @@ def sharing(
         as_json(found)
         return
     _show(rows)
-    out.print(f"report: {found['page']}", markup=False, highlight=False)
+    say(f"report: {found['page']}")
 
 
 def _measured(plan: SharingPlan, folder: Path) -> list[ResultRow]:
-    """The figures; a live line on a terminal, otherwise a line per point."""
-    if not err.is_terminal:
-        return measure(plan, folder, lambda each: err.print(_line(each), highlight=False))
-    with err.status("starting the service") as status:
-        return measure(plan, folder, lambda each: status.update(escape(_line(each))))
+    with status("starting the service") as update:
+        return measure(plan, folder, lambda each: update(_line(each)))
 
 
 def _line(progress: Measuring) -> str:
@@ -127,7 +123,7 @@ def _show(rows: list[ResultRow]) -> None:
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(*cells(row))
-    out.print(table)
+    Console(soft_wrap=True).print(table)
 
 
 def _numbers(text: str) -> list[int]:
@@ -160,7 +156,7 @@ def demo(
     from qtide.experiments.demo import play_story, require
 
     require()
-    progress = Progress(err, lines=False)
+    progress = TerminalProgress(terminal(), lines=False)
 
     def ended(case: Case) -> None:
         progress.note(f"  {line(case)}")
@@ -173,5 +169,5 @@ def demo(
         return
     show_table([*story.strategies, *story.sharing])
     for text in (*story.notes, "", *story.sentences):
-        out.print(text, markup=False, highlight=False)
-    out.print(f"open: {story.page.absolute()}", markup=False, highlight=False)
+        say(text)
+    say(f"open: {story.page.absolute()}")

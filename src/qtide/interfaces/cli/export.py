@@ -9,7 +9,7 @@ import typer
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out
+from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.run import takes_spec
 from qtide.interfaces.cli.shared_options import Json
@@ -41,7 +41,7 @@ def ro_crate(
     if json:
         as_json({"run": found.name, "crate": str(written)})
         return
-    out.print(f"the record of {found.name} is in {written}", markup=False, highlight=False)
+    say(f"the record of {found.name} is in {written}")
 
 
 @takes_spec
@@ -62,9 +62,9 @@ def cwl(
     if json:
         as_json({"folder": str(run.path), "workflow": str(run.path / "workflow.cwl")})
         return
-    out.print(f"the workflow is in {run.path}; run it there with either of:", markup=False)
-    out.print("  cwltool --enable-ext workflow.cwl inputs.yml", markup=False, highlight=False)
-    out.print("  streamflow run streamflow.yml", markup=False, highlight=False)
+    say(f"the workflow is in {run.path}; run it there with either of:")
+    say("  cwltool --enable-ext workflow.cwl inputs.yml")
+    say("  streamflow run streamflow.yml")
 
 
 export = typer.Typer(
@@ -117,4 +117,4 @@ def install(
     if json:
         as_json({"engine": name, "folder": place})
     else:
-        out.print(f"{name} is in {place}", markup=False, highlight=False)
+        say(f"{name} is in {place}")

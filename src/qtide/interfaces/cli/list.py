@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out, print_rows
-from qtide.interfaces.python.runnable import newest_last
-from qtide.runs.folder import RunFolder
+from qtide.interfaces.cli.console import as_json, print_rows, say
+from qtide.runs.folder import RunFolder, newest_last
 
 DAMAGED = "damaged"
 ORDER = (DAMAGED, "running", "failed", "interrupted", "cancelled", "new", "done")
@@ -39,12 +38,12 @@ def list_runs(
         as_json([row | {"created": _date(row["created"], with_year=True)} for row in rows])
         return
     if not rows:
-        out.print(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
+        say(f"there is no run in {runs} yet; start one with: qtide run PROGRAM.py")
         return
     print_rows([_shown(row) for row in rows])
     for row in found:
         if row["damage"] is not None:
-            out.print(f"{row['run']} is damaged: {row['damage']}", markup=False, highlight=False)
+            say(f"{row['run']} is damaged: {row['damage']}")
 
 
 def _row(run: RunFolder, root: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 from qtide.core.errors import UsageError
 from qtide.core.log import LogLine, follow, lines
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json
+from qtide.interfaces.cli.console import as_json, say
 from qtide.runs.folder import RunFolder
 
 UNSTARTED = 86400.0
@@ -65,7 +65,7 @@ def _print(chosen: Iterable[LogLine]) -> bool:
     some = False
     for line in chosen:
         head = " ".join(field for field in line[:-1] if field not in ("", "-"))
-        typer.echo(f"{head}: {line.text}" if head else line.text)
+        say(f"{head}: {line.text}" if head else line.text)
         some = True
     return some
 

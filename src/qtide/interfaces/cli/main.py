@@ -285,7 +285,3 @@ def main(words: list[str] | None = None) -> None:
 def _end(sentence: str, code: int) -> None:
     sys.stderr.write(f"qtide: {sentence}\n")
     sys.exit(code)
-
-
-if __name__ == "__main__":
-    main()

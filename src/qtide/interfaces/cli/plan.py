@@ -12,7 +12,7 @@ import typer
 from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out, print_rows
+from qtide.interfaces.cli.console import as_json, print_rows, say, status
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.strategies.strategy import STRATEGIES
 
@@ -132,8 +132,8 @@ def vqpus(
         loop = _loop_of(model)
     if not loop.quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
-    with err.status("playing jobs") as status:
-        best, rows = offered(loop, model, longest, lambda n: status.update(f"playing {n} jobs"))
+    with status("playing jobs") as update:
+        best, rows = offered(loop, model, longest, lambda n: update(f"playing {n} jobs"))
     if json:
         as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
         return
@@ -183,7 +183,7 @@ def _show(advice: Advice, chart: list[list[str]]) -> None:
             for each in advice.expected
         ]
     )
-    out.print(f"\nadvice: {advice.strategy}; {advice.why}\n", highlight=False)
+    say(f"\nadvice: {advice.strategy}; {advice.why}\n")
     rows: list[dict[str, Any]] = [
         {"wait s": f"{wait:g}"}
         | {f"q/c {ratio:g}": name for ratio, name in zip(RATIOS, row, strict=True)}
@@ -205,10 +205,9 @@ def _show_sharing(best: int, rows: list[Shared]) -> None:
         ]
     )
     found = next(row for row in rows if row.jobs == best)
-    out.print(
+    say(
         f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average, and the QPU is "
-        f"busy for {found.occupancy.mean:.0%} of the time",
-        highlight=False,
+        f"busy for {found.occupancy.mean:.0%} of the time"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json as json_text
 from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import pairwise
@@ -13,15 +14,19 @@ from typer.main import get_command
 
 from qtide.backends.devices.device import DEVICES
 from qtide.backends.devices.profile import profiles
-from qtide.core.errors import UsageError
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.metrics import measure
 from qtide.core.options import Declared
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out, stdout_for_json
+from qtide.interfaces.cli.console import as_json, say, show_table, stdout_for_json, terminal, warn
 from qtide.interfaces.cli.help import Context, PlainCommand
-from qtide.interfaces.cli.output import play_one
 from qtide.interfaces.cli.service import Url, resume_device
+from qtide.interfaces.progress import TerminalProgress, scale_of
 from qtide.programs.arguments import rows
 from qtide.programs.program import APPS, Program, load, located
+from qtide.runs.comparison import Case, open_ended
+from qtide.runs.driver import Outcome, plain, play, sentence
+from qtide.runs.earlier import durations, precedent_notes
 from qtide.runs.folder import RunFolder
 from qtide.runs.run_options import (
     CORE,
@@ -39,6 +44,124 @@ from qtide.runs.run_options import (
 from qtide.runs.settings import Settings, option_name
 from qtide.runs.spec import Spec
 from qtide.runs.start import ADVISERS, BACKGROUND, check_driver, create, launch
+
+
+def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
+    """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
+    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for the loader
+    return command
+
+
+@takes_spec
+def run(
+    spec: Spec,
+    name: shared_options.Name = "",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Run a hybrid program; options that qtide does not know are passed to it.
+
+    Example: qtide run synthetic published --time-scale 0.01
+    """
+    play_one(create(spec, runs, name), json_wanted=json)
+
+
+@takes_spec
+def submit(
+    spec: Spec,
+    driver: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="background, a process on this host; or a kind of cluster, for a job there.",
+            autocompletion=shared_options.driver_places,
+        ),
+    ] = BACKGROUND,
+    driver_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
+        ),
+    ] = None,
+    name: shared_options.Name = "",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Start a run and return; follow it with `qtide show`, cancel it with `qtide cancel`.
+
+    Example: qtide submit synthetic --time-scale 0.1 --name night
+    """
+    check_driver(driver)
+    run = create(spec, runs, name)
+    where = launch(run, driver, driver_option)
+    if json:
+        as_json({"run": run.name, "folder": str(run.path), "driver": where})
+    else:
+        say(f"{run.name} is driven by {where}; see: qtide show {run.name}")
+
+
+def resume(
+    run: shared_options.Run = "",
+    device: Annotated[
+        str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
+    ] = "",
+    url: Url = None,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Resume a run that failed, was interrupted or was killed; finished phases are not repeated.
+
+    Example: qtide resume last
+    """
+    if bool(run) == bool(device):
+        raise UsageError("name either a run, or a device with --device")
+    if device:
+        resume_device(device, url, json_wanted=json)
+        return
+    folder = RunFolder.find(runs, run)
+    if folder.state == "done":
+        warn(f"{folder.name} is done already; its result is taken from the journal")
+    play_one(folder, json_wanted=json)
+
+
+def play_one(run: RunFolder, *, json_wanted: bool) -> None:
+    """Execute a run with progress, then show its result."""
+    progress = TerminalProgress(terminal(), lines=True, scale=scale_of(run.spec))
+    with stdout_for_json(wanted=json_wanted), progress.shown():
+        outcome = play(run, progress.tell)
+    if outcome.error is not None:
+        raise _failure(outcome)
+    _show(outcome, json_wanted=json_wanted)
+
+
+def _show(outcome: Outcome, *, json_wanted: bool) -> None:
+    run = outcome.run
+    metrics = measure(run.intervals())
+    value = plain(outcome.value)
+    if json_wanted:
+        described = {"run": run.name, "folder": str(run.path), "state": run.state}
+        figures = {"value": value, "metrics": metrics.as_dict()}
+        as_json(described | figures | {"durations": durations(run)})
+        return
+    show_table([Case(run.spec.strategy, 1, (run,))])
+    for note in (*precedent_notes([run]), *filter(None, [open_ended(run)])):
+        say(note)
+    say(f"result: {json_text.dumps(value)}")
+    say(f"run {run.name} is in {run.path}; see it with: qtide report {run.name}")
+
+
+def _failure(outcome: Outcome) -> QtideError:
+    assert outcome.error is not None
+    text = sentence(outcome.error)
+    if isinstance(outcome.error, QtideError):
+        return outcome.error
+    name = outcome.run.name
+    return ProgramFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")
+
+
+class ProgramFailed(QtideError):  # noqa: N818 - what happened
+    """The program's own failure, with what to do next."""
+
 
 PANEL = "rich_help_panel"
 
@@ -132,12 +255,6 @@ def _metavar(kind: Any) -> str:
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Unknown options and arguments are passed to the program."""
-
-
-def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
-    """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
-    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for the loader
-    return command
 
 
 def program_command(
@@ -316,75 +433,3 @@ def _refuse_foreign(context: typer.Context, theirs: Owned, chosen: list[OptionOw
     for name, (whose, _) in theirs.items():
         if _typed(context, name):
             raise foreign(name, whose, chosen)
-
-
-@takes_spec
-def run(
-    spec: Spec,
-    name: shared_options.Name = "",
-    runs: shared_options.Runs = shared_options.RUNS,
-    json: shared_options.Json = False,
-) -> None:
-    """Run a hybrid program; options that qtide does not know are passed to it.
-
-    Example: qtide run synthetic published --time-scale 0.01
-    """
-    play_one(create(spec, runs, name), json_wanted=json)
-
-
-@takes_spec
-def submit(
-    spec: Spec,
-    driver: Annotated[
-        str,
-        typer.Option(
-            metavar="WHERE",
-            help="background, a process on this host; or a kind of cluster, for a job there.",
-            autocompletion=shared_options.driver_places,
-        ),
-    ] = BACKGROUND,
-    driver_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
-        ),
-    ] = None,
-    name: shared_options.Name = "",
-    runs: shared_options.Runs = shared_options.RUNS,
-    json: shared_options.Json = False,
-) -> None:
-    """Start a run and return; follow it with `qtide show`, cancel it with `qtide cancel`.
-
-    Example: qtide submit synthetic --time-scale 0.1 --name night
-    """
-    check_driver(driver)
-    run = create(spec, runs, name)
-    where = launch(run, driver, driver_option)
-    if json:
-        as_json({"run": run.name, "folder": str(run.path), "driver": where})
-    else:
-        out.print(f"{run.name} is driven by {where}; see: qtide show {run.name}", markup=False)
-
-
-def resume(
-    run: shared_options.Run = "",
-    device: Annotated[
-        str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
-    ] = "",
-    url: Url = None,
-    runs: shared_options.Runs = shared_options.RUNS,
-    json: shared_options.Json = False,
-) -> None:
-    """Resume a run that failed, was interrupted or was killed; finished phases are not repeated.
-
-    Example: qtide resume last
-    """
-    if bool(run) == bool(device):
-        raise UsageError("name either a run, or a device with --device")
-    if device:
-        resume_device(device, url, json_wanted=json)
-        return
-    folder = RunFolder.find(runs, run)
-    if folder.state == "done":
-        err.print(f"{folder.name} is done already; its result is taken from the journal")
-    play_one(folder, json_wanted=json)

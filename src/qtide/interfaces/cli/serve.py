@@ -16,7 +16,7 @@ import typer
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import state_folder
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out
+from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.service import clock, show_rows
 
@@ -62,7 +62,7 @@ def serve(
         return
     reread = None if configuration is None else partial(_read, configuration, listen)
     settings = reread() if reread else _listening(demonstration(), listen)
-    err.print(f"state, log and access are in {settings.folder}", markup=False)
+    warn(f"state, log and access are in {settings.folder}")
     run(settings, reread)
 
 
@@ -87,10 +87,10 @@ def _check(file: Path | None) -> None:
     if found is not None and not mistakes:
         mistakes = troubles(found)
     for mistake in mistakes:
-        err.print(f"{file}: {mistake}", markup=False, highlight=False, soft_wrap=True)
+        warn(f"{file}: {mistake}")
     if mistakes:
         raise typer.Exit(UsageError.exit_code)
-    out.print(f"{file} is in order: every device starts", markup=False, highlight=False)
+    say(f"{file} is in order: every device starts")
 
 
 DAY = 86_400.0
@@ -137,7 +137,7 @@ def new(
     if json:
         as_json({"token": made, "user": caller.user, "account": account, "days": days})
     else:
-        typer.echo(made)
+        say(made)
 
 
 @token.command("list", cls=PlainCommand)
@@ -185,7 +185,7 @@ def revoke(
     if json:
         as_json({"revoked": digest})
     else:
-        out.print("revoked; the service forgets it within 2 s", markup=False)
+        say("revoked; the service forgets it within 2 s")
 
 
 @contextmanager

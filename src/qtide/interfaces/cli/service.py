@@ -15,7 +15,7 @@ import typer
 
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, out, print_rows
+from qtide.interfaces.cli.console import as_json, print_rows, say
 
 if TYPE_CHECKING:
     from qtide.backends.client.client import Client
@@ -48,7 +48,7 @@ def client(url: str | None) -> Client:
 def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
     """Rows as a table, or a sentence if there are none."""
     if not rows:
-        out.print(nothing, markup=False)
+        say(nothing)
         return
     print_rows(rows, LONG)
 
@@ -147,7 +147,7 @@ def drain(
     if json:
         as_json(said)
     else:
-        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)
+        say(f"{device} is {said['state']}; {said['waiting']} tasks wait")
 
 
 def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
@@ -156,7 +156,7 @@ def resume_device(device: str, url: str | None, *, json_wanted: bool) -> None:
     if json_wanted:
         as_json(said)
     else:
-        out.print(f"{device} is {said['state']}; {said['waiting']} tasks wait", markup=False)
+        say(f"{device} is {said['state']}; {said['waiting']} tasks wait")
 
 
 DAY = 86_400.0

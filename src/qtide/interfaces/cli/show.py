@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out
-from qtide.interfaces.cli.output import show_table
+from qtide.interfaces.cli.console import as_json, say, show_table, warn
 from qtide.interfaces.python.description import describe, reported, write_report
 from qtide.interfaces.report.decisions import headline, remarks
 from qtide.runs.comparison import damages, read_cases
@@ -37,12 +36,12 @@ def show(
     kind = found["spec"]["cluster"].partition(":")[0]
     for name, value in found.items():
         if value and name not in ("spec", "metrics", "decisions", "lower bounds", kind):
-            out.print(f"{name}: {_words(name, value)}", markup=False, highlight=False)
+            say(f"{name}: {_words(name, value)}")
     figures = _node_seconds(found["metrics"], found["lower bounds"])
-    out.print(figures, markup=False, highlight=False)
+    say(figures)
     decided = _decision_lines(found["decisions"], found["spec"]["strategy"])
     for line in (*_account_lines(kind, found.get(kind, {})), *decided):
-        out.print(line, markup=False, highlight=False)
+        say(line)
 
 
 def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
@@ -116,9 +115,9 @@ def report(
     folder = reported(run, runs)
     made = write_report(folder)
     for sentence in damages(folder):
-        err.print(f"left out: {sentence}", markup=False, highlight=False)
+        warn(f"left out: {sentence}")
     if json:
         as_json({"page": str(made.page), "pictures": [str(each) for each in made.pictures]})
         return
     show_table(read_cases(folder))
-    out.print(f"report: {made.page}", markup=False, highlight=False)
+    say(f"report: {made.page}")

@@ -13,7 +13,7 @@ from qtide.backends.models.site_model import ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, err, out, print_rows
+from qtide.interfaces.cli.console import as_json, print_rows, say, status
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES, strategy_names
@@ -79,7 +79,7 @@ def calibrate(
         ]
     )
     if site is not None:
-        out.print(f"site: {site}", markup=False, highlight=False)
+        say(f"site: {site}")
 
 
 def _ended(run: RunFolder) -> list[Interval]:
@@ -137,7 +137,7 @@ def simulate(
         as_json({"page": str(page), "cases": [described(case) for case in cases]})
         return
     print_rows([row(case, model) for case in cases])
-    out.print(f"report: {page}", markup=False, highlight=False)
+    say(f"report: {page}")
 
 
 def served(model: SiteModel, policy: str | None) -> SiteModel:
@@ -193,11 +193,11 @@ def _simulated(
 
     if model.hybrid.jobs == 0 and not model.hybrid.share:
         raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
-    with err.status("simulating") as status:
+    with status("simulating") as update:
         return run(
             model,
             policies,
             replications,
             cores or len(os.sched_getaffinity(0)),
-            lambda done, of: status.update(f"{done} of {of} replications"),
+            lambda done, of: update(f"{done} of {of} replications"),
         )

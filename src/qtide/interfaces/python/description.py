@@ -20,7 +20,7 @@ from qtide.runs.folder import RunFolder, unique
 from qtide.runs.presence import where
 
 if TYPE_CHECKING:
-    from qtide.interfaces.report.page import Report
+    from qtide.interfaces.report.run_report import Report
 
 
 def describe(run: RunFolder) -> dict[str, Any]:

@@ -6,33 +6,19 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from html import escape
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.metrics import Metrics, measure
-from qtide.interfaces.report.page import Group, embedded
-from qtide.interfaces.report.timeline import Panel
+from qtide.core.metrics import Metrics, Panel, measure
 from qtide.runs.comparison import Case
 from qtide.runs.folder import RunFolder, State
 from qtide.runs.presence import where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-_numbers = count(1)
-"""Ids are unique on the whole page of a notebook."""
-
-
-def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:
-    """Cases as an element of a page."""
-    groups: dict[int, list[Panel]] = defaultdict(list)
-    for case in cases:
-        groups[case.jobs].append(case.panel())
-    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
-    return embedded(title, made, lines, f"qtide-{next(_numbers)}")
 
 
 T = TypeVar("T")
@@ -127,9 +113,7 @@ class Run(Generic[T]):
         return write_report(self.folder).page
 
     @property
-    def _case(self) -> Any:
-        from qtide.runs.comparison import Case
-
+    def _case(self) -> Case:
         return Case(self._run.spec.strategy, 1, (self._run,))
 
     def _lines(self) -> Iterator[str]:
@@ -142,9 +126,23 @@ class Run(Generic[T]):
 
     def _repr_html_(self) -> str:
         if self._run.damage is not None or not self._run.ledger.exists():
-            return f"<p>{self!r}</p>".replace("<qtide", "&lt;qtide")
-
+            return f"<p>{escape(repr(self))}</p>"
         return shown(self.name, [self._case], list(self._lines()))
 
     def __repr__(self) -> str:
         return f"<qtide run {self.name}: {self.state}>"
+
+
+_numbers = count(1)
+"""Ids are unique on the whole page of a notebook."""
+
+
+def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:
+    """Cases as an element of a notebook's page."""
+    from qtide.interfaces.report.run_report import Group, embedded  # matplotlib is heavy
+
+    groups: dict[int, list[Panel]] = defaultdict(list)
+    for case in cases:
+        groups[case.jobs].append(case.panel())
+    made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
+    return embedded(title, made, lines, f"qtide-{next(_numbers)}")

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.plugins import Plugins
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.run import Run
 from qtide.programs.program import Program, loading
 from qtide.runs.driver import play
-from qtide.runs.folder import Call, RunFolder, reference
+from qtide.runs.folder import Call, RunFolder, newest_last, reference
 from qtide.runs.run_options import RunOptions, parted
 from qtide.runs.start import BACKGROUND, check_driver, create, launch
-
-if TYPE_CHECKING:
-    from qtide.interfaces.python.run import Run
-    from qtide.programs.program import Program
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,11 +125,6 @@ def runs(folder: str | Path | None = None) -> list[Run[Any]]:
     return [Run(each) for each in newest_last(RunOptions("list", {"runs": folder}).runs)]
 
 
-def newest_last(folder: Path) -> list[RunFolder]:
-    """All runs in a folder, in the order in which they were created."""
-    return sorted(RunFolder.all(folder), key=lambda run: (run.created, run.name))
-
-
 def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = None) -> Run[Any]:
     """Go on with a run that failed, was interrupted or was killed, as `qtide resume` does.
 
@@ -146,9 +136,6 @@ def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = Non
 
 
 T = TypeVar("T")
-
-COMMAND: Plugins[Callable[[list[str]], None]] = Plugins("console_scripts", "command")
-"""The command line, which is above this layer."""
 
 
 class Runnable(Program, Generic[P, T]):
@@ -185,9 +172,10 @@ class Runnable(Program, Generic[P, T]):
         It takes all that `qtide run` takes. The last line of a file: `mine.main()`.
         """
         if self.function.__module__ == "__main__":
-            from qtide.runs.folder import reference
-
-            COMMAND.load("qtide")(["run", reference(self), *sys.argv[1:]])
+            sys.stdout.flush()
+            sys.stderr.flush()
+            words = [sys.executable, "-m", "qtide", "run", reference(self), *sys.argv[1:]]
+            os.execv(sys.executable, words)  # in place of this process, so signals reach it
 
 
 class Using(Generic[P, T]):
@@ -200,13 +188,11 @@ class Using(Generic[P, T]):
     @property
     def run(self) -> Action[P, Run[T]]:
         """Run it to its end, and give the run."""
-
         return Action(self._program, self._options, run)
 
     @property
     def submit(self) -> Action[P, Run[T]]:
         """Start it with a driver of its own, and give the run at once."""
-
         return Action(self._program, self._options, submit, DRIVER)
 
 

@@ -1,27 +1,168 @@
-"""The report: one self-contained page, and its pictures as files to cite."""
+"""A self-contained HTML page: findings, sections with tables and pictures, notes.
+
+The pages of runs, of the demonstration, of simulations and of experiments are all written here.
+A page needs no other file, follows the reader's light or dark mode, and can be read on a phone.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from importlib.resources import files
 from io import StringIO
-from itertools import groupby
 from pathlib import Path
-from string import Template
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from qtide.core.files import write_whole
-from qtide.core.metrics import Metrics
-from qtide.interfaces.report import timeline
-from qtide.interfaces.report.decisions import decisions, headline, remarks
-from qtide.interfaces.report.table import BASE, Cell, TableRow, brief, cells, headings
-from qtide.interfaces.report.timeline import HUES, INK, LINE, MUTED, STYLE, TINT, TRACK, Panel
+from qtide.interfaces.report.table import Cell
+
+HUES = ("#0072b2", "#d55e00", "#009e73", "#b0609a", "#56a5d8", "#c98a00", "#6b5fb5", "#8a6d3b")
+INK = "#1f2430"
+MUTED = "#5b6473"
+LINE = "#d3d8e0"
+TRACK = "#f2f4f7"
+TINT = 0.30
+"""Opacity of pale areas."""
+STYLE: Any = {
+    "text.parse_math": False,  # dollar signs in a label are not mathematics
+    "svg.fonttype": "none",
+    "svg.hashsalt": "qtide",
+    "hatch.linewidth": 0.8,
+}
+"""Matplotlib's settings for every picture of a page."""
+
+
+def hue(index: int) -> str:
+    """Colour of the item with this number, counted from zero."""
+    return HUES[index % len(HUES)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; `name` is its anchor, `body` is HTML."""
+
+    name: str
+    title: str
+    body: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its findings come first, its notes last."""
+
+    title: str
+    findings: Sequence[str]
+    sections: Sequence[Section]
+    notes: Sequence[str] = ()
+
+    def write(self, path: Path) -> None:
+        """Write the page; characters that cannot be encoded are replaced."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, self.html().encode(errors="replace"))
+
+    def html(self) -> str:
+        """The whole document."""
+        sections = list(self.sections)
+        if self.notes:
+            sections.append(Section("notes", "Notes", bullets(self.notes)))
+        return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(self.title)}</title>
+<style>
+{stylesheet()}</style>
+</head>
+<body>
+<main>
+<header>
+<h1>{escape(self.title)}</h1>
+{"".join(f'<p class="lead">{escape(each)}</p>' for each in self.findings)}
+</header>
+{"".join(map(_section, sections))}
+</main>
+</body>
+</html>
+"""
+
+
+def _section(section: Section) -> str:
+    return f"""<section aria-labelledby="{section.name}">
+<h2 id="{section.name}">{escape(section.title)}</h2>
+{section.body}
+</section>
+"""
+
+
+def table(label: str, headings: Sequence[str], *bodies: Iterable[Sequence[Cell]]) -> str:
+    """A table that scrolls sideways; `label` is the anchor of the section that names it.
+
+    Each body is a group of rows, set apart by a line. The first cell of a row is its heading.
+    """
+    heads = "".join(f'<th scope="col">{_unbroken(title)}</th>' for title in headings)
+    groups = "\n".join(f"<tbody>\n{chr(10).join(map(_row, body))}\n</tbody>" for body in bodies)
+    return f"""<div class="scroll" role="region" aria-labelledby="{label}" tabindex="0">
+<table>
+<thead><tr>{heads}</tr></thead>
+{groups}
+</table>
+</div>"""
+
+
+def _unbroken(title: str) -> str:
+    """A heading may break at its spaces, but not within node-s."""
+    return escape(title).replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def _row(line: Sequence[Cell]) -> str:
+    head, *rest = line
+    return f'<tr><th scope="row">{escape(head.text)}</th>{"".join(map(_data, rest))}</tr>'
+
+
+def _data(cell: Cell) -> str:
+    text = escape(cell.text)
+    return f'<td class="best"><strong>{text}</strong></td>' if cell.best else f"<td>{text}</td>"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list of sentences."""
+    return "<ul>\n" + "\n".join(f"<li>{escape(each)}</li>" for each in lines) + "\n</ul>"
+
+
+def hint(text: str) -> str:
+    """A sentence in small print."""
+    return f'<p class="hint">{escape(text)}</p>'
+
+
+def picture(svg: str, caption: str, label: str, copies: Sequence[str] = ()) -> str:
+    """A picture with its caption; `copies` are the files beside the page that show the same."""
+    links = ", ".join(f'<a href="{name}">{Path(name).suffix[1:].upper()}</a>' for name in copies)
+    also = f" The same picture as {links}." if links else ""
+    return f"""<figure>
+<div class="scroll" role="region" aria-label="{escape(label)}" tabindex="0">
+{svg}
+</div>
+<figcaption>{escape(caption)}{also}</figcaption>
+</figure>"""
+
+
+def small_pictures(drawn: Iterable[tuple[str, str]]) -> str:
+    """Captioned pictures side by side, as many as fit; on a phone, one below the other."""
+    figures = "\n".join(
+        f"<figure><figcaption>{escape(caption)}</figcaption>\n{svg}</figure>"
+        for caption, svg in drawn
+    )
+    return f'<div class="small">\n{figures}\n</div>'
+
 
 SVG = "http://www.w3.org/2000/svg"
 VARIABLES = {
@@ -30,8 +171,8 @@ VARIABLES = {
     LINE: "var(--line)",
     TRACK: "var(--track)",
     f"opacity: {TINT}": "opacity: var(--tint)",
-} | {hue: f"var(--hue-{index})" for index, hue in enumerate(HUES)}
-"""What the page's style decides, so that the picture is legible in light and dark mode."""
+} | {colour: f"var(--hue-{index})" for index, colour in enumerate(HUES)}
+"""What the style sheet decides, so that a picture is legible in light and dark mode."""
 
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
@@ -39,32 +180,24 @@ ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 def inline(figure: Figure, name: str, description: str) -> str:
     """The figure as an SVG element; `name` prefixes its ids, screen readers read `description`."""
-    root = ElementTree.fromstring(_text(figure))
-    _drop_globals(root)
+    buffer = StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
+    root = ElementTree.fromstring(buffer.getvalue())
+    for each in list(root):  # metadata and the style sheet would affect the rest of the page
+        if each.tag == f"{{{SVG}}}metadata" or each.find(f"{{{SVG}}}style") is not None:
+            root.remove(each)
     for element in root.iter():
         for key, value in element.attrib.items():
-            element.set(key, _adapt(key, value, name))
+            element.set(key, _adapted(key, value, name))
     for size in ("width", "height"):
         del root.attrib[size]
     root.attrib |= {"role": "img", "aria-label": description}
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _drop_globals(root: ElementTree.Element) -> None:
-    """Remove what would affect the rest of the page: the metadata and the style sheet."""
-    for each in list(root):
-        if each.tag == f"{{{SVG}}}metadata" or each.find(f"{{{SVG}}}style") is not None:
-            root.remove(each)
-
-
-def _text(figure: Figure) -> str:
-    buffer = StringIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
-    return buffer.getvalue()
-
-
-def _adapt(key: str, value: str, name: str) -> str:
+def _adapted(key: str, value: str, name: str) -> str:
+    """An attribute with the page's colours, and with ids that are unique on the page."""
     if key == "id":
         return f"{name}-{value}"
     if key == "style":
@@ -73,208 +206,14 @@ def _adapt(key: str, value: str, name: str) -> str:
     return re.sub(r"^#|(?<=url\()#", f"#{name}-", value)
 
 
-SHOWN = 400
-"""How many decisions of a strategy a page lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The strategies that ran with one number of jobs at once."""
-
-    jobs: int
-    panels: tuple[Panel, ...]
-    heading: str = ""
-    """In place of the number of jobs."""
-
-    @property
-    def name(self) -> str:
-        """The name of its pictures."""
-        return f"timeline-{self.jobs}-jobs"
-
-    @property
-    def title(self) -> str:
-        """Its heading."""
-        return self.heading or ("One job" if self.jobs == 1 else f"{self.jobs} jobs at once")
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Where a report was written."""
-
-    page: Path
-    pictures: tuple[Path, ...]
-
-
-def write_report(
-    folder: Path,
-    title: str,
-    groups: list[Group],
-    notes: Sequence[str],
-    findings: Sequence[str] = (),
-) -> Report:
-    """Write `report.html` and the timelines; each group has a different number of jobs.
-
-    The page begins with the findings, by default with what the last group shows.
-    """
-    shown = sorted((group for group in groups if group.panels), key=lambda group: group.jobs)
-    if len({group.jobs for group in shown}) < len(shown):
-        raise ValueError("a report has one group for each number of jobs, but two have the same")
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures: list[Path] = []
-    sections: list[str] = []
-    for group in shown:
-        figure = timeline.draw(group.panels)
-        for path in (folder / f"{group.name}.png", folder / f"{group.name}.svg"):
-            timeline.save(figure, path)
-            pictures.append(path)
-        picture = inline(figure, f"g{group.jobs}", description(group))
-        sections.append(_section(group, picture, is_headline=not findings and group is shown[-1]))
-    page = folder / "report.html"
-    lead = findings or [sentence(shown[-1]) if shown else "Nothing to report: no job has run."]
-    write_whole(page, _page(title, lead, shown, sections, notes).encode(errors="replace"))
-    return Report(page, tuple(pictures))
-
-
-def sentence(group: Group) -> str:
-    """What the group shows, in a sentence."""
-    base = next((p.metrics for p in group.panels if p.strategy == BASE), Metrics())
-    totals = {panel.strategy: panel.metrics.total for panel in group.panels}
-    helds = {panel.strategy: panel.metrics.nodes_held for panel in group.panels}
-    jobs = "With one job" if group.jobs == 1 else f"With {group.jobs} jobs at once"
-    time = f"{brief(min(totals.values()))} s{_change(totals, base.total)}"
-    nodes = f"{brief(min(helds.values()))} node-seconds{_change(helds, base.nodes_held)}"
-    first = f"{_least(totals, 'finished first, after', 'took')} {time}"
-    return f"{jobs}, {first}; {_least(helds, 'held the fewest nodes over time,', 'held')} {nodes}."
-
-
-def _least(values: dict[str, float], best: str, same: str) -> str:
-    """Which strategies have the least, and what that means; nothing if all are equal."""
-    least = brief(min(values.values()))
-    names = [name for name, value in values.items() if brief(value) == least]
-    if len(names) == 1 < len(values):
-        return f"{names[0]} {best}"
-    if len(names) < len(values):
-        return f"{', '.join(names[:-1])} and {names[-1]} {best}"
-    return f"{'all strategies' if len(names) > 1 else names[0]} {same}"
-
-
-def _change(values: dict[str, float], base: float) -> str:
-    """How far the least is below static; empty below half a per cent."""
-    less = round(100 * (1 - min(values.values()) / base)) if base > 0 else 0
-    return f" ({less}% less than {BASE})" if less > 0 else ""
-
-
-def _page(
-    title: str, lead: Sequence[str], groups: list[Group], sections: list[str], notes: Sequence[str]
-) -> str:
-    return Template(resource("report.html")).substitute(
-        title=escape(title),
-        css=resource("report.css"),
-        summary="\n".join(f'<p class="lead">{escape(each)}</p>' for each in lead),
-        table=table_of([TableRow(p.strategy, g.jobs, p.metrics) for g in groups for p in g.panels]),
-        sections="\n".join(sections),
-        notes=_notes(notes),
-    )
-
-
-def resource(name: str) -> str:
-    """A file of this package."""
-    return files("qtide.interfaces.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _section(group: Group, picture: str, is_headline: bool) -> str:
-    """A group's sentence and picture; the headline's sentence is at the top of the page."""
-    links = ", ".join(
-        f'<a href="{group.name}.{kind}">{kind.upper()}</a>' for kind in ("png", "svg")
-    )
-    label = escape(f"Timeline, {group.title.lower()}")
-    return f"""<section aria-labelledby="{group.name}">
-<h2 id="{group.name}">{escape(group.title)}</h2>
-{"" if is_headline else f"<p>{escape(sentence(group))}</p>"}
-<figure>
-<div class="scroll" role="region" aria-label="{label}" tabindex="0">
-{picture}
-</div>
-<figcaption>Each row is a node, the QPU or the queue; a colour is a job, pale while it holds the
-row, striped upright while its node starts, full while it works. The same picture as
-{links}.</figcaption>
-</figure>
-{"".join(map(_decisions, group.panels))}
-</section>"""
-
-
-def _decisions(panel: Panel) -> str:
-    """What a strategy decided, folded away."""
-    if not panel.notes:
-        return ""
-    began = min(span.start for span in panel.intervals)
-    items = [
-        f"<li>{escape(f'{job}, {brief(each.at - began)} s: {each.text}')}</li>"
-        for job, notes in groupby(panel.notes, key=lambda note: note.job)
-        for each in decisions(notes)
-    ]
-    more = f"<p>{len(items) - SHOWN:,} more are in the ledgers.</p>" if len(items) > SHOWN else ""
-    costs = "".join(f"<p>{escape(each)}</p>" for each in remarks(items))
-    title = f"{panel.strategy}: {headline(panel.strategy)}"
-    return f"""<details><summary>{escape(title)}
-({len(items):,})</summary>
-{costs}
-<ol class="decisions">
-{chr(10).join(items[:SHOWN])}
-</ol>
-{more}
-</details>"""
-
-
-def description(group: Group) -> str:
-    """The picture in words, for screen readers."""
-    totals = (f"{p.strategy} takes {brief(p.metrics.total)} seconds" for p in group.panels)
-    return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
-
-
-def table_of(rows: Sequence[TableRow]) -> str:
-    """The figures as an element of a page."""
-    if not rows:
-        return ""
-    relative = len(rows) > 1 and any(row.strategy == BASE for row in rows)
-    heads = "".join(f'<th scope="col">{_unbroken(title)}</th>' for title in headings(relative))
-    lines = zip(rows, cells(rows, relative), strict=True)
-    bodies = "\n".join(
-        "<tbody>\n" + "\n".join(_row(line) for _, line in each) + "\n</tbody>"
-        for _, each in groupby(lines, key=lambda line: line[0].jobs)
-    )
-    return f"""<div class="scroll" role="region" aria-labelledby="comparison" tabindex="0">
-<table>
-<thead><tr>{heads}</tr></thead>
-{bodies}
-</table>
-</div>"""
-
-
-def _unbroken(title: str) -> str:
-    """A heading may break at its spaces, not within node-s."""
-    return escape(title).replace("-", "\N{NON-BREAKING HYPHEN}")
-
-
-def _row(line: Sequence[Cell]) -> str:
-    head, *rest = line
-    datas = "".join(map(_data, rest))
-    return f'<tr><th scope="row">{escape(head.text)}</th>{datas}</tr>'
-
-
-def _data(cell: Cell) -> str:
-    text = escape(cell.text)
-    return f'<td class="best"><strong>{text}</strong></td>' if cell.best else f"<td>{text}</td>"
-
-
-def _notes(notes: Sequence[str]) -> str:
-    items = "\n".join(f"<li>{escape(note)}</li>" for note in notes)
-    heading = '<section aria-labelledby="notes">\n<h2 id="notes">Notes</h2>'
-    return f"{heading}\n<ul>\n{items}\n</ul>\n</section>" if notes else ""
+@cache
+def stylesheet() -> str:
+    """The style of every page."""
+    return files("qtide.interfaces.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 COLOURS = re.compile(r":root \{(.*?)\n *\}", re.DOTALL)
-"""The colours of our own page: first the light ones, then the dark ones."""
+"""The page's colours in its style sheet: first the light ones, then the dark ones."""
 NOTEBOOK_STYLE = """
 .qtide {{{light}}}
 @media (prefers-color-scheme: dark) {{ .qtide {{{dark}}} }}
@@ -290,22 +229,10 @@ NOTEBOOK_STYLE = """
 """
 
 
-def embedded(title: str, groups: Sequence[Group], lines: Sequence[str], name: str) -> str:
-    """An element with its own style; `name` makes its ids unique on the page."""
-    rows = [
-        TableRow(each.strategy, group.jobs, each.metrics)
-        for group in groups
-        for each in group.panels
-    ]
-    pictures = (
-        inline(timeline.draw(group.panels), f"{name}-{number}", description(group))
-        for number, group in enumerate(groups)
-    )
-    said = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    parts = (f"<h4>{escape(title)}</h4>", table_of(rows), *pictures, said)
-    return f'<style>{_style()}</style>\n<div class="qtide">\n{"".join(parts)}\n</div>'
-
-
-def _style() -> str:
-    light, dark = (found.strip() for found in COLOURS.findall(resource("report.css"))[:2])
-    return NOTEBOOK_STYLE.format(light=light, dark=dark)
+def notebook_element(title: str, body: str, lines: Iterable[str]) -> str:
+    """Part of a notebook's page: a title, HTML, and sentences, with a style of its own."""
+    light, dark = (found.strip() for found in COLOURS.findall(stylesheet())[:2])
+    style = NOTEBOOK_STYLE.format(light=light, dark=dark)
+    sentences = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    content = f"<h4>{escape(title)}</h4>{body}{sentences}"
+    return f'<style>{style}</style>\n<div class="qtide">\n{content}\n</div>'

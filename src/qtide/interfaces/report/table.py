@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
+from qtide.core.log import printable
 from qtide.core.metrics import Metrics
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def decimals(values: Sequence[float]) -> int:
@@ -101,13 +102,19 @@ def cells(rows: Sequence[TableRow], relative: bool = False) -> list[list[Cell]]:
 
 def rich_table(rows: Sequence[TableRow], relative: bool = False) -> Table:
     """The table for a terminal; the best values are bold and green."""
+    from rich.box import SIMPLE_HEAD  # most commands that import this file show no table
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=SIMPLE_HEAD, header_style="bold", padding=0, pad_edge=False)
     for index, title in enumerate(headings(relative)):
         table.add_column(title, justify="right" if index else "left", no_wrap=index == 0)
     for index, line in enumerate(cells(rows, relative)):
         if index and rows[index].jobs != rows[index - 1].jobs:
             table.add_section()
-        table.add_row(*(Text(cell.text, "bold green" if cell.best else "") for cell in line))
+        table.add_row(
+            *(Text(printable(cell.text), "bold green" if cell.best else "") for cell in line)
+        )
     return table
 
 

@@ -22,34 +22,10 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from qtide.core.files import write_whole
-from qtide.core.ledger import Cover, Covers, Interval, Note, What, covers, merge, outside
-from qtide.core.metrics import Metrics
+from qtide.core.ledger import Cover, Covers, Interval, What, covers, merge, outside
+from qtide.core.metrics import Metrics, Panel
+from qtide.interfaces.report.page import INK, LINE, MUTED, STYLE, TINT, TRACK, hue
 from qtide.interfaces.report.table import brief, percent
-
-HUES = ("#0072b2", "#d55e00", "#009e73", "#b0609a", "#56a5d8", "#c98a00", "#6b5fb5", "#8a6d3b")
-INK = "#1f2430"
-MUTED = "#5b6473"
-LINE = "#d3d8e0"
-TRACK = "#f2f4f7"
-TINT = 0.30
-"""The opacity of held stretches."""
-
-
-def hue(index: int) -> str:
-    """The colour of the job with this number, counted from zero."""
-    return HUES[index % len(HUES)]
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One strategy: its jobs in the order of their colours, and what their ledgers have."""
-
-    strategy: str
-    jobs: tuple[str, ...]
-    intervals: Sequence[Interval]
-    metrics: Metrics
-    notes: Sequence[Note] = ()
-
 
 LONGEST = 22
 """The most characters in a label."""
@@ -168,13 +144,6 @@ MOST_BARS = 10_000
 """The most bars of a panel; more become pixels in an SVG, which would otherwise be too large."""
 HATCHES: dict[What, str] = {"wait": "//////", "starting": "||||||"}
 """Kinds that are neither held nor at work."""
-STYLE: Any = {
-    "text.parse_math": False,  # dollar signs in a label are not mathematics
-    "svg.fonttype": "none",
-    "svg.hashsalt": "qtide",
-    "hatch.linewidth": 0.8,
-}
-
 Box = tuple[float, float, float, float]
 Corners = list[tuple[float, float]]
 Corner = Literal["upper left", "upper right"]

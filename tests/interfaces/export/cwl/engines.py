@@ -12,7 +12,7 @@ from typing import Any
 from qtide.interfaces.export.streamflow import NAMED, REQUIREMENT, connector
 from tests.service.apis.environments import python_with
 
-QTIDE = [sys.executable, "-m", "qtide.interfaces.cli.main"]
+QTIDE = [sys.executable, "-m", "qtide"]
 APPLICATIONS = f"{Path(__file__).with_name('applications.py')}:both"
 LIMIT = 300.0
 """Seconds after which a test has hung; no test comes near."""
