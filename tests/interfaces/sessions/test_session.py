@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from concurrent.futures import (
     as_completed,
     wait,
 )
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +469,37 @@ def test_a_session_without_a_name_keeps_no_values() -> None:
             assert [int(each[0]) for each in arrays] == [0, 1, 2]
         folder = session.run.folder / "values"
         assert [*folder.glob("*")] == [] if not name else len([*folder.glob("*")]) == 3
+
+
+SLOW = """
+import sys, qtide
+from qtide.interfaces import progress
+from tests.interfaces.sessions import calls
+progress.REPORTING = 0.05
+with qtide.session(cluster="local:1", name="slow") as session:
+    waiting = session.submit(calls.wait_for, "go")
+    sys.stdout.write("printed\\n")
+    waiting.result(60)
+"""
+
+
+def test_a_script_on_a_terminal_sees_its_progress(here: Path) -> None:
+    (here / "script.py").write_text(SLOW)
+    terminal, theirs = pty.openpty()
+    script = subprocess.Popen(
+        [sys.executable, "script.py"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    told = b""
+    while b"0 phases: classical wait_for" not in told:
+        told += os.read(terminal, 1000)
+    (here / "go").touch()
+    assert script.communicate(timeout=60)[0] == b"printed\n"
+    with suppress(OSError):  # the end of a terminal
+        while more := os.read(terminal, 1000):
+            told += more
+    assert all(line.startswith(b"qtide: slow: ") for line in told.splitlines())
+    assert told.endswith(b"1 phase\r\n")

@@ -169,7 +169,7 @@ class Session(Executor):
         self._records = SessionRecords(self._journal, self._run.values, named=self._named)
         self._run.unfinish()
         self._run.presence.arrive()
-        self._progress = progress(self._run.spec)
+        self._progress = progress(self._run.spec, script=self.name)
         self._worker = SessionWorker(
             self._run,
             self._world,
