@@ -74,7 +74,7 @@ async def side_by_side() -> list[Any]:
         first = await task(double, number)
         return int(await quantum(first))
 
-    return await together(branch(1), branch(2), classical(task(double, 5)), quantum("q"))
+    return list(await together(branch(1), branch(2), classical(task(double, 5)), quantum("q")))
 
 
 @program
@@ -178,11 +178,11 @@ def test_phases_refuse_what_they_are_not_made_for() -> None:
     with pytest.raises(TypeError, match="a function and its arguments"):
         task(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="classical\\(\\) takes task"):
-        classical(double)  # type: ignore[arg-type]
+        classical(double)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="at least one task"):
         classical()
     with pytest.raises(TypeError, match="together\\(\\) takes phases"):
-        together(3)  # type: ignore[arg-type]
+        together(3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="at least one node"):
         task(double, 1).on(0)
     with pytest.raises(TypeError, match="async function"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import queue
-from typing import Any
 
 from qtide.backends.payloads.payload import Burst
-from qtide.interfaces.progress import NotebookProgress
+from qtide.interfaces.progress import PAUSE, LiveProgress
 from qtide.programs.phase import Quantum
 from qtide.programs.replay import ReplayStep
 
@@ -17,9 +16,6 @@ class Place:
     def __init__(self) -> None:
         self.texts: queue.Queue[str] = queue.Queue()
 
-    def update(self, shown: dict[str, str], **_: Any) -> None:
-        self.texts.put(shown["text/plain"])
-
     def wait_for(self, text: str) -> None:
         while self.texts.get(timeout=30) != text:
             pass
@@ -27,7 +23,7 @@ class Place:
 
 def test_the_phase_that_began_last_is_seen_though_many_ended_just_before() -> None:
     place = Place()
-    with NotebookProgress(place) as line:
+    with LiveProgress(place.texts.put, PAUSE) as line:
         for number in range(1000):
             phase = Quantum(Burst(1.0, number))
             phase.use()

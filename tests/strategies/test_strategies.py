@@ -149,7 +149,7 @@ def test_elastic_holds_what_it_has_on_a_crowded_cluster(
 def test_phases_run_together(tmp_path: Path, name: str) -> None:
     bench = Bench(tmp_path, nodes=2, slots=2)
 
-    async def side_by_side() -> list[Any]:
+    async def side_by_side() -> Any:
         return await together(task(work, 30), quantum(Burst(30, "q")), quantum(Burst(5, "r")))
 
     result = bench.run(play(bench.assignment(nodes=2), name, side_by_side()))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -135,33 +136,46 @@ class TerminalProgress(ProgressLine):
 
 PAUSE = 0.1
 """Seconds between two changes of a notebook's line."""
+REPORTING = 5.0
+"""Seconds between two lines of a script's progress."""
+LOG = logging.getLogger("qtide.progress")
 
 
 @contextmanager
-def progress(spec: Spec) -> Iterator[Tell]:
-    """Show progress in a notebook; in a script, nothing is shown."""
+def progress(spec: Spec, script: str = "") -> Iterator[Tell]:
+    """Show progress in a notebook; of a `script`, log a line every few seconds.
+
+    On a terminal, such lines also go to stderr. None changes in place, as the script prints, too.
+    """
     handle = _place_in_notebook(f"{spec.strategy} on {spec.cluster}: starting")
-    if handle is None:
+    if handle is not None:
+        show, pause = (lambda text: handle.update(_html(text), raw=True)), PAUSE
+    elif script:
+        show, pause = (lambda text: _report(f"{script}: {text}")), REPORTING
+    else:
         yield lambda *_: None
         return
-    with NotebookProgress(handle, scale_of(spec)) as line:
+    with LiveProgress(show, pause, scale_of(spec)) as line:
         yield line.tell
 
 
-class NotebookProgress(ProgressLine):
-    """The line in a notebook; a thread keeps it up to date.
+class LiveProgress(ProgressLine):
+    """The line of a notebook or a script; a thread shows it, several times a second or less often.
 
     There may be thousands of steps per second, and the last one before a long phase must be seen.
     """
 
-    def __init__(self, handle: Any, scale: float | None = None) -> None:
+    def __init__(
+        self, show: Callable[[str], object], pause: float, scale: float | None = None
+    ) -> None:
         super().__init__(scale)
-        self._handle = handle
-        self._text = ""
+        self._show = show
+        self._pause = pause
+        self._shown = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, daemon=True)
 
-    def __enter__(self) -> NotebookProgress:
+    def __enter__(self) -> LiveProgress:
         self._restart()
         self._thread.start()
         return self
@@ -169,17 +183,21 @@ class NotebookProgress(ProgressLine):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._show(self.summary)
+        if self._shown or self._pause == PAUSE:
+            self._show(self.summary)
 
     def _keep_up(self) -> None:
-        while not self._over.wait(PAUSE):
-            if self._first is not None:
-                self._show(str(self))
+        while not self._over.wait(self._pause):
+            if self._first is not None and str(self) != self._shown:
+                self._shown = str(self)
+                self._show(self._shown)
 
-    def _show(self, text: str) -> None:
-        if text != self._text:
-            self._text = text
-            self._handle.update(_html(text), raw=True)
+
+def _report(line: str) -> None:
+    LOG.info(line)
+    if sys.stderr is not None and sys.stderr.isatty():
+        with suppress(OSError):  # the terminal is gone; the script goes on
+            sys.stderr.write(f"qtide: {line}\n")
 
 
 def _place_in_notebook(text: str) -> Any:

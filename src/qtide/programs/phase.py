@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 
 class Unawaited:
@@ -226,6 +226,54 @@ def task(function: Callable[P, T_co], /, *args: P.args, **kwargs: P.kwargs) -> T
     return _created(Task(function, args, kwargs))
 
 
+R_co = TypeVar("R_co", covariant=True)
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T = TypeVar("T")
+
+
+class ClassicalOf(Classical, Generic[R_co]):
+    """What a type checker takes a phase of tasks for: it knows the types of their results.
+
+    As for `asyncio.gather`, results of different types are said to be a tuple, though they are a
+    list: only so can each of them have its own type.
+    """
+
+    if TYPE_CHECKING:
+
+        def within(self, seconds: float) -> ClassicalOf[R_co]:
+            """The same tasks, each with a limit."""
+
+        def __await__(self) -> Generator[Any, Any, R_co]: ...  # type: ignore[override]
+
+
+class TogetherOf(Together, Generic[R_co]):
+    """What a type checker takes phases that run together for."""
+
+    if TYPE_CHECKING:
+
+        def __await__(self) -> Generator[Any, Any, R_co]: ...  # type: ignore[override]
+
+
+@overload
+def classical(a: Task[T1], /) -> ClassicalOf[list[T1]]: ...
+@overload
+def classical(a: Task[T1], b: Task[T2], /) -> ClassicalOf[tuple[T1, T2]]: ...
+@overload
+def classical(a: Task[T1], b: Task[T2], c: Task[T3], /) -> ClassicalOf[tuple[T1, T2, T3]]: ...
+@overload
+def classical(
+    a: Task[T1], b: Task[T2], c: Task[T3], d: Task[T4], /
+) -> ClassicalOf[tuple[T1, T2, T3, T4]]: ...
+@overload
+def classical(
+    a: Task[T1], b: Task[T2], c: Task[T3], d: Task[T4], e: Task[T5], /
+) -> ClassicalOf[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def classical(*tasks: Task[T]) -> ClassicalOf[list[T]]: ...
 def classical(*tasks: Task[Any]) -> Classical:
     """A phase of tasks that run at the same time, each on a node."""
     for each in tasks:
@@ -271,7 +319,25 @@ def candidate(
     return otherwise, patience
 
 
-def together(*parts: Task[Any] | Phase | Coroutine[Any, Any, Any]) -> Together:
+@overload
+def together(a: Awaitable[T1], /) -> TogetherOf[list[T1]]: ...
+@overload
+def together(a: Awaitable[T1], b: Awaitable[T2], /) -> TogetherOf[tuple[T1, T2]]: ...
+@overload
+def together(
+    a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], /
+) -> TogetherOf[tuple[T1, T2, T3]]: ...
+@overload
+def together(
+    a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], d: Awaitable[T4], /
+) -> TogetherOf[tuple[T1, T2, T3, T4]]: ...
+@overload
+def together(
+    a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], d: Awaitable[T4], e: Awaitable[T5], /
+) -> TogetherOf[tuple[T1, T2, T3, T4, T5]]: ...
+@overload
+def together(*parts: Awaitable[T]) -> TogetherOf[list[T]]: ...
+def together(*parts: Any) -> Together:
     """Run phases, or coroutines of phases, concurrently."""
     for part in parts:
         if not isinstance(part, Task | Classical | Quantum | Coroutine):

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import qtide
 
 
@@ -51,6 +53,33 @@ def kill_node_at(number: int, fatal: int) -> int:
 def nested() -> None:
     with qtide.session(cluster="simulated") as inner:
         inner.submit(square, 1)
+
+
+def caused() -> None:
+    raise ValueError("the effect") from KeyError("the cause")
+
+
+def caused_by_a_lock(_: Any = None) -> None:
+    error = ValueError("the effect")
+    error.__cause__ = RuntimeError(threading.Lock())
+    raise error
+
+
+def large(number: int) -> Any:
+    return np.full(100_000, number)
+
+
+class Tagged:
+    """An object that contains a set, whose order differs from process to process."""
+
+    def __init__(self) -> None:
+        self.tags = {"alpha", "beta", "gamma", "delta", "epsilon"}
+        self.nested = [frozenset(("one", "two")), {"key": {("three", "four"), ("five", "six")}}]
+        self.all = {self}
+
+
+def tags_of(tagged: Tagged) -> int:
+    return len(tagged.tags)
 
 
 def wait_for(file: str) -> bool:

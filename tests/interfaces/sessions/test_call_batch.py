@@ -26,25 +26,25 @@ def made(number: int) -> list[SessionCall]:
 
 
 @pytest.mark.parametrize(
-    ("number", "seconds", "lengths"),
+    ("number", "seconds", "size"),
     [
-        (5, 1.0, [1] * 5),  # long calls travel alone
-        (10_000, 0.001, [50] * 200),  # as many as make up for the trip
-        (400, 0.001, [50] * 8),  # at least four batches for each node
-        (200, 0.001, [25] * 8),
-        (17, 0.0001, [17]),  # so little work is not worth a second trip
-        (5_000, 0.0, [1000] * 5),
+        (5, 1.0, 1),  # long calls travel alone
+        (10_000, 0.001, 50),  # as many as make up for the trip
+        (400, 0.001, 50),  # at least four batches for each node
+        (200, 0.001, 25),
+        (17, 0.0001, 50),  # so little work is not worth a second trip
+        (5_000, 0.0, 1000),
     ],
 )
-def test_calls_make_up_for_their_trip(number: int, seconds: float, lengths: list[int]) -> None:
+def test_calls_make_up_for_their_trip(number: int, seconds: float, size: int) -> None:
     sizes = BatchSizes(nodes=2)
     sizes.learn("square", seconds)
-    assert [len(each) for each in sizes.divide(made(number))] == lengths
+    assert sizes.size(made(number)) == size
 
 
 def test_what_is_not_known_is_found_out_first() -> None:
     sizes = BatchSizes(nodes=2)
     assert [sizes.probes(made(number)) for number in (16, 17)] == [0, 4]
-    assert [len(each) for each in sizes.divide(made(3))] == [1, 1, 1]
+    assert sizes.size(made(3)) == 1
     sizes.learn("square", 1.0)
     assert sizes.probes(made(17)) == 0

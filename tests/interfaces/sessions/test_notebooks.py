@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+PNG = b"\x89PNG"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -24,6 +27,34 @@ def shown(outputs: list[Any], kind: str) -> str:
     return "".join(each["data"].get(kind, "") for each in outputs if "data" in each)
 
 
+class Untrusted(HTMLParser):
+    """What JupyterLab leaves of the HTML of a notebook that it does not trust."""
+
+    DROPPED = ("style", "script")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.images: list[str] = []
+        self.text = ""
+        self._open: list[tuple[str, bool]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        hidden = tag in self.DROPPED or "hidden" in dict(attrs)
+        if tag == "img":
+            self.images.append(dict(attrs)["src"] or "")
+        else:
+            self._open.append((tag, hidden))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not any(hidden for _, hidden in self._open):
+            self.text += data
+
+
 @pytest.mark.parametrize("name", ["first_program.ipynb", "strategies.ipynb"])
 def test_a_notebook_is_stored_without_outputs(name: str) -> None:
     book = nbformat.read(EXAMPLES / name, as_version=4)
@@ -36,6 +67,12 @@ def test_the_first_program(here: Path) -> None:
     assert "9 phases" in page
     assert "<svg" in page
     assert 'data-jp-theme-light="false"' in page
+    untrusted = Untrusted(page)
+    assert [each[:22] for each in untrusted.images] == ["data:image/png;base64,"]
+    assert b64decode(untrusted.images[0].partition(",")[2]).startswith(PNG)
+    assert "strategy" in untrusted.text  # the table, but no label of the timeline
+    assert "annealer" not in untrusted.text
+    assert b64decode(shown(run, "image/png")).startswith(PNG)
     assert shown(value, "text/plain").startswith("[")
     assert "done" in shown(runs, "text/plain")
 

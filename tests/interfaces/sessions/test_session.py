@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    BrokenExecutor,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +340,166 @@ def test_a_payload_may_have_a_classical_equivalent(tmp_path: Path) -> None:
     journal = (tmp_path / "either" / "journal").read_bytes()
     assert answers() == [9, 5]
     assert (tmp_path / "either" / "journal").read_bytes() == journal
+
+
+def test_queued_calls_can_be_cancelled(here: Path) -> None:
+    with qtide.session(cluster="local:1") as session:
+        first = session.submit(calls.wait_for, str(here / "go"))
+        session.flush()
+        queued = [session.submit(calls.marked, str(here), number) for number in range(20)]
+        session.flush()
+        while not first.running():
+            assert not wait([first], 0.01).done
+        assert not first.cancel()
+        assert all(each.cancel() for each in queued[1:])
+        assert wait(queued[1:], 30).done == set(queued[1:])  # as others see it, too
+        (here / "go").touch()
+        assert first.result(60)
+        assert queued[0].result(60) == 0
+    assert (here / "marks").read_text() == "0 "
+
+
+def test_calls_that_were_all_cancelled_wait_for_no_node() -> None:
+    """No other job ever gives a node back, and yet the session ends."""
+    with qtide.session(**SIMULATED) as session:
+        futures = [session.submit(_busy, 1000) for _ in range(5)]
+        session.flush()
+        assert all(each.cancel() for each in futures)
+        assert session.submit(_busy, 1).result() == 1
+    assert session.run.metrics.nodes_busy == pytest.approx(1)
+
+
+def test_a_payload_that_waits_for_the_qpu_can_be_cancelled() -> None:
+    with qtide.session(**SIMULATED, strategy="workflow") as session:
+        futures = [session.qpu.submit(Burst(100.0, number)) for number in range(3)]
+        assert futures[0].result() == 0
+        assert [futures[1].running(), futures[1].cancel(), futures[2].cancel()] == [
+            True,
+            False,
+            True,
+        ]
+    assert session.run.metrics.qpu_busy == pytest.approx(200)
+
+
+def test_shutdown_ends_as_that_of_an_executor(here: Path) -> None:
+    session = qtide.session(cluster="local:1").__enter__()
+    first = session.submit(calls.wait_for, str(here / "go"))
+    session.flush()
+    while not first.running():
+        assert not wait([first], 0.01).done
+    queued = [session.submit(calls.square, number) for number in range(20)]
+    session.shutdown(wait=False, cancel_futures=True)
+    assert all(each.cancelled() for each in queued)
+    with pytest.raises(RuntimeError, match="is closed"):
+        session.submit(calls.square, 1)
+    (here / "go").touch()
+    session.shutdown()
+    assert first.result(0)
+    assert session.run.state == "done"
+
+
+def test_workers_are_terminated_at_once(here: Path) -> None:
+    with qtide.session(cluster="local:1") as session:
+        future = session.submit(calls.wait_for, str(here / "never"))
+        session.flush()
+        session.terminate_workers()
+        with pytest.raises(QtideError, match="ended before call 1 did"):
+            future.result(0)
+
+
+def test_the_cause_of_an_exception_survives(shared: qtide.Session) -> None:
+    mixed: list[Future[Any]] = []
+    for _ in range(10):
+        mixed += [shared.submit(calls.square, 1), shared.submit(calls.caused)]
+    for future in (shared.submit(calls.caused), *mixed[1::2]):
+        error = future.exception(60)
+        assert isinstance(error, ValueError)
+        assert isinstance(error.__cause__, KeyError)
+        assert error.__cause__.args == ("the cause",)
+    unpicklable = shared.submit(calls.caused_by_a_lock).exception(60)
+    assert isinstance(unpicklable, ValueError)
+    assert unpicklable.__cause__ is None
+
+
+def test_an_initializer_runs_once_in_each_process(here: Path) -> None:
+    terms: dict[str, Any] = {"initializer": calls.marked, "initargs": (str(here), 7)}
+    with qtide.session(cluster="local:1", strategy="static", **terms) as session:
+        assert session.submit(calls.square, 2).result(60) == 4
+        assert list(session.map(calls.square, range(20), chunksize=5))[-1] == 19 * 19
+    assert (here / "marks").read_text() == "7 "
+    with pytest.raises(TypeError, match="initializer= takes a function, not 3"):
+        qtide.session(**LOCAL, initializer=3)  # type: ignore[arg-type]
+
+
+def test_a_session_whose_initializer_fails_is_broken() -> None:
+    with qtide.session(**LOCAL, initializer=calls.refuse, initargs=(5,)) as session:
+        with pytest.raises(BrokenExecutor, match=r"initializer refuse failed .*: no 5"):
+            session.submit(calls.square, 1).result(60)
+        with pytest.raises(BrokenExecutor, match="initializer refuse failed"):
+            session.submit(calls.square, 1)
+
+
+RESUMED = """
+import qtide
+from tests.interfaces.sessions import calls
+with qtide.session(cluster="simulated:2", name="mine") as session:
+    tagged = calls.Tagged()
+    print(session.submit(calls.tags_of, tagged).result(), session.submit(len, [tagged]).result())
+"""
+
+
+def test_sets_in_arguments_have_no_order(here: Path) -> None:
+    (here / "script.py").write_text(RESUMED)
+    for seed in ("1", "2", "3"):
+        done = subprocess.run(
+            [sys.executable, "script.py"],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "5 1\n"), done.stderr
+
+
+def test_a_session_without_a_name_keeps_no_values() -> None:
+    for name in ("", "mine"):
+        with qtide.session(**LOCAL, name=name) as session:
+            arrays = list(session.map(calls.large, range(3)))
+            assert [int(each[0]) for each in arrays] == [0, 1, 2]
+        folder = session.run.folder / "values"
+        assert [*folder.glob("*")] == [] if not name else len([*folder.glob("*")]) == 3
+
+
+SLOW = """
+import sys, qtide
+from qtide.interfaces import progress
+from tests.interfaces.sessions import calls
+progress.REPORTING = 0.05
+with qtide.session(cluster="local:1", name="slow") as session:
+    waiting = session.submit(calls.wait_for, "go")
+    sys.stdout.write("printed\\n")
+    waiting.result(60)
+"""
+
+
+def test_a_script_on_a_terminal_sees_its_progress(here: Path) -> None:
+    (here / "script.py").write_text(SLOW)
+    terminal, theirs = pty.openpty()
+    script = subprocess.Popen(
+        [sys.executable, "script.py"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    told = b""
+    while b"0 phases: classical wait_for" not in told:
+        told += os.read(terminal, 1000)
+    (here / "go").touch()
+    assert script.communicate(timeout=60)[0] == b"printed\n"
+    with suppress(OSError):  # the end of a terminal
+        while more := os.read(terminal, 1000):
+            told += more
+    assert all(line.startswith(b"qtide: slow: ") for line in told.splitlines())
+    assert told.endswith(b"1 phase\r\n")

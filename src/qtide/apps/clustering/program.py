@@ -108,8 +108,9 @@ async def _clusterings(
     data: Points, setting: MethodParameters, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[dict[str, tasks.Clustering], LinkageTree]:
     """Run the methods side by side, the slowest first."""
+    linked: Any = task(tasks.by_linkage, data, setting, seed, linkage, tree)
     (by_linkage, tree), dbscan, kmeans, *extras = await classical(
-        task(tasks.by_linkage, data, setting, seed, linkage, tree),
+        linked,
         task(tasks.by_dbscan, data, setting, seed),
         task(tasks.by_kmeans, data, setting, seed),
         *(task(tasks.by_extra, name, data, setting, seed) for name in setting.extras),

@@ -62,6 +62,12 @@ class Comparison:
 
         return shown(self.folder.name, self._cases, self.notes)
 
+    def _repr_png_(self) -> bytes:
+        """Return the last timeline for viewers of notebooks that show no HTML."""
+        from qtide.interfaces.report.page import png  # late: matplotlib takes long to import
+
+        return png([*self.timelines().values()][-1])
+
     def __str__(self) -> str:
         from rich.console import Console
 

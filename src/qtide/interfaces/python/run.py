@@ -129,6 +129,14 @@ class Run(Generic[T]):
             return f"<p>{escape(repr(self))}</p>"
         return shown(self.name, [self._case], list(self._lines()))
 
+    def _repr_png_(self) -> bytes | None:
+        """Return the timeline for viewers of notebooks that show no HTML."""
+        if self._run.damage is not None or not self._run.ledger.exists():
+            return None
+        from qtide.interfaces.report.page import png  # late: matplotlib takes long to import
+
+        return png(self.timeline())
+
     def __repr__(self) -> str:
         return f"<qtide run {self.name}: {self.state}>"
 

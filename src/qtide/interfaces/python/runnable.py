@@ -6,12 +6,13 @@ import inspect
 import os
 import sys
 from asyncio import CancelledError
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.interfaces.progress import progress
+from qtide.interfaces.python.keywords import RunKeywords
 from qtide.interfaces.python.run import Run
 from qtide.programs.program import Program, loading
 from qtide.runs.driver import play
@@ -162,9 +163,14 @@ class Runnable(Program, Generic[P, T]):
         """Start it with a driver of its own, as `qtide submit` does, and give the run at once."""
         return self.using().submit
 
-    def using(self, **options: Any) -> Using[P, T]:
-        """The program with options of its runs; its own arguments may then have any names."""
-        return Using(self, options)
+    def using(
+        self, others: Mapping[str, Any] | None = None, /, **options: Unpack[RunKeywords]
+    ) -> Using[P, T]:
+        """The program with options of its runs; its own arguments may then have any names.
+
+        Options of plug-ins of other packages are given as a mapping: `using({"their": 3})`.
+        """
+        return Using(self, {**(others or {}), **options})
 
     def main(self) -> None:
         """Run it with the words of the command line, if its file is what Python was started with.

@@ -7,12 +7,13 @@ A page needs no other file, follows the reader's light or dark mode, and can be 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -196,6 +197,29 @@ def inline(figure: Figure, name: str, description: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+PNG_DPI = 100
+"""Dots per inch of the pictures in notebooks that are not trusted."""
+
+
+def safe_inline(figure: Figure, name: str, description: str) -> str:
+    """The figure for a notebook, which may not be trusted when it is opened again.
+
+    JupyterLab then drops styles and SVG elements, but not the text in them. So a PNG is shown and
+    the SVG is hidden, unless the notebook's style says otherwise.
+    """
+    picture = b64encode(png(figure)).decode()
+    image = f'<img class="still" alt="{escape(description)}" src="data:image/png;base64,{picture}">'
+    return f'{image}<div class="live" hidden>{inline(figure, name, description)}</div>'
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    buffer = BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format="png", facecolor="white", dpi=PNG_DPI)
+    return buffer.getvalue()
+
+
 def _adapted(key: str, value: str, name: str) -> str:
     """An attribute with the page's colours, and with ids that are unique on the page."""
     if key == "id":
@@ -225,6 +249,8 @@ NOTEBOOK_STYLE = """
   background: var(--page); }}
 .qtide thead th {{ border-bottom: 1px solid var(--muted); color: var(--muted); }}
 .qtide td.best {{ background: var(--best-back); color: var(--best); }}
+.qtide .still {{ display: none; }}
+.qtide .live {{ display: block; }}
 .qtide svg {{ display: block; width: 100%; min-width: 44rem; height: auto; }}
 """
 

@@ -18,6 +18,7 @@ from qtide.interfaces.report.page import (
     inline,
     notebook_element,
     picture,
+    safe_inline,
     table,
 )
 from qtide.interfaces.report.table import BASE, TableRow, brief, cells, headings
@@ -103,7 +104,7 @@ def write_report(
 def embedded(title: str, groups: Sequence[Group], lines: Sequence[str], name: str) -> str:
     """The report as an element of a notebook; `name` makes its ids unique on the page."""
     pictures = (
-        inline(timeline.draw(group.panels), f"{name}-{number}", description(group))
+        safe_inline(timeline.draw(group.panels), f"{name}-{number}", description(group))
         for number, group in enumerate(groups)
     )
     return notebook_element(title, f"{_table(_rows(groups))}{''.join(pictures)}", lines)

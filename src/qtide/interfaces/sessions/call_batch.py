@@ -133,7 +133,7 @@ MOST_CALLS = 1000
 
 
 class BatchSizes:
-    """Divides calls into batches, by how long calls of each function took before."""
+    """Chooses the sizes of batches, by how long calls of each function took before."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -149,10 +149,9 @@ class BatchSizes:
         few = len(calls) <= PROBES * ROUNDS * self._nodes
         return 0 if few or calls[-1].name in self._seconds else PROBES * self._nodes
 
-    def divide(self, calls: Sequence[SessionCall]) -> list[Sequence[SessionCall]]:
-        """Divide calls into batches that are neither too short nor too few."""
+    def size(self, calls: Sequence[SessionCall]) -> int:
+        """Return how many calls make a batch, so that batches are neither too short nor too few."""
         longest = max(self._seconds.get(name, WORTHWHILE) for name in {each.name for each in calls})
         fair = ceil(len(calls) / (ROUNDS * self._nodes))
         least, most = (int(each / max(longest, 1e-6)) for each in (SHORTEST, WORTHWHILE))
-        size = max(1, min(MOST_CALLS, max(fair, least), most))
-        return [calls[start : start + size] for start in range(0, len(calls), size)]
+        return max(1, min(MOST_CALLS, max(fair, least), most))

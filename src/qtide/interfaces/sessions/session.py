@@ -12,11 +12,12 @@ from itertools import count
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.world.world import World
 from qtide.interfaces.progress import progress
+from qtide.interfaces.python.keywords import PluginKeywords
 from qtide.interfaces.python.run import Run
 from qtide.interfaces.sessions.on_node import Initializer
 from qtide.interfaces.sessions.session_call import (
@@ -63,7 +64,7 @@ def session(
     runs: str | Path | None = None,
     initializer: Callable[..., object] | None = None,
     initargs: tuple[Any, ...] = (),
-    **options: Any,
+    **options: Unpack[PluginKeywords],
 ) -> Session:
     """Return a session with the options of `qtide run`, for a `with` block of a synchronous script.
 
@@ -79,7 +80,7 @@ def session(
         raise TypeError(f"initializer= takes a function, not {initializer!r}")
     core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
     rest = {"time_scale": time_scale, "seed": seed, "runs": runs}
-    given = RunOptions("run", core | rest | options)
+    given = RunOptions("run", core | rest | {**options})
     script = getattr(main, "__file__", None)
     program = str(Path(script).absolute()) if script else "<notebook>"
     spec = decided(given.spec(program, session=True), given.runs)
@@ -169,7 +170,7 @@ class Session(Executor):
         self._records = SessionRecords(self._journal, self._run.values, named=self._named)
         self._run.unfinish()
         self._run.presence.arrive(self._run.spec.cluster.partition(":")[0])
-        self._progress = progress(self._run.spec)
+        self._progress = progress(self._run.spec, script=self.name)
         self._worker = SessionWorker(
             self._run,
             self._world,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
@@ -126,19 +127,21 @@ class FutureWaiters(list[Any]):
 
     def __init__(self, future: SessionFuture[Any], session: FutureOwner) -> None:
         super().__init__()
-        self._future = future
+        self._future = weakref.ref(future)  # so that it is freed as soon as nobody needs it
         self._session = session
 
     def append(self, waiter: Any) -> None:
         """Enter somebody who is about to wait."""
         super().append(waiter)
-        if self._future.done():
-            if self._future.ended_for is waiter:
-                waiter.add_result(self._future)
+        future = self._future()
+        assert future is not None
+        if future.done():
+            if future.ended_for is waiter:
+                waiter.add_result(future)
             return
         FutureWaiters.entering.waiter = waiter
         try:
-            self._session.before_wait(self._future)
+            self._session.before_wait(future)
         finally:
             FutureWaiters.entering.waiter = None
 

@@ -163,24 +163,23 @@ class SessionWorker:
     async def _classical(self, calls: list[SessionCall], least: int) -> None:
         """Divide calls into batches; if need be, find out first how long they take."""
         if self._sizes is None or least > 1:
-            size = least
-            await self._phase([calls[n : n + size] for n in range(0, len(calls), size)])
+            await self._phase(_divided(calls, least))
             return
         probes = self._sizes.probes(calls)
         if not probes:
-            await self._phase(self._sizes.divide(calls))
+            await self._phase(_divided(calls, self._sizes.size(calls)))
             return
         first_end: worlds.Future[None] = self._world.future()
         self._first_ends |= dict.fromkeys(calls[:probes], first_end)
-        first = self._world.start(self._phase([[call] for call in calls[:probes]]))
+        probing, calls[:] = calls[:probes], calls[probes:]
+        first = self._world.start(self._phase(_divided(probing, 1)))
         await self._world.first_of([first_end, first])
-        del calls[:probes]
         try:
-            await self._phase(self._sizes.divide(calls))
+            await self._phase(_divided(calls, self._sizes.size(calls)))
         finally:
             await self._world.settled([first])
 
-    async def _phase(self, batches: list[Sequence[SessionCall]]) -> None:
+    async def _phase(self, batches: list[list[SessionCall]]) -> None:
         """Have the strategy run batches; a phase keeps no call that has ended."""
         key = batches[0][0].key
         tasks = tuple(CallBatch.of(each, self._end, self._initializer) for each in batches)
@@ -241,6 +240,13 @@ class SessionWorker:
         for call in calls:
             why = f"the session {self._run.name} ended before call {call.key} did"
             self._resolve(call, None, QtideError(why))
+
+
+def _divided(calls: list[SessionCall], size: int) -> list[list[SessionCall]]:
+    """Move calls into batches: nothing else is to keep them, nor their results, when they end."""
+    batches = [calls[start : start + size] for start in range(0, len(calls), size)]
+    calls.clear()
+    return batches
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,46 @@
+"""The options of runs as keywords, so that a type checker finds a name that is misspelt.
+
+At run time, the plug-ins themselves say which options they take; a test compares them with these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict
+
+
+class PluginKeywords(TypedDict, total=False):
+    """Options of qtide's own clusters and strategies."""
+
+    memory: int | str
+    cores: int
+    cold: bool
+    durations: str
+    account: str
+    qos: str
+    constraint: str
+    time_limit: str
+    salloc: list[str]
+    qpu_by: str
+    qpu_partition: str
+    favour: float | str
+    time_weight: float | str
+    idle_share: float
+    expand_timeout: float
+    engine: str
+
+
+class RunKeywords(PluginKeywords, total=False):
+    """Options of a run."""
+
+    strategy: str
+    cluster: str
+    qpu: str
+    nodes: int
+    vqpus: int
+    time_scale: float
+    seed: int
+    name: str
+    runs: str | Path
+    driver: str
+    driver_option: list[str]
