@@ -1,34 +1,71 @@
-"""A communicator whose operations end when a process of it is gone, instead of hanging."""
+"""mpi4py's communicators, except that no operation hangs when a process is gone.
+
+MPICH waits for a lost process for ever. So what blocks in mpi4py is here a non-blocking operation
+that is tested until it ends, while somebody watches the processes. Non-blocking operations return
+requests that are waited for in the same way, and derived communicators are guarded as well.
+"""
 
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import count
-from typing import Any, Generic, TypeVar
+from itertools import chain
+from typing import Any, Generic, NoReturn, TypeVar
 
-from qtide.core.errors import QtideError
+import numpy as np
+
+from qtide.core.errors import QtideError, UsageError
 from qtide.mpi.control import NodesLost
-from qtide.mpi.library import library
+from qtide.mpi.library import MPI, library
 
 T = TypeVar("T")
 
 Watch = Callable[[], None]
 """Raises if what is waited for will never come."""
 
+FIRST = 100
+"""How often an operation is tested before anything else is done: short ones have ended by then."""
 SPIN = 0.002
-"""Seconds in which an answer is looked for without a pause,"""
+"""Seconds in which it is then tested without a pause,"""
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
-"""and the pauses from then on."""
-EAGER = 64
-"""How often large data is tested before other processes of this machine have their turn,"""
-NAP_EAGER = 20e-6
-"""for so many seconds: who sleeps has the processor back sooner than who yields."""
-LOOK = 0.002
+"""and the pauses from then on, so that a rank that waits for long leaves its core to others."""
+MOVING = 5e-6
+"""A test that takes longer than this has moved data: then there is no pause."""
+TURN = 64
+"""How many tests move data before other processes of this machine have their turn."""
+NAP_TURN = 20e-6
+"""Seconds of such a turn: a process that sleeps has its core back sooner than one that yields."""
+
+
+def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -> T:
+    """Call a test of MPI until it says that the operation is done, and watch meanwhile."""
+    for _ in range(FIRST):  # MPICH only makes progress while it is tested
+        if done(found := test()):
+            return found
+    clock = time.perf_counter
+    since, nap, moves = clock(), NAP_FIRST, 0
+    while True:
+        watch()
+        began = clock()
+        if done(found := test()):
+            return found
+        now = clock()
+        if now - began > MOVING:
+            since, nap, moves = now, NAP_FIRST, moves + 1
+            if moves % TURN == 0:
+                time.sleep(NAP_TURN)
+        elif now - since < SPIN:
+            os.sched_yield()
+        else:
+            time.sleep(nap)
+            nap = min(2 * nap, NAP_MOST)
+
+
+POLL = 0.002
 """Seconds between two looks at whether a blocking call is still worth waiting for."""
 CALL_LIMIT = 60.0
 """Seconds within which a blocking call has to end if all who take part are there."""
@@ -40,38 +77,25 @@ class MpiStuck(QtideError):  # noqa: N818 - what happened
     """MPI hangs: no other call would return either."""
 
 
-def complete(request: Any, watch: Watch, *, eager: bool = False) -> None:
-    """Wait for a non-blocking operation; if eager, without pauses, for large data."""
-    began, nap = time.monotonic(), NAP_FIRST
-    for tests in count():  # MPICH only makes progress while it is tested
-        if request.Test():
-            return
-        watch()
-        if eager:
-            if tests % EAGER == 0:
-                time.sleep(NAP_EAGER)
-        elif time.monotonic() - began < SPIN:
-            os.sched_yield()
-        else:
-            time.sleep(nap)
-            nap = min(2 * nap, NAP_MOST)
-
-
 def call(function: Callable[[], T], watch: Watch) -> T:
-    """Make a call that only exists in a blocking form, in a thread, and watch meanwhile.
+    """Make a call that MPI only has in a blocking form, in a thread, and watch meanwhile.
 
-    MPICH lets no other call pass while one is connecting. So a call that was given up is waited
+    MPICH lets no other call pass while it connects processes. So a call that was given up is waited
     for: it has a limit of its own. If it hangs nevertheless, nothing more can be done with MPI.
     """
     made = _Call(function)
+    last = time.monotonic() + CALL_LIMIT
     try:
-        _await(made, watch)
-    except NodesLost:
+        while not made.ended.wait(POLL):
+            watch()
+            if time.monotonic() > last:
+                raise NodesLost(f"MPI has not joined the processes of the job in {CALL_LIMIT:g} s")
+    except BaseException:
         if not made.ended.wait(GRACE):
             library().stuck = True
             raise MpiStuck(
-                "MPI hangs, as a node was lost while it was being connected; start the program "
-                "again, from what was saved"
+                "MPI hangs, as a node was lost while processes were being connected; start the "
+                "program again: it goes on from what was saved last"
             ) from None
         raise
     if made.error is not None:
@@ -99,135 +123,549 @@ class _Call(Generic[T]):
             self.ended.set()
 
 
-def _await(made: _Call[T], watch: Watch) -> None:
-    last = time.monotonic() + CALL_LIMIT
-    while not made.ended.wait(LOOK):
-        watch()
-        if time.monotonic() > last:
-            raise NodesLost(f"MPI has not joined the processes of the job in {CALL_LIMIT:g} s")
+def _no_watch() -> None:
+    """Watch nothing: requests of mpi4py's own communicators can hang, as they always did."""
 
 
-BLOCKING = {
-    *("Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv"),
-    *("Alltoall", "Alltoallv", "Alltoallw", "Reduce", "Allreduce", "Reduce_scatter"),
-    *("Reduce_scatter_block", "Scan", "Exscan", "Send", "Ssend", "Recv"),
-    *("Neighbor_allgather", "Neighbor_alltoall"),
-}
-"""mpi4py's blocking operations on buffers; each has a non-blocking one of the same arguments."""
+class _Kind(type):
+    """Lets objects that mpi4py made count as instances of the guarded class, too."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__bases__[-1])
 
 
-class Communicator:
-    """mpi4py's communicator `raw`; what blocks there is watched here.
+class _WatchedRequest:
+    """What blocks in a request, as tests in a loop."""
 
-    Operations on buffers (`Allreduce`) and on Python objects (`allreduce`) are those of mpi4py.
-    Blocking and non-blocking operations do not match each other, so use `raw` for all or nothing.
-    """
+    watch: Watch = staticmethod(_no_watch)
+    Test: Any
+    test: Any
 
-    def __init__(self, raw: Any, watch: Watch) -> None:
-        self.raw = raw
-        self.watch = watch
-        self.rank: int = raw.Get_rank()
-        self.size: int = raw.Get_size()
+    def Wait(self, status: Any = None) -> bool:  # noqa: N802 - MPI's own name
+        """Wait for the operation."""
+        return bool(wait(lambda: self.Test(status), self.watch))
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in BLOCKING:
-            return getattr(self.raw, name)
-        begin = getattr(self.raw, f"I{name.lower()}")
-        return lambda *args, **kwargs: self.complete(begin(*args, **kwargs))
+    def wait(self, status: Any = None) -> Any:
+        """Wait for the operation; returns the object that it received."""
+        return wait(lambda: self.test(status), self.watch, _first)[1]
 
-    def Get_rank(self) -> int:  # noqa: N802 - MPI's own name
-        """The number of this process."""
-        return self.rank
+    @classmethod
+    def Waitall(cls, requests: Sequence[Any], statuses: Any = None) -> bool:  # noqa: N802
+        """Wait for all operations."""
+        return bool(wait(lambda: _REQUEST.Testall(requests, statuses), _watch_all(requests)))
 
-    def Get_size(self) -> int:  # noqa: N802 - MPI's own name
-        """The number of processes."""
-        return self.size
+    @classmethod
+    def waitall(cls, requests: Sequence[Any], statuses: Any = None) -> list[Any]:
+        """Wait for all operations; returns the objects that they received."""
+        found = wait(lambda: _REQUEST.testall(requests, statuses), _watch_all(requests), _first)
+        return list(found[1] or ())
 
-    def complete(self, request: Any, *, eager: bool = False) -> None:
-        """Wait for an operation; NodesLost if a process of the communicator is gone."""
-        complete(request, self.watch, eager=eager)
+    @classmethod
+    def Waitany(cls, requests: Sequence[Any], status: Any = None) -> int:  # noqa: N802
+        """Wait for one of the operations; returns its place."""
+        test = lambda: _REQUEST.Testany(requests, status)  # noqa: E731
+        return int(wait(test, _watch_all(requests), lambda found: found[1])[0])
+
+    @classmethod
+    def waitany(cls, requests: Sequence[Any], status: Any = None) -> tuple[int, Any]:
+        """Wait for one of the operations; returns its place, and the object that it received."""
+        test = lambda: _REQUEST.testany(requests, status)  # noqa: E731
+        place, _, received = wait(test, _watch_all(requests), lambda found: found[1])
+        return place, received
+
+    @classmethod
+    def Waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:  # noqa: N802
+        """Wait for at least one of the operations; returns their places."""
+        test = lambda: _REQUEST.Testsome(requests, statuses)  # noqa: E731
+        return wait(test, _watch_all(requests), lambda found: found is None or bool(found))
+
+    @classmethod
+    def waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:
+        """Wait for at least one of the operations; returns their places and received objects."""
+        test = lambda: _REQUEST.testsome(requests, statuses)  # noqa: E731
+        return wait(test, _watch_all(requests), lambda found: found[0] is None or bool(found[0]))
+
+
+def _first(found: tuple[Any, ...]) -> Any:
+    return found[0]
+
+
+def _watch_all(requests: Sequence[Any]) -> Watch:
+    watches = {getattr(each, "watch", _no_watch) for each in requests}
+
+    def watch() -> None:
+        for each in watches:
+            each()
+
+    return watch
+
+
+_REQUEST, _PREQUEST, _MESSAGE = MPI.Request, MPI.Prequest, MPI.Message
+
+
+class Request(_WatchedRequest, MPI.Request, metaclass=_Kind):  # type: ignore[misc]
+    """A request whose waits end when a process is gone."""
+
+
+class Prequest(_WatchedRequest, MPI.Prequest, metaclass=_Kind):  # type: ignore[misc]
+    """A persistent request of the same kind."""
+
+
+class Message(MPI.Message, metaclass=_Kind):
+    """A message that was matched; receiving it ends when its sender is gone."""
+
+    watch: Watch = staticmethod(_no_watch)
+
+    def Recv(self, buf: Any, status: Any = None) -> None:  # noqa: N802 - MPI's own name
+        """Receive it into a buffer."""
+        self.Irecv(buf).Wait(status)
+
+    def recv(self, status: Any = None) -> Any:
+        """Receive it as an object."""
+        return self.irecv().wait(status)
+
+    def Irecv(self, buf: Any) -> Request:  # noqa: N802 - MPI's own name
+        """Begin to receive it into a buffer."""
+        return _guarded(Request, super().Irecv(buf), self.watch)
+
+    def irecv(self) -> Request:
+        """Begin to receive it as an object."""
+        return _guarded(Request, super().irecv(), self.watch)
+
+    @classmethod
+    def Probe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Wait for a message of a communicator."""
+        return comm.Mprobe(*args, **kwargs)
+
+    @classmethod
+    def probe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:
+        """Wait for a message of a communicator that is an object."""
+        return comm.mprobe(*args, **kwargs)
+
+    @classmethod
+    def Iprobe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Look for a message of a communicator."""
+        return comm.Improbe(*args, **kwargs)
+
+    @classmethod
+    def iprobe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:
+        """Look for a message of a communicator that is an object."""
+        return comm.improbe(*args, **kwargs)
+
+
+# programs wait by functions of these classes: MPI.Request.Waitall(requests)
+MPI.Request, MPI.Prequest, MPI.Message = Request, Prequest, Message  # type: ignore[misc]
+
+
+def _guarded(kind: Any, made: Any, watch: Watch) -> Any:
+    """Give an object of mpi4py its guarded class."""
+    if made is None:
+        return None
+    guarded = kind(made)
+    guarded.watch = watch
+    return guarded
+
+
+class Guarded:
+    """What communicators of all kinds have in common."""
+
+    watch: Watch
+
+    @property
+    def raw(self) -> Any:
+        """Mpi4py's own communicator; its collectives do not match those of this one."""
+        return _RAW[type(self)](self)
+
+    def Recv(  # noqa: N802 - MPI's own name
+        self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG, status: Any = None
+    ) -> None:
+        """Receive into a buffer."""
+        request = _COMM.Irecv(self, buf, source, tag)
+        wait(lambda: request.Test(status), self.watch)
 
     def Sendrecv(  # noqa: N802 - MPI's own name
         self,
-        data: Any,
+        sendbuf: Any,
         dest: int,
         sendtag: int = 0,
         recvbuf: Any = None,
-        source: int = -1,
-        recvtag: int = -1,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+        status: Any = None,
     ) -> None:
         """Send and receive at the same time."""
-        requests = [self.raw.Irecv(recvbuf, source, recvtag), self.raw.Isend(data, dest, sendtag)]
-        for request in requests:
-            self.complete(request)
+        received = _COMM.Irecv(self, recvbuf, source, recvtag)
+        sent = _COMM.Isend(self, sendbuf, dest, sendtag)
+        wait(lambda: received.Test(status), self.watch)
+        wait(sent.Test, self.watch)
+
+    def Sendrecv_replace(  # noqa: N802 - MPI's own name
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+        status: Any = None,
+    ) -> None:
+        """Send and receive at the same time, in one buffer."""
+        request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
+        wait(lambda: request.Test(status), self.watch)
+
+    def Probe(self, *args: Any, **kwargs: Any) -> bool:  # noqa: N802 - MPI's own name
+        """Wait for a message."""
+        return wait(lambda: _COMM.Iprobe(self, *args, **kwargs), self.watch)
+
+    def Mprobe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Wait for a message, and match it."""
+        found = wait(lambda: _COMM.Improbe(self, *args, **kwargs), self.watch, _is_some)
+        return _guarded(Message, found, self.watch)
+
+    def Improbe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Match a message, if there is one."""
+        return _guarded(Message, _COMM.Improbe(self, *args, **kwargs), self.watch)
+
+    def probe(self, *args: Any, **kwargs: Any) -> bool:
+        """Wait for an object."""
+        return wait(lambda: _COMM.iprobe(self, *args, **kwargs), self.watch)
+
+    def mprobe(self, *args: Any, **kwargs: Any) -> Any:
+        """Wait for an object, and match it."""
+        found = wait(lambda: _COMM.improbe(self, *args, **kwargs), self.watch, _is_some)
+        return _guarded(Message, found, self.watch)
+
+    def improbe(self, *args: Any, **kwargs: Any) -> Any:
+        """Match an object, if there is one."""
+        return _guarded(Message, _COMM.improbe(self, *args, **kwargs), self.watch)
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object."""
+        wait(_COMM.isend(self, obj, dest, tag).Test, self.watch)
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object, and wait until it is being received."""
+        wait(_COMM.issend(self, obj, dest, tag).Test, self.watch)
+
+    def recv(
+        self,
+        buf: Any = None,
+        source: int = MPI.ANY_SOURCE,
+        tag: int = MPI.ANY_TAG,
+        status: Any = None,
+    ) -> Any:
+        """Receive an object."""
+        if buf is not None:
+            warnings.warn("recv() ignores its argument buf", UserWarning, stacklevel=2)
+        return self.mprobe(source, tag).recv(status)
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = MPI.ANY_SOURCE,
+        recvtag: int = MPI.ANY_TAG,
+        status: Any = None,
+    ) -> Any:
+        """Send an object, and receive one at the same time."""
+        sent = _COMM.isend(self, sendobj, dest, sendtag)
+        received = self.recv(recvbuf, source, recvtag, status)
+        wait(sent.Test, self.watch)
+        return received
+
+    def Dup(self, info: Any = None) -> Any:  # noqa: N802 - MPI's own name
+        """Return a copy of the communicator."""
+        begun = _COMM.Idup(self, info)
+        wait(begun[1].Test, self.watch)
+        begun[0].watch = self.watch
+        return begun[0]
+
+    Clone = Dup
+
+    def Dup_with_info(self, info: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Return a copy of the communicator with other hints."""
+        return self.Dup(info)
+
+    def Idup(self, info: Any = None) -> Any:  # noqa: N802 - MPI's own name
+        """Begin to copy the communicator."""
+        comm, request = _COMM.Idup(self, info)
+        comm.watch = self.watch
+        return comm, _guarded(Request, request, self.watch)
+
+    def Idup_with_info(self, info: Any) -> Any:  # noqa: N802 - MPI's own name
+        """Begin to copy the communicator with other hints."""
+        return self.Idup(info)
+
+    def Detach_buffer(self) -> Any:  # noqa: N802 - MPI's own name
+        """Take the buffer of Bsend away, once everything in it was sent."""
+        wait(_COMM.Iflush_buffer(self).Test, self.watch)
+        return _COMM.Detach_buffer(self)
+
+
+def _is_some(found: object) -> bool:
+    return found is not None
+
+
+class _Objects(Guarded):
+    """Collectives on Python objects: their sizes first, then their bytes."""
+
+    rank: int
+    size: int
+    Bcast: Any
+    Gather: Any
+    Gatherv: Any
+    Scatter: Any
+    Scatterv: Any
+    Allgather: Any
+    Allgatherv: Any
+    Alltoall: Any
+    Alltoallv: Any
+    Barrier: Any
 
     def barrier(self) -> None:
-        """Wait for all."""
-        self.complete(self.raw.Ibarrier())
+        """Wait for all ranks."""
+        self.Barrier()
 
-    def send(self, data: Any, dest: int, tag: int = 0) -> None:
-        """Send an object."""
-        self.complete(self.raw.isend(data, dest, tag))
+    def bcast(self, obj: Any = None, root: int = 0) -> Any:
+        """Return the root's object on every rank."""
+        packed = _packed(obj) if self.rank == root else _NOTHING
+        size = np.array([len(packed)])
+        self.Bcast(size, root)
+        data = packed if self.rank == root else np.empty(int(size[0]), np.uint8)
+        self.Bcast(data, root)
+        return obj if self.rank == root else _unpacked(data)
 
-    def recv(self, source: int = -1, tag: int = -1) -> Any:
-        """Receive an object."""
-        MPI = library().MPI  # noqa: N806 - its own name
-        source = MPI.ANY_SOURCE if source < 0 else source
-        tag = MPI.ANY_TAG if tag < 0 else tag
-        while (message := self.raw.improbe(source, tag)) is None:
-            self._pause()
-        request = message.irecv()
-        while not (answer := request.test())[0]:
-            self._pause()
-        return answer[1]
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        """Return the objects of all ranks on the root."""
+        packed, here = _packed(sendobj), self.rank == root
+        sizes = np.zeros(self.size if here else 0, dtype=np.int64)
+        self.Gather(np.array([len(packed)]), sizes if here else None, root)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        self.Gatherv(packed, [data, sizes] if here else None, root)
+        return _split(data, sizes) if here else None
 
-    def _pause(self) -> None:
-        self.watch()
-        time.sleep(NAP_FIRST)
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        """Return one of the root's objects on each rank."""
+        size, sizes, parts = np.zeros(1, dtype=np.int64), None, []
+        if self.rank == root:
+            parts = _packed_each(sendobj, self.size)
+            sizes = np.array([len(part) for part in parts])
+        self.Scatter(sizes, size, root)
+        data = np.empty(int(size[0]), np.uint8)
+        whole = [np.concatenate(parts), sizes] if self.rank == root else None
+        self.Scatterv(whole, data, root)
+        return _unpacked(data)
 
-    def bcast(self, data: Any = None, root: int = 0) -> Any:
-        """The root's object, for all."""
-        packed = pickle.dumps(data) if self.rank == root else b""
-        size = self._sizes(len(packed), root)
-        buffer = bytearray(packed) if self.rank == root else bytearray(size)
-        self.Bcast(buffer, root)
-        return data if self.rank == root else pickle.loads(buffer)
+    def allgather(self, sendobj: Any) -> list[Any]:
+        """Return the objects of all ranks on every rank."""
+        packed, sizes = _packed(sendobj), np.zeros(self.size, dtype=np.int64)
+        self.Allgather(np.array([len(packed)]), sizes)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        self.Allgatherv(packed, [data, sizes])
+        return _split(data, sizes)
 
-    def allgather(self, data: Any) -> list[Any]:
-        """The objects of all, for all."""
-        import numpy as np
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        """Send each rank an object; returns theirs."""
+        parts, sizes = _packed_each(sendobj, self.size), np.zeros(self.size, dtype=np.int64)
+        own = np.array([len(part) for part in parts])
+        self.Alltoall(own, sizes)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        self.Alltoallv([np.concatenate(parts), own], [data, sizes])
+        return _split(data, sizes)
 
-        packed = np.frombuffer(pickle.dumps(data), dtype=np.uint8)
-        sizes = np.zeros(self.size, dtype=np.int64)
-        self.Allgather(np.array([len(packed)], dtype=np.int64), sizes)
-        received = np.empty(int(sizes.sum()), dtype=np.uint8)
-        self.Allgatherv(packed, [received, sizes])
-        parts = np.split(received, np.cumsum(sizes)[:-1])
-        return [pickle.loads(part.tobytes()) for part in parts]
+    def reduce(self, sendobj: Any, op: Any = MPI.SUM, root: int = 0) -> Any:
+        """Return the combined objects of all ranks on the root."""
+        found = self.gather(sendobj, root)
+        return None if found is None else reduce(op, found)
 
-    def gather(self, data: Any, root: int = 0) -> list[Any] | None:
-        """The objects of all, for the root."""
-        found = self.allgather(data)
-        return found if self.rank == root else None
+    def allreduce(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Return the combined objects of all ranks on every rank."""
+        return reduce(op, self.allgather(sendobj))
 
-    def scatter(self, data: Sequence[Any] | None, root: int = 0) -> Any:
-        """One of the root's objects for each."""
-        return self.bcast(data, root)[self.rank]
+    def scan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Return the combined objects of the ranks up to this one."""
+        return reduce(op, self.allgather(sendobj)[: self.rank + 1])
 
-    def allreduce(self, data: Any, op: Callable[[Any, Any], Any] | None = None) -> Any:
-        """The sum of all objects, or what another operation makes of them."""
-        return reduce(op or library().MPI.SUM, self.allgather(data))
+    def exscan(self, sendobj: Any, op: Any = MPI.SUM) -> Any:
+        """Return the combined objects of the ranks before this one; None on the first."""
+        before = self.allgather(sendobj)[: self.rank]
+        return reduce(op, before) if before else None
 
-    def reduce(
-        self, data: Any, op: Callable[[Any, Any], Any] | None = None, root: int = 0
-    ) -> Any | None:
-        """The same, for the root."""
-        found = self.allreduce(data, op)
-        return found if self.rank == root else None
 
-    def _sizes(self, size: int, root: int) -> int:
-        import numpy as np
+class Communicator(_Objects, MPI.Intracomm):  # type: ignore[misc]
+    """The communicator of a job: all operations of mpi4py's, none of which hangs."""
 
-        sizes = np.array([size], dtype=np.int64)
-        self.Bcast(sizes, root)
-        return int(sizes[0])
+    def __new__(cls, raw: Any = None, watch: Watch = _no_watch) -> Communicator:
+        """Guard a communicator of mpi4py."""
+        made: Communicator = super().__new__(cls, raw)
+        made.watch = watch
+        return made
+
+    def __init__(self, raw: Any = None, watch: Watch = _no_watch) -> None:
+        """Do nothing: mpi4py makes communicators in `__new__`."""
+
+
+class _Topology(_Objects):
+    """A communicator with neighbours."""
+
+    indegree: int
+    outdegree: int
+    Neighbor_allgather: Any
+    Neighbor_allgatherv: Any
+    Neighbor_alltoall: Any
+    Neighbor_alltoallv: Any
+
+    def neighbor_allgather(self, sendobj: Any) -> list[Any]:
+        """Return the objects of all neighbours; None for those that are missing."""
+        packed, sizes = _packed(sendobj), np.zeros(self.indegree, dtype=np.int64)
+        self.Neighbor_allgather(np.array([len(packed)]), sizes)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        self.Neighbor_allgatherv(packed, [data, sizes])
+        return _split(data, sizes)
+
+    def neighbor_alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        """Send each neighbour an object; returns theirs."""
+        parts = _packed_each(sendobj, self.outdegree)
+        own, sizes = np.array([len(each) for each in parts]), np.zeros(self.indegree, np.int64)
+        self.Neighbor_alltoall(own.astype(np.int64), sizes)
+        data = np.empty(int(sizes.sum()), np.uint8)
+        self.Neighbor_alltoallv([np.concatenate([_NOTHING, *parts]), own], [data, sizes])
+        return _split(data, sizes)
+
+
+class CartCommunicator(_Topology, MPI.Cartcomm):  # type: ignore[misc]
+    """A communicator whose ranks are the points of a grid."""
+
+
+class GraphCommunicator(_Topology, MPI.Graphcomm):  # type: ignore[misc]
+    """A communicator whose ranks are the nodes of a graph."""
+
+
+class DistGraphCommunicator(_Topology, MPI.Distgraphcomm):  # type: ignore[misc]
+    """A communicator whose ranks are the nodes of a distributed graph."""
+
+
+class InterCommunicator(Guarded, MPI.Intercomm):  # type: ignore[misc]
+    """A communicator of two groups. It has no collectives on objects."""
+
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+def _packed(value: Any) -> Any:
+    return np.frombuffer(MPI.pickle.dumps(value), dtype=np.uint8)
+
+
+def _unpacked(data: Any) -> Any:
+    return MPI.pickle.loads(data)
+
+
+def _packed_each(values: Sequence[Any] | None, count: int) -> list[Any]:
+    found = [] if values is None else list(values)
+    if len(found) != count:
+        raise ValueError(f"expecting {count} items, got {len(found)}")
+    return [_packed(each) for each in found]
+
+
+def _split(data: Any, sizes: Any) -> list[Any]:
+    """Unpack objects that follow each other; what has no bytes was not sent."""
+    ends = np.cumsum(sizes)
+    spans = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+    return [_unpacked(data[first:last]) if last > first else None for first, last in spans]
+
+
+_COMM: Any = MPI.Comm
+_RAW: dict[type, Any] = {
+    Communicator: MPI.Intracomm,
+    CartCommunicator: MPI.Cartcomm,
+    GraphCommunicator: MPI.Graphcomm,
+    DistGraphCommunicator: MPI.Distgraphcomm,
+    InterCommunicator: MPI.Intercomm,
+}
+_GUARDED = {raw: guarded for guarded, raw in _RAW.items()}
+
+BLOCKING = (
+    *("Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv"),
+    *("Alltoall", "Alltoallv", "Alltoallw", "Reduce", "Allreduce", "Reduce_scatter"),
+    *("Reduce_scatter_block", "Scan", "Exscan", "Send", "Ssend", "Rsend", "Flush_buffer"),
+    *("Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv"),
+    "Neighbor_alltoallw",
+)
+"""Operations that block; each has a non-blocking one with the same arguments."""
+MORE_REQUESTS = ("Irecv", "Isendrecv", "Isendrecv_replace", "Ibsend")
+OBJECT_REQUESTS = ("isend", "issend", "ibsend", "irecv")
+
+CREATING = (
+    *("Split", "Split_type", "Create", "Create_cart", "Create_graph", "Create_dist_graph"),
+    *("Create_dist_graph_adjacent", "Create_group", "Create_intercomm", "Sub", "Merge"),
+    "Disconnect",
+)
+"""Operations that only exist in a blocking form. Most are preceded by a barrier, so that a process
+that is gone already is noticed."""
+WITHOUT_BARRIER = ("Create_group", "Merge", "Create_intercomm", "Disconnect")
+"""Not all ranks of the communicator take part, or there are more."""
+REFUSED = {
+    **dict.fromkeys(("Accept", "Connect", "Join"), "use MPI.COMM_SELF on the root"),
+    **dict.fromkeys(("Spawn", "Spawn_multiple"), "use Job.expand()"),
+    **dict.fromkeys(("Agree", "Iagree", "Shrink", "Ishrink", "Revoke"), "use Job.recover()"),
+}
+"""What is not possible on a guarded communicator, and what to do instead."""
+
+
+def _blocking(start: Any) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> None:
+        wait(start(self, *args, **kwargs).Test, self.watch)
+
+    return operation
+
+
+def _non_blocking(start: Any, kind: Any) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _guarded(kind, start(self, *args, **kwargs), self.watch)
+
+    return operation
+
+
+def _creating(create: Any, name: str) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if name not in WITHOUT_BARRIER:
+            self.Barrier()
+        made = call(lambda: create(self, *args, **kwargs), self.watch)
+        if made is None or made == MPI.COMM_NULL:
+            return made
+        raw = next(each for each in type(made).__mro__ if each in _GUARDED)
+        return _guarded(_GUARDED[raw], made, self.watch)
+
+    return operation
+
+
+def _refused(name: str) -> Any:
+    def operation(self: Any, *_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{name} is not possible on a job's communicator; {REFUSED[name]}")
+
+    return operation
+
+
+def _guard(kind: type, raw: Any) -> None:
+    """Give a class its guarded operations, as far as mpi4py's class has them."""
+    for name in BLOCKING:
+        start = f"I{name.lower()}"
+        if hasattr(raw, start):
+            setattr(kind, name, _blocking(getattr(raw, start)))
+            setattr(kind, start, _non_blocking(getattr(raw, start), Request))
+    for name in chain(MORE_REQUESTS, OBJECT_REQUESTS):
+        setattr(kind, name, _non_blocking(getattr(raw, name), Request))
+    for name in dir(raw):
+        if name.endswith("_init"):
+            setattr(kind, name, _non_blocking(getattr(raw, name), Prequest))
+    for name in CREATING:
+        if hasattr(raw, name):
+            setattr(kind, name, _creating(getattr(raw, name), name))
+    for name in REFUSED:
+        if hasattr(raw, name):
+            setattr(kind, name, _refused(name))
+
+
+for _kind, _raw in _RAW.items():
+    _guard(_kind, _raw)

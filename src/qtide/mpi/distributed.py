@@ -160,7 +160,7 @@ def _exchange(
     piece = max(1, PIECE // max(1, width))
     for done in range(0, most, piece):
         parts = [_part(*each, comm.rank, done, piece, width) for each in (send, received)]
-        comm.complete(comm.raw.Ialltoallv(*parts), eager=True)
+        comm.Alltoallv(*parts)
 
 
 def _own(counts: Rows, rank: int) -> slice:
