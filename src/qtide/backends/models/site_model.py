@@ -147,6 +147,8 @@ class Mix:
     days: Annotated[float, Gt(0)] = 1.0
     """In how many days they are submitted, by day and week as the others."""
     share: Annotated[float, Ge(0), Le(1)] = 0.0
+    marked: bool = False
+    """Whether the jobs that the trace marks are hybrid, as `qtide twin import` writes it."""
     rounds: Annotated[int, Ge(1)] = 4
     nodes: Annotated[int, Ge(1)] = 3
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
@@ -394,8 +396,12 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     parts = zip(model.parts(), model.partitions, strict=False)
     homes = [home for home, part in parts if part.hybrid] or [model]
     least = min(home.nodes for home in homes)
-    if mix.nodes > least and not mix.share:
+    if mix.nodes > least and not (mix.share or mix.marked):
         yield f"hybrid.nodes: a job of {mix.nodes} nodes does not fit on {least}; ask for fewer"
+    if mix.share and mix.marked:
+        yield "hybrid: its jobs are a share of the background or marked in it, not both; remove one"
+    if mix.marked and not all(home.background.trace for home in homes):
+        yield "hybrid.marked: there is no trace that could mark jobs; add background.trace"
     if mix.share and not all(_has_jobs(home.background) for home in homes):
         yield "hybrid.share: there are no background jobs to take it from; add [background]"
     if mix.table and 1 not in mix.table:
