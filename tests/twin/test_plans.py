@@ -26,7 +26,7 @@ def test_compare_plan_and_auto_work_on_a_site_with_a_queue(here: Path, site: str
     assert done.exit_code == 0 and "strategy " in done.stderr, done.output
     names = ("--strategy", "static", "--strategy", "elastic")
     advice = json.loads(printed("plan", "strategy", "--site", "site.toml", *names, "--json"))
-    assert advice["expected"][0]["wall"]["expected"] >= 4 * (77.3 + 120 + 52)
+    assert advice["expected"][0]["wall"]["expected"] > 997
 
 
 def test_vqpus_for_a_site_are_what_its_simulation_says(here: Path) -> None:
@@ -64,6 +64,7 @@ def test_a_percentile_of_the_wait_may_be_the_limit() -> None:
         (("strategy", "--tasks", "nan"), "--tasks cannot be 'nan'"),
         (("strategy", "--tasks", "5,-1"), "--tasks cannot be '5,-1'"),
         (("strategy", "--tasks", "inf"), "--tasks cannot be 'inf'"),
+        (("strategy", "--wait", "-1"), "--wait cannot be '-1'"),
         (("strategy", "--quantum", "inf"), "--quantum cannot be inf"),
         (("vqpus", "--longest", "nan"), "Invalid value for '--longest'"),
         (("growth", "--yearly", "-2"), "cannot shrink by 100 % or more"),

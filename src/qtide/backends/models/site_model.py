@@ -259,6 +259,9 @@ class SiteModel:
     keeps_agents: bool = False
     """Whether a node that was given back need not start anew."""
     delays: Delays = Delays()
+    waits: Mapping[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
+    """Seconds that a request waits in the queue, by the nodes held once it is granted: the entry
+    of the next larger number is used, or the last one. For sites whose queue is not simulated."""
     losses: tuple[Loss, ...] = ()
     failures: Failures | None = None
     partitions: tuple[Partition, ...] = ()
@@ -303,6 +306,11 @@ class SiteModel:
             losses=part.losses,
             partitions=(),
         )
+
+    def queue_wait(self, nodes: int) -> float:
+        """Seconds that a request waits in the queue that leads to `nodes` nodes held."""
+        larger = [number for number in self.waits if number >= nodes]
+        return self.waits[min(larger) if larger else max(self.waits)] if self.waits else 0.0
 
     @property
     def is_batch(self) -> bool:
@@ -360,6 +368,8 @@ def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
     yield from _of_partitions(model, table)
     yield from _of_background("background", model.background)
     yield from _of_losses("losses", model.losses, model.nodes)
+    if model.waits and any(part.is_batch for part in model.parts()):
+        yield "waits: the site has a queue of its own (scheduler, background); remove them, or it"
     for part in model.partitions:
         yield from _of_background(f"partitions.{part.name}.background", part.background)
         yield from _of_losses(f"partitions.{part.name}.losses", part.losses, part.nodes)

@@ -47,7 +47,16 @@ def which_strategy(
     alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
     nodes: Annotated[int, typer.Option(min=1, help="The most nodes of the job.")] = 3,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that a request waits.")] = 0.0,
+    wait: Annotated[
+        str,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds that a request waits in the queue; several, as in 0,30,400, are for one "
+            "node held, for two and for three.",
+        ),
+    ] = "0",
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")] = 1,
+    vqpus: Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")] = 1,
     site: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A site file.  [default: no delays]")
     ] = None,
@@ -74,13 +83,13 @@ def which_strategy(
 
     Example: qtide plan strategy --quantum 5 --wait 60
     """
-    from qtide.twin.advice import Prices, advise, flips
+    from qtide.twin.advice import Arrival, Prices, advise, flips
     from qtide.twin.simulation import HybridJob, HybridStep
     from qtide.twin.simulation_page import draw_map
 
-    _check_finite(quantum=quantum, alone=alone, wait=wait)
+    _check_finite(quantum=quantum, alone=alone)
     _check_finite(node_price=node_price, qpu_price=qpu_price)
-    steps = [HybridStep(_numbers(tasks)), HybridStep(quantum=quantum)]
+    steps = [HybridStep(_numbers("tasks", tasks)), HybridStep(quantum=quantum)]
     if alone:
         steps.append(HybridStep((alone,)))
     job = HybridJob(tuple(steps) * rounds, nodes=nodes)
@@ -88,10 +97,14 @@ def which_strategy(
     prices = Prices(node=node_price, qpu=qpu_price)
     for name in strategy or ():
         STRATEGIES.load(name)  # refuses unknown ones
-    advice = advise(job, model, wait, prices, strategy or ())
+    waits = dict(enumerate(_numbers("wait", wait), 1))
+    if any(waits.values()) and model.part("").is_batch:
+        raise UsageError("--wait does not go with a site that has a queue of its own; leave it out")
+    arrival = Arrival(jobs, vqpus)
+    advice = advise(job, model, waits, prices, strategy or (), arrival=arrival)
     chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
     if picture is not None:
-        here = job.quantum / max(1e-9, job.shortest - job.quantum), wait
+        here = job.quantum / max(1e-9, job.shortest - job.quantum), waits[max(waits)]
         fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
         draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
     if json:
@@ -303,11 +316,11 @@ def _finite(value: float) -> float | None:
     return None if isinf(value) else value
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
         numbers = ()
     if not numbers or not all(isfinite(each) and each >= 0 for each in numbers):
-        raise UsageError(f"--tasks cannot be {text!r}; give seconds from 0 on, as in 60,60,5")
+        raise UsageError(f"--{option} cannot be {text!r}; give seconds from 0 on, as in 60,60,5")
     return numbers
