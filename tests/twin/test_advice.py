@@ -2,38 +2,41 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from pathlib import Path
+from statistics import fmean
 
 import pytest
 
-from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
-from qtide.twin.advice import Prices, advise, flips, with_ratio
+from qtide.backends.models.site_model import Background, Delays, QpuModel, SiteModel
+from qtide.backends.models.trace import Trace, write_swf
+from qtide.core.metrics import measure
+from qtide.twin.advice import Arrival, Prices, advise, flips, with_ratio
 from qtide.twin.calibration import calibrate, job_of
 from qtide.twin.capacity import growth, mean_value_analysis, offer_by_formula
-from qtide.twin.simulation import StrategySetup
-from tests.twin.sites import played, wide
+from qtide.twin.simulation import HybridJob, HybridStep, StrategySetup
+from tests.twin.sites import BUSY, played, wide
 
 SITE = SiteModel(nodes=3, delays=Delays(start=1.0))
 
 
 def test_who_pays_for_nodes_is_not_advised_to_hold_them() -> None:
-    advice = advise(wide(), SITE, 10.0)
+    advice = advise(wide(), SITE, {1: 10.0})
     assert advice.strategy == "elastic" and "next best" in advice.why
     static = next(each for each in advice.expected if each.strategy == "static")
     assert static.wall.low < static.wall.expected < static.wall.high
 
 
 def test_who_pays_only_for_time_holds_everything_where_requests_wait() -> None:
-    advice = advise(wide(), SITE, 600.0, Prices(node=0.0, qpu=0.0))
+    advice = advise(wide(), SITE, {1: 600.0}, Prices(node=0.0, qpu=0.0))
     assert advice.strategy == "static"
 
 
 def test_the_advice_flips_with_the_wait() -> None:
     prices = Prices(node=0.01, qpu=0.0)
     chart = flips(wide(), SITE, [0.1, 10.0], [0.0, 600.0], prices)
-    print(chart)
     for wait, row in zip([0.0, 600.0], chart, strict=True):
         for ratio, name in zip([0.1, 10.0], row, strict=True):
-            assert name == advise(with_ratio(wide(), ratio), SITE, wait, prices).strategy
+            assert name == advise(with_ratio(wide(), ratio), SITE, {1: wait}, prices).strategy
 
 
 def test_a_ratio_is_that_of_quantum_to_classical_time() -> None:
@@ -73,3 +76,49 @@ def test_a_calibration_is_a_site_file() -> None:
     (spans,) = played(SITE, StrategySetup("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)
     assert text.startswith("nodes = 3\n\n[delays]\ngrant = 0  #") and "[qpu]\noffload" in text
+
+
+def test_a_wait_is_a_queue_in_which_patience_runs_out(tmp_path: Path) -> None:
+    """Two of three nodes are busy for 400 s: malleable goes on with the one that is free."""
+    job = HybridJob((HybridStep((20.0, 20.0, 20.0)), HybridStep(quantum=10.0)), nodes=3)
+    (planned,) = advise(job, SITE, {1: 0.0, 3: 400.0}, names=["malleable"], spread=(1.0,)).expected
+    write_swf(tmp_path / "others.swf", Trace.of([(0.0, 2, 400.0, 400.0, 1)]), 3)
+    busy = replace(SITE, background=Background(trace=str(tmp_path / "others.swf")))
+    later = replace(job, submit=10.0)
+    (spans,) = played(busy, StrategySetup("malleable"), [later])
+    metrics = measure(spans)
+    assert planned.wall.expected == pytest.approx(metrics.total) and metrics.total < 100
+    assert planned.node_seconds.expected == pytest.approx(metrics.nodes_held)
+
+
+def test_waits_are_by_the_nodes_that_the_job_then_holds() -> None:
+    steps = (HybridStep((20.0,)), HybridStep((20.0, 20.0)), HybridStep((20.0, 20.0, 20.0)))
+    site = replace(SITE, waits={1: 0.0, 2: 30.0, 3: 50.0})
+    walls = {
+        step: advise(HybridJob((step,), nodes=3), site, names=["workflow"], spread=(1.0,))
+        .expected[0]
+        .wall.expected
+        for step in steps
+    }
+    assert list(walls.values()) == [21.0, 51.0, 71.0]
+
+
+def test_advice_for_a_site_with_a_queue_is_what_its_simulation_favours() -> None:
+    prices = Prices(node=1.0, qpu=0.0)
+    advice = advise(wide(), BUSY, prices=prices)
+    walls = {each.strategy: each.wall for each in advice.expected}
+    assert max(each.high for each in walls.values()) > 500  # others are in the way
+    jobs = [wide(600.0 * number) for number in range(40)]
+    costs = {}
+    for name in walls:
+        found = [measure(spans) for spans in played(BUSY, StrategySetup(name), jobs)]
+        costs[name] = fmean(each.total + each.nodes_held for each in found)
+    assert costs[advice.strategy] <= 1.05 * min(costs.values())
+
+
+def test_several_jobs_wait_for_each_other() -> None:
+    one, two = (
+        advise(wide(), SITE, names=["static"], arrival=Arrival(number)).expected[0].wall.expected
+        for number in (1, 2)
+    )
+    assert two == pytest.approx(1.5 * one)

@@ -50,7 +50,7 @@ def test_what_the_cluster_says_is_told_and_counts(
     assert choose(spec, tmp_path).strategy == "workflow"
     queue = Queue(60.0, "the queue is long")
     monkeypatch.setattr(Simulated, "queue", lambda *_: queue)
-    assert advice.present(spec, wide()).nodes == 30.0
+    assert advice.present(spec, wide()).nodes == {1: 30.0, 3: 30.0}
     assert "by before; the queue is long; " in choose(spec, tmp_path).why
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from urllib.parse import urlsplit
 
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.kind import cluster_kind
-from qtide.backends.models.site_model import SiteModel
+from qtide.backends.clusters.simulated import background, is_site, site_model
+from qtide.backends.models.site_model import Background, SiteModel
 from qtide.core.errors import QtideError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
@@ -77,20 +79,36 @@ class Advice:
     why: str
 
 
+QueueWaits = Mapping[int, float]
+"""Seconds that a request waits in the queue, by the nodes that the job then holds."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How many jobs like this one come at once, and the virtual QPUs that they share."""
+
+    jobs: int = 1
+    vqpus: int = 1
+
+
 def advise(
     job: HybridJob,
     site: SiteModel,
-    wait: float,
+    waits: QueueWaits = {},  # noqa: B006 - never changed
     prices: Prices = Prices(),
     names: Sequence[str] = (),
     spread: Sequence[float] = SPREAD,
+    arrival: Arrival = Arrival(),
 ) -> Advice:
-    """Advise on a job whose requests for nodes each wait for about `wait` seconds.
+    """Advise on a job whose requests wait in the site's own queue or, without one, for `waits`.
 
     Compares the strategies in `names`, or all of them if it is empty.
     """
     chosen = [name for name in strategy_names() if not names or name in names]
-    found = tuple(_expected(job, site, wait, name, spread) for name in chosen)
+    if site.part("").is_batch:
+        found = tuple(_in_queue(job, site, name, arrival) for name in chosen)
+    else:
+        found = tuple(_with_waits(job, site, waits, name, spread, arrival) for name in chosen)
     least = min(each.cost(prices) for each in found)
     good = [each for each in found if each.cost(prices) <= SAME * least]
     return Advice(found, good[0].strategy, _why(good[0], found, prices))
@@ -106,9 +124,10 @@ def flips(
 ) -> list[list[str]]:
     """The advised strategy by wait for nodes (rows) and ratio of quantum to classical time."""
     jobs = [with_ratio(job, ratio) for ratio in ratios]
+    quiet = replace(site.part(""), scheduler="fifo", background=Background())
 
     def advised(job: HybridJob, wait: float) -> str:
-        return advise(job, site, wait, prices, names, spread=(1.0,)).strategy
+        return advise(job, quiet, {1: wait}, prices, names, spread=(1.0,)).strategy
 
     return [[advised(each, wait) for each in jobs] for wait in waits]
 
@@ -122,24 +141,60 @@ def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
     return replace(job, steps=tuple(steps))
 
 
-def _expected(
-    job: HybridJob, site: SiteModel, wait: float, name: str, spread: Sequence[float]
+def _with_waits(
+    job: HybridJob,
+    site: SiteModel,
+    waits: QueueWaits,
+    name: str,
+    spread: Sequence[float],
+    arrival: Arrival,
 ) -> Expected:
-    played = [_played(job, site, factor * wait, name) for factor in spread]
+    """What jobs take whose requests wait for a known time, or a part or a multiple of it."""
+    played = []
+    for factor in spread:
+        scaled = {nodes: factor * wait for nodes, wait in (waits or site.waits).items()}
+        model = replace(site, waits=scaled)
+        played.append(_means(_played([job] * arrival.jobs, model, name, arrival.vqpus)))
     walls, nodes, holds = zip(*played, strict=True)
     return Expected(name, Range.of(walls), Range.of(nodes), Range.of(holds))
 
 
-def _played(job: HybridJob, site: SiteModel, wait: float, name: str) -> tuple[float, float, float]:
-    """Wall seconds, node-seconds, and seconds that a virtual QPU is held."""
-    delays = replace(site.delays, grant=site.delays.grant + wait)
-    found: list[list[Interval]] = []
-    model = replace(site, delays=delays)
-    Simulation(model, StrategySetup(name), lambda _, spans: found.append(spans)).run(
-        [replace(job, submit=0.0)]
+MOMENTS = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""When jobs come to a site with a queue of its own: shares of the time in which others submit."""
+
+
+def _in_queue(job: HybridJob, site: SiteModel, name: str, arrival: Arrival) -> Expected:
+    """What jobs take in the site's own queue, at several moments of its workload."""
+    chunks = background(site.part(""))
+    last = max((float(chunk.submit[-1]) for chunk in chunks if len(chunk)), default=0.0)
+    moments = [share * last for share in MOMENTS] if last else [0.0]
+    jobs = [replace(job, submit=moment) for moment in moments for _ in range(arrival.jobs)]
+    found = _played(jobs, site, name, arrival.vqpus)
+    means = _means(found)
+    wall, nodes, hold = (
+        Range(min(each), mean, max(each))
+        for each, mean in zip(zip(*found, strict=True), means, strict=True)
     )
-    metrics = measure(found[0])
-    return metrics.total, metrics.nodes_held, metrics.slots_held
+    return Expected(name, wall, nodes, hold)
+
+
+def _played(
+    jobs: Sequence[HybridJob], model: SiteModel, name: str, vqpus: int
+) -> list[tuple[float, float, float]]:
+    """Wall seconds, node-seconds, and seconds that a virtual QPU is held, of each job."""
+    found: list[tuple[float, float, float]] = []
+
+    def ended(_: HybridJob, spans: list[Interval]) -> None:
+        metrics = measure(spans)
+        found.append((metrics.total, metrics.nodes_held, metrics.slots_held))
+
+    Simulation(model, StrategySetup(name, vqpus), ended).run(jobs)
+    return found
+
+
+def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    wall, nodes, hold = (fmean(each) for each in zip(*found, strict=True))
+    return wall, nodes, hold
 
 
 def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
@@ -168,8 +223,8 @@ PATIENCE = 2.0
 class QueueState:
     """Present waits, in seconds of the run's clock; None if unknown."""
 
-    nodes: float | None = None
-    """Seconds until a request for the job's nodes is granted."""
+    nodes: QueueWaits | None = None
+    """Seconds that a request waits, by its nodes."""
     payload: float | None = None
     """Seconds that a payload waits for the QPU."""
     words: tuple[str, ...] = ()
@@ -186,7 +241,7 @@ def choose(spec: Spec, runs: Path) -> Advised:
     job = job_of(spans, 1)
     job = replace(job, nodes=spec.nodes or max(1, *(len(step.tasks) for step in job.steps)))
     now = present(spec, job)
-    advice = advise(job, _site(spans, job, now), now.nodes or 0.0)
+    advice = advise(job, _site(spec, spans, job, now), now.nodes or {})
     return Advised(advice.strategy, "; ".join((f"by {earlier.name}", *now.words, advice.why)))
 
 
@@ -195,17 +250,20 @@ def present(spec: Spec, job: HybridJob) -> QueueState:
     kind, _ = cluster_kind(spec.cluster)
     setting = spec.setting()
     try:
-        queue = kind.queue(setting, job.nodes)
+        queues = {nodes: kind.queue(setting, nodes) for nodes in sorted({1, job.nodes})}
     except QtideError:  # the run itself will say what is wrong
-        queue = None
+        queues = {}
+    known = {nodes: queue for nodes, queue in queues.items() if queue is not None}
     payload, sentences = _at_service(spec)
-    words = [*([queue.words] if queue else []), *sentences]
-    wait = queue.wait / spec.time_scale if queue else None
-    return QueueState(wait, payload, tuple(words))
+    words = [*([known[max(known)].words] if known else []), *sentences]
+    waits = {nodes: queue.wait / spec.time_scale for nodes, queue in known.items()}
+    return QueueState(waits or None, payload, tuple(words))
 
 
-def _site(spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
-    """The site of the earlier run, with the present waits where they are known."""
+def _site(spec: Spec, spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
+    """The site that a file describes; or that of the earlier run, with the present waits."""
+    if spec.cluster.partition(":")[0] == "simulated" and is_site(spec.setting().argument):
+        return site_model(spec.setting())
     site = calibrate([spans]).site(job.nodes)
     if now.nodes is not None:
         waits = [span.seconds for span in spans if span.what == "wait" and span.lane == "nodes"]

@@ -7,14 +7,14 @@ where to begin. The growth of a demand follows Erlang's delay formula.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log
+from math import inf, isinf, log
 from random import Random
 
 from qtide.backends.models.site_model import SiteModel
 from qtide.core.ledger import Interval
-from qtide.twin.replications import MeanEstimate
+from qtide.twin.replications import MeanEstimate, simulate
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 MOST = 1000
@@ -43,30 +43,48 @@ class SharingEstimate:
     occupancy: MeanEstimate
 
 
+SAME = 0.01
+"""Share by which more virtual QPUs have to improve a figure to be worth offering."""
+
+
 def best_offer(
-    loop: Loop, model: SiteModel, longest: float, tell: Callable[[int], object] = lambda _: None
+    loop: Loop,
+    model: SiteModel,
+    longest: float,
+    tell: Callable[[int], object] = lambda _: None,
+    *,
+    p95: bool = False,
 ) -> tuple[int, list[SharingEstimate]]:
-    """The most virtual QPUs whose payloads wait `longest` on average; estimates around it."""
+    """The fewest virtual QPUs that keep the QPU as busy as any number within the longest wait.
+
+    More would only lengthen the queue. The wait is the mean or, with `p95`, what 95 % of the
+    payloads wait at most. Also returns the estimates around that number.
+    """
     known: dict[int, SharingEstimate] = {}
 
-    def fits(jobs: int) -> bool:
+    def estimate(jobs: int) -> SharingEstimate:
         if jobs not in known:
             tell(jobs)
             known[jobs] = simulate_sharing(loop, model, jobs)
-        return known[jobs].wait.mean <= longest
+        return known[jobs]
+
+    def fits(jobs: int) -> bool:
+        found = estimate(jobs)
+        return (found.usual if p95 else found.wait).mean <= longest
 
     if model.qpu.spread == "fixed":
-        start = min(MOST, max(1, int((longest + loop.quantum + loop.classical) / loop.quantum)))
+        most = min(MOST, max(1, int((longest + loop.quantum + loop.classical) / loop.quantum)))
     else:
-        start = offer_by_formula(loop.quantum, loop.classical, longest).jobs
-    best = start
-    while best > 1 and not fits(best):
+        most = offer_by_formula(loop.quantum, loop.classical, longest).jobs
+    while most > 1 and not fits(most):
+        most -= 1
+    while most < MOST and fits(most + 1):
+        most += 1
+    best, busiest = most, estimate(most).occupancy.mean
+    while best > 1 and estimate(best - 1).occupancy.mean >= (1 - SAME) * busiest:
         best -= 1
-    while best < MOST and fits(best + 1):
-        best += 1
-    for jobs in range(max(1, best - AROUND), best + AROUND + 1):
-        fits(jobs)
-    return best, [known[jobs] for jobs in sorted(known)]
+    around = range(max(1, best - AROUND), best + AROUND + 1)
+    return best, [estimate(jobs) for jobs in around]
 
 
 REPLICATIONS = 4
@@ -130,6 +148,77 @@ def _loop_jobs(loop: Loop, number: int, seed: int, *, random: bool) -> list[Hybr
     return jobs
 
 
+MOST_AT_SITE = 64
+"""The most virtual QPUs per QPU that are tried on a site."""
+
+
+@dataclass(frozen=True)
+class SiteEstimate:
+    """What a site's own workload makes of a number of virtual QPUs per QPU."""
+
+    vqpus: int
+    wait: MeanEstimate
+    """Mean seconds per payload that a job waits for the QPU, or for a virtual one."""
+    turnaround: MeanEstimate
+    occupancy: MeanEstimate
+
+
+def best_offer_for_site(
+    model: SiteModel,
+    strategy: str,
+    longest: float,
+    tell: Callable[[int], object] = lambda _: None,
+) -> tuple[int, list[SiteEstimate]]:
+    """The fewest virtual QPUs with which jobs take no longer than with any other number.
+
+    Simulates the site's hybrid jobs as they arrive, exactly as `simulate` does. If payloads wait
+    longer than `longest` with every number, it is the one with the shortest wait.
+    """
+    known: dict[int, SiteEstimate] = {}
+
+    def estimate(vqpus: int) -> SiteEstimate:
+        if vqpus not in known:
+            tell(vqpus)
+            (found,) = simulate(model, [StrategySetup(strategy, vqpus)], SITE_REPLICATIONS)
+            figures = found.estimates()
+            queue = figures["queue_qpu"]
+            rounds = model.hybrid.rounds
+            wait = MeanEstimate(queue.mean / rounds, queue.half / rounds)
+            known[vqpus] = SiteEstimate(
+                vqpus, wait, figures["turnaround"], figures["qpu_occupancy"]
+            )
+        return known[vqpus]
+
+    number = 1
+    while number < MOST_AT_SITE:
+        before, after = estimate(number).turnaround.mean, estimate(2 * number).turnaround.mean
+        if after >= (1 - SAME) * before:
+            break
+        number *= 2
+    within = [each for each in known.values() if each.wait.mean <= longest]
+    if not within:
+        best = min(known.values(), key=lambda each: (each.wait.mean, each.vqpus)).vqpus
+        return best, [known[each] for each in sorted(known)]
+    least = min(each.turnaround.mean for each in within)
+
+    def good(vqpus: int) -> bool:
+        found = estimate(vqpus)
+        return found.wait.mean <= longest and found.turnaround.mean <= (1 + SAME) * least
+
+    best = min(each.vqpus for each in within if good(each.vqpus))
+    low = best // 2
+    while best - low > 1:
+        middle = (best + low) // 2
+        if good(middle):
+            best = middle
+        else:
+            low = middle
+    return best, [known[each] for each in sorted(known)]
+
+
+SITE_REPLICATIONS = 3
+
+
 @dataclass(frozen=True)
 class SharingFormula:
     """What `jobs` jobs that share a QPU expect, by mean-value analysis."""
@@ -185,6 +274,29 @@ def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) ->
     else:
         years = log(FULL / occupancy) / log(1 + yearly) if yearly > 0 and occupancy else inf
     return GrowthPlan(qpus, min(1.0, occupancy), _erlang(offered, qpus, quantum), years)
+
+
+def growth_advice(plans: Sequence[GrowthPlan], yearly: float) -> str:
+    """What to do about QPUs: buy one more, when, or not."""
+    now, more = plans[0], plans[1]
+    if now.occupancy >= FULL:
+        wait = "without end" if isinf(now.wait) else f"{now.wait:,.0f} s"
+        if isinf(more.wait):
+            return f"buy now, and more than one: even {_qpus(more.qpus)} cannot take the demand"
+        return (
+            f"buy now: with {_qpus(now.qpus)}, busy for {now.occupancy:.0%} of the time, payloads "
+            f"wait {wait}; with {_qpus(more.qpus)}, {more.wait:,.0f} s"
+        )
+    if isinf(now.full_in):
+        return f"do not buy: a demand that does not grow leaves {_qpus(now.qpus)} below {FULL:.0%}"
+    return (
+        f"do not buy yet: at {yearly:+.0%} per year, {_qpus(now.qpus)} will be {FULL:.0%} busy in "
+        f"{now.full_in:.1f} years, {_qpus(more.qpus)} in {more.full_in:.1f}"
+    )
+
+
+def _qpus(number: int) -> str:
+    return f"{number} QPU{'' if number == 1 else 's'}"
 
 
 def _erlang(offered: float, servers: int, seconds: float) -> float:

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import merge
 from math import log, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qtide.backends.clusters.simulated import background
 from qtide.backends.models.site_model import Background, Generator, Mix, SiteModel
-from qtide.backends.models.trace import Trace
+from qtide.backends.models.trace import Trace, read_swf
 from qtide.twin.simulation import HybridJob, HybridStep
 
 
@@ -52,7 +53,7 @@ class HybridWorkload:
 
     def hybrids(self) -> Iterator[HybridJob]:
         """The hybrid jobs, in the order of their submission."""
-        if not self.model.hybrid.share:
+        if not (self.model.hybrid.share or self.model.hybrid.marked):
             return self._generated()
         partitions = range(len(self.model.parts()))
         return merge(*(self._converted(each) for each in partitions), key=lambda job: job.submit)
@@ -94,8 +95,63 @@ class HybridWorkload:
         if self.model.partitions and not self.model.partitions[partition].hybrid:
             share = 0.0
         for number, chunk in enumerate(background(self.model.parts()[partition])):
+            if mix.marked:
+                unmarked = np.zeros(len(chunk), dtype=bool)
+                yield chunk, unmarked if chunk.hybrid is None else chunk.hybrid
+                continue
             seeds = [mix.seed, 3, number, *([partition] if partition else [])]
             yield chunk, np.random.default_rng(seeds).random(len(chunk)) < share
+
+
+def warnings(model: SiteModel) -> list[str]:
+    """Sentences about traces that do not fit their site, or cannot be used as a whole."""
+    found = []
+    for part, name in zip(
+        model.parts(), [each.name for each in model.partitions] or [""], strict=True
+    ):
+        if part.background.trace is not None:
+            place = f"partition {name}: " if name else ""
+            found += [place + each for each in _of_trace(part)]
+    return found
+
+
+def _of_trace(part: SiteModel) -> Iterator[str]:
+    file = Path(str(part.background.trace))
+    read = read_swf(file)
+    trace, nodes = read.trace, part.nodes
+    if read.bad:
+        yield (
+            f"{len(read.bad):,} of {len(read.bad) + len(trace):,} rows of {file.name} are skipped; "
+            f"the first: {read.bad[0]}"
+        )
+    if read.processors and read.nodes and read.processors > read.nodes:
+        yield (
+            f"{file.name} counts processors ({read.processors:,} on {read.nodes:,} nodes), and "
+            f"each is taken for a node; divide them by {read.processors / read.nodes:g}, or give "
+            f"the site {read.processors:,} nodes"
+        )
+    wide = trace.nodes > nodes
+    if wide.any():
+        yield (
+            f"{int(wide.sum()):,} of {len(trace):,} jobs of {file.name} need more than the site's "
+            f"{nodes:,} nodes (up to {int(trace.nodes.max()):,}) and are left out"
+        )
+    trace = trace.fitting(nodes)
+    seconds = float(np.ptp(trace.submit)) if len(trace) else 0.0
+    needed = float((trace.nodes * trace.run).sum()) / seconds if seconds else 0.0
+    if needed > nodes:
+        yield (
+            f"the jobs of {file.name} keep {needed:,.0f} nodes busy on average, but the site has "
+            f"{nodes:,}: waits grow as long as jobs arrive"
+        )
+
+
+def most_in_use(trace: Trace) -> int:
+    """The most nodes that a trace's jobs would use at once if none of them waited."""
+    moments = np.concatenate([trace.submit + trace.run, trace.submit])  # ends first
+    changes = np.concatenate([-trace.nodes, trace.nodes])
+    order = np.argsort(moments, kind="stable")
+    return max(int(trace.nodes.max()), int(np.cumsum(changes[order]).max()))
 
 
 def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed: int) -> HybridJob:

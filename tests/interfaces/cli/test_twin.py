@@ -75,7 +75,7 @@ def test_the_three_plans_answer(here: Path) -> None:
     assert advice["strategy"] == "elastic" and len(advice["flips"]) == len(advice["waits"])
     (here / "site.toml").write_text("hybrid = { rounds = 2, quantum = 10, alone = 0 }\n")
     words = ("--longest", 1, "--site", "site.toml")
-    assert "offer 8: payloads then wait for 0.0 s" in printed("plan", "vqpus", *words)
+    assert "offer 1: payloads then wait for 0.1 s" in printed("plan", "vqpus", *words)
     assert "no policy 'lucky'" in refused("plan", "vqpus", "--policy", "lucky")
     assert "full in years" in printed("plan", "growth")
     assert "--tasks" in refused("plan", "strategy", "--tasks", "x")

@@ -106,6 +106,7 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         model.delays,
         model.losses,
         failures=model.failures,
+        queue_wait=model.queue_wait,
     )
     cluster.keeps_agents = model.keeps_agents
     return cluster
@@ -126,10 +127,13 @@ class SimulatedCluster(FifoCluster):
         unusable: Callable[[int], bool] = lambda _: False,
         *,
         failures: Failures | None = None,
+        queue_wait: Callable[[int], float] = lambda _: 0.0,
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
+        self._queue_wait = queue_wait
+        """Seconds in the queue of a request that leads to so many nodes held."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self.seconds = seconds
         """How long a task takes, by what it pretended; None if it pretended nothing."""
@@ -200,6 +204,29 @@ class SimulatedCluster(FifoCluster):
         """A request to grow may take another time than a first one."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
+
+    def expected_wait(self, nodes: int) -> float:
+        """As the queue of the others, and ours, let us expect."""
+        queue = self._queue_wait(len(self.granted) + nodes)
+        return super().expected_wait(nodes) + queue if queue else super().expected_wait(nodes)
+
+    async def queue_up(self, request: NodeRequest) -> FifoAllocation:
+        """Wait behind the others' requests, while the request's patience runs; then as ever."""
+        held = len(self.granted)
+        wait, patience = self._queue_wait(held + request.nodes), request.patience
+        if request.least is None or wait <= patience:
+            if wait:
+                await self.world.sleep(wait)
+            return await super().queue_up(request)
+        await self.world.sleep(patience)
+        numbers = range(max(1, request.least), request.nodes)
+        granted = [each for each in numbers if self._queue_wait(held + each) <= patience]
+        if not granted and not request.least:
+            return FifoAllocation(self, request.job, [])
+        if not granted:
+            await self.world.sleep(self._queue_wait(held + request.least) - patience)
+        nodes = max(granted, default=request.least)
+        return await super().queue_up(replace(request, nodes=nodes))
 
     def _cold(self, node: Node, job: JobContext) -> float:
         """Seconds that the first start of a job on a node takes longer."""

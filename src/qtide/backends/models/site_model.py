@@ -160,6 +160,8 @@ class Mix:
     days: Annotated[float, Gt(0)] = 1.0
     """In how many days they are submitted, by day and week as the others."""
     share: Annotated[float, Ge(0), Le(1)] = 0.0
+    marked: bool = False
+    """Whether the jobs that the trace marks are hybrid, as `qtide twin import` writes it."""
     rounds: Annotated[int, Ge(1)] = 4
     nodes: Annotated[int, Ge(1)] = 3
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
@@ -329,6 +331,9 @@ class SiteModel:
     keeps_agents: bool = False
     """Whether a node that was given back need not start anew."""
     delays: Delays = Delays()
+    waits: Mapping[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
+    """Seconds that a request waits in the queue, by the nodes held once it is granted: the entry
+    of the next larger number is used, or the last one. For sites whose queue is not simulated."""
     losses: tuple[Loss, ...] = ()
     failures: Failures | None = None
     partitions: tuple[Partition, ...] = ()
@@ -373,6 +378,11 @@ class SiteModel:
             losses=part.losses,
             partitions=(),
         )
+
+    def queue_wait(self, nodes: int) -> float:
+        """Seconds that a request waits in the queue that leads to `nodes` nodes held."""
+        larger = [number for number in self.waits if number >= nodes]
+        return self.waits[min(larger) if larger else max(self.waits)] if self.waits else 0.0
 
     @property
     def is_batch(self) -> bool:
@@ -430,6 +440,8 @@ def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
     yield from _of_partitions(model, table)
     yield from _of_background("background", model.background)
     yield from _of_losses("losses", model.losses, model.nodes)
+    if model.waits and any(part.is_batch for part in model.parts()):
+        yield "waits: the site has a queue of its own (scheduler, background); remove them, or it"
     for part in model.partitions:
         yield from _of_background(f"partitions.{part.name}.background", part.background)
         yield from _of_losses(f"partitions.{part.name}.losses", part.losses, part.nodes)
@@ -466,8 +478,12 @@ def _of_hybrids(model: SiteModel) -> Iterator[str]:
     parts = zip(model.parts(), model.partitions, strict=False)
     homes = [home for home, part in parts if part.hybrid] or [model]
     least = min(home.nodes for home in homes)
-    if mix.nodes > least and not mix.share:
+    if mix.nodes > least and not (mix.share or mix.marked):
         yield f"hybrid.nodes: a job of {mix.nodes} nodes does not fit on {least}; ask for fewer"
+    if mix.share and mix.marked:
+        yield "hybrid: its jobs are a share of the background or marked in it, not both; remove one"
+    if mix.marked and not all(home.background.trace for home in homes):
+        yield "hybrid.marked: there is no trace that could mark jobs; add background.trace"
     if mix.share and not all(_has_jobs(home.background) for home in homes):
         yield "hybrid.share: there are no background jobs to take it from; add [background]"
     if mix.table and 1 not in mix.table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class Trace:
     run: Array
     limit: Array
     user: Array
+    hybrid: Array | None = None
+    """Which jobs are marked as hybrid; None if nothing is marked."""
 
     def __len__(self) -> int:
         return len(self.submit)
@@ -39,8 +41,9 @@ class Trace:
 
     def part(self, chosen: Any) -> Trace:
         """Some of its jobs: a slice, a mask or indices."""
-        columns = (self.submit, self.nodes, self.run, self.limit, self.user)
-        return Trace(*(column[chosen] for column in columns))
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: each for name, each in columns.items() if each is not None}
+        return Trace(**{name: column[chosen] for name, column in given.items()})
 
     def fitting(self, nodes: int) -> Trace:
         """The jobs that a cluster of so many nodes can run at all."""
@@ -65,7 +68,9 @@ class Trace:
 FIELDS = 18
 """Numbers in a row of the Standard Workload Format."""
 # the columns of a row that are used, from 0
-JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER = 0, 1, 2, 3, 4, 7, 8, 11
+JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER, EXECUTABLE = 0, 1, 2, 3, 4, 7, 8, 11, 13
+HYBRID_HEADER, ORDINARY, HYBRID = "HybridExecutable", 1, 2
+"""The header that says which executable number marks hybrid jobs, and the numbers we write."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class SwfWorkload:
 
     trace: Trace
     nodes: int | None
+    processors: int | None
+    """What the header says of its processors; rows count processors, which we take for nodes."""
     bad: tuple[str, ...]
     """A sentence for each row that was skipped."""
 
@@ -87,12 +94,13 @@ def read_swf(file: Path, *, strict: bool = False) -> SwfWorkload:
         raise UsageError(f"the trace {file} cannot be read ({error}); name an SWF file") from None
     lines = text.splitlines()
     rows, bad = _parsed(lines)
-    trace, unusable = _jobs(rows)
+    trace, unusable = _jobs(rows, _header(lines, HYBRID_HEADER))
     bad = sorted([*bad, *unusable])
     named = tuple(f"{file}, line {number}: {reason}" for number, reason in bad)
     if strict and named:
         raise UsageError(f"{named[0]}; correct it, or let bad rows be skipped")
-    return SwfWorkload(trace, _nodes(lines), named)
+    processors = _header(lines, "MaxProcs")
+    return SwfWorkload(trace, _header(lines, "MaxNodes") or processors, processors, named)
 
 
 def write_swf(file: Path, trace: Trace, nodes: int) -> None:
@@ -102,8 +110,12 @@ def write_swf(file: Path, trace: Trace, nodes: int) -> None:
     table[:, SUBMIT], table[:, RUN], table[:, LIMIT] = trace.submit, trace.run, trace.limit
     table[:, USED] = table[:, WANTED] = trace.nodes
     table[:, USER], table[:, 10] = trace.user, 1
+    marks = ""
+    if trace.hybrid is not None:
+        table[:, EXECUTABLE] = np.where(trace.hybrid, HYBRID, ORDINARY)
+        marks = f"; {HYBRID_HEADER}: {HYBRID}\n"
     with file.open("w") as opened:
-        opened.write(f"; Version: 2.2\n; MaxNodes: {nodes}\n; MaxProcs: {nodes}\n")
+        opened.write(f"; Version: 2.2\n; MaxNodes: {nodes}\n; MaxProcs: {nodes}\n{marks}")
         np.savetxt(opened, table, fmt="%.12g")
 
 
@@ -134,7 +146,7 @@ def _one_by_one(numbers: list[int], texts: list[str]) -> tuple[Array, list[tuple
     return np.array(rows).reshape(-1, FIELDS + 1), bad
 
 
-def _jobs(rows: Array) -> tuple[Trace, list[tuple[int, str]]]:
+def _jobs(rows: Array, hybrid: int | None) -> tuple[Trace, list[tuple[int, str]]]:
     """The jobs of the rows, and what is wrong with those that are no jobs."""
     number, table = rows[:, 0].astype(int), rows[:, 1:]
     nodes = np.where(table[:, WANTED] > 0, table[:, WANTED], table[:, USED])
@@ -148,23 +160,24 @@ def _jobs(rows: Array) -> tuple[Trace, list[tuple[int, str]]]:
     usable = ~np.logical_or.reduce(list(reasons.values()))
     bad = {int(n): why for why, mask in reasons.items() for n in number[mask]}
     order = np.argsort(table[usable, SUBMIT], kind="stable")
-    columns = (
+    trace = Trace(
         table[:, SUBMIT],
         nodes.astype(np.int64),
         run,
         limit,
         table[:, USER].astype(np.int64),
+        None if hybrid is None else table[:, EXECUTABLE] == hybrid,
     )
-    return Trace(*(column[usable][order] for column in columns)), list(bad.items())
+    return trace.part(usable).part(order), list(bad.items())
 
 
-def _nodes(lines: list[str]) -> int | None:
-    """How many nodes the header says there are."""
+def _header(lines: list[str], wanted: str) -> int | None:
+    """The number that the header gives for a name; None without one above 0."""
     for line in lines:
         if not line.startswith(";"):
             return None
         name, _, value = line[1:].partition(":")
-        if name.strip() in ("MaxNodes", "MaxProcs") and value.split()[:1]:
+        if name.strip() == wanted and value.split()[:1]:
             word = value.split()[0]
             return int(word) if word.isdecimal() and int(word) > 0 else None
     return None

@@ -262,13 +262,13 @@ class VirtualWorld(World):
     def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
         """Go from moment to moment; run what is due in order, then the tasks this made ready."""
         moments, later, ready, now = self._moments, self._later, self._ready, self._now
-        shuffle, beside, events = self._shuffle, self._beside, 0
+        shuffle, events = self._shuffle, 0
         due: list[Resumption | VirtualAlarm]
         while main.waiters is not None:
             if ready:
                 due = [*ready]
                 ready.clear()
-            elif beside and self._delivered(beside, until):
+            elif self._beside and self._delivered(self._beside, until):  # maybe set by a task
                 now = self._now
                 continue
             elif moments and moments[0] <= until:

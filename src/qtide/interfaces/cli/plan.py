@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from math import isinf
+from math import isfinite, isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +12,14 @@ import typer
 from qtide.backends.models.site_model import QpuModel, ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, print_rows, say, status
+from qtide.interfaces.cli.console import as_json, print_rows, say, status, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.twin import check_hybrids, site_warnings
 from qtide.strategies.strategy import STRATEGIES
 
 if TYPE_CHECKING:
     from qtide.twin.advice import Advice, Range
-    from qtide.twin.capacity import Loop, SharingEstimate
+    from qtide.twin.capacity import SharingEstimate, SiteEstimate
 
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -46,7 +47,16 @@ def which_strategy(
     alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
     nodes: Annotated[int, typer.Option(min=1, help="The most nodes of the job.")] = 3,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that a request waits.")] = 0.0,
+    wait: Annotated[
+        str,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds that a request waits in the queue; several, as in 0,30,400, are for one "
+            "node held, for two and for three.",
+        ),
+    ] = "0",
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")] = 1,
+    vqpus: Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")] = 1,
     site: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A site file.  [default: no delays]")
     ] = None,
@@ -73,20 +83,28 @@ def which_strategy(
 
     Example: qtide plan strategy --quantum 5 --wait 60
     """
-    from qtide.twin.advice import Prices, advise, flips
+    from qtide.twin.advice import Arrival, Prices, advise, flips
     from qtide.twin.simulation import HybridJob, HybridStep
     from qtide.twin.simulation_page import draw_map
 
-    steps = (HybridStep(_numbers(tasks)), HybridStep(quantum=quantum), HybridStep((alone,)))
-    job = HybridJob(steps * rounds, nodes=nodes)
-    model = read_site(site) if site else SiteModel(nodes=nodes)
+    _check_finite(quantum=quantum, alone=alone)
+    _check_finite(node_price=node_price, qpu_price=qpu_price)
+    steps = [HybridStep(_numbers("tasks", tasks)), HybridStep(quantum=quantum)]
+    if alone:
+        steps.append(HybridStep((alone,)))
+    job = HybridJob(tuple(steps) * rounds, nodes=nodes)
+    model = _site(site) if site else SiteModel(nodes=nodes)
     prices = Prices(node=node_price, qpu=qpu_price)
     for name in strategy or ():
         STRATEGIES.load(name)  # refuses unknown ones
-    advice = advise(job, model, wait, prices, strategy or ())
+    waits = dict(enumerate(_numbers("wait", wait), 1))
+    if any(waits.values()) and model.part("").is_batch:
+        raise UsageError("--wait does not go with a site that has a queue of its own; leave it out")
+    arrival = Arrival(jobs, vqpus)
+    advice = advise(job, model, waits, prices, strategy or (), arrival=arrival)
     chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
     if picture is not None:
-        here = job.quantum / max(1e-9, job.shortest - job.quantum), wait
+        here = job.quantum / max(1e-9, job.shortest - job.quantum), waits[max(waits)]
         fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
         draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
     if json:
@@ -100,6 +118,10 @@ def vqpus(
     longest: Annotated[
         float, typer.Option(min=0, help="Seconds that payloads may wait on average.")
     ] = 60.0,
+    wait_p95: Annotated[
+        float | None,
+        typer.Option(min=0, help="Instead: seconds that 95 % of the payloads may wait at most."),
+    ] = None,
     quantum: Quantum = 10.0,
     classical: Annotated[
         float, typer.Option(min=0, help="Seconds of work between two of them.")
@@ -112,28 +134,57 @@ def vqpus(
     ] = False,
     site: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A site file: its mix, QPU and service count instead."),
+        typer.Option(
+            metavar="FILE", help="A site file: its hybrid jobs, QPUs and service are used instead."
+        ),
     ] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="With --site: the strategy of its jobs.",
+            autocompletion=shared_options.strategies,
+        ),
+    ] = "elastic",
     json: shared_options.Json = False,
 ) -> None:
     """How many virtual QPUs should we offer?
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
-    from qtide.twin.capacity import Loop, best_offer
+    from qtide.twin.capacity import Loop, best_offer, best_offer_for_site
 
+    _check_finite(longest=longest, quantum=quantum, classical=classical, wait_p95=wait_p95 or 0.0)
+    if site is not None:
+        if wait_p95 is not None:
+            raise UsageError("--wait-p95 does not go with --site; give --longest")
+        STRATEGIES.load(strategy)  # refuses unknown ones
+        model = _site(site)
+        model = replace(model, service=model.service or ServiceModel(policy))
+        check_hybrids(model)
+        with status("simulating the site") as update:
+            best, found = best_offer_for_site(
+                model, strategy, longest, lambda n: update(f"simulating {n} virtual QPUs")
+            )
+        if json:
+            as_json({"offer": best, "sharing": [asdict(row) for row in found]})
+            return
+        _show_site(best, found, longest)
+        return
     model = SiteModel(
         qpu=QpuModel(spread="fixed" if fixed else "exponential"), service=ServiceModel(policy)
     )
-    loop = Loop(quantum, classical)
-    if site is not None:
-        model = read_site(site)
-        model = replace(model, service=model.service or ServiceModel(policy))
-        loop = _loop_of(model)
-    if not loop.quantum:
+    if not quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
-    with status("playing jobs") as update:
-        best, rows = best_offer(loop, model, longest, lambda n: update(f"playing {n} jobs"))
+    limit = longest if wait_p95 is None else wait_p95
+    with status("simulating jobs") as update:
+        best, rows = best_offer(
+            Loop(quantum, classical),
+            model,
+            limit,
+            lambda n: update(f"simulating {n} jobs"),
+            p95=wait_p95 is not None,
+        )
     if json:
         as_json({"offer": best, "sharing": [asdict(row) for row in rows]})
         return
@@ -144,7 +195,9 @@ def vqpus(
 def growth(
     payloads: Annotated[float, typer.Option(min=0, help="Payloads per day, now.")] = 1000.0,
     quantum: Quantum = 30.0,
-    yearly: Annotated[float, typer.Option(help="Growth per year, as a share.")] = 0.5,
+    yearly: Annotated[
+        float, typer.Option(help="Growth per year, as a share; -0.1 is 10 % less.")
+    ] = 0.5,
     qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
     json: shared_options.Json = False,
 ) -> None:
@@ -153,7 +206,11 @@ def growth(
     Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
     """
     from qtide.twin.capacity import growth as grown
+    from qtide.twin.capacity import growth_advice
 
+    _check_finite(payloads=payloads, quantum=quantum, yearly=yearly)
+    if yearly <= -1:
+        raise UsageError(f"--yearly cannot be {yearly:g}: a demand cannot shrink by 100 % or more")
     found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
     if json:
         as_json([{name: _finite(each) for name, each in asdict(row).items()} for row in found])
@@ -169,6 +226,7 @@ def growth(
             for row in found
         ]
     )
+    say(f"\n{growth_advice(found, yearly)}")
 
 
 def _show(advice: Advice, chart: list[list[str]]) -> None:
@@ -211,13 +269,39 @@ def _show_sharing(best: int, rows: list[SharingEstimate]) -> None:
     )
 
 
-def _loop_of(model: SiteModel) -> Loop:
-    """What a site's hybrid jobs do between two payloads."""
-    from qtide.twin.capacity import Loop
-    from qtide.twin.workload import HybridWorkload
+def _show_site(best: int, rows: list[SiteEstimate], longest: float) -> None:
+    print_rows(
+        [
+            {
+                "vQPUs": row.vqpus,
+                "wait s": f"{row.wait.mean:.1f} ± {row.wait.half:.1f}",
+                "turnaround s": f"{row.turnaround.mean:,.0f} ± {row.turnaround.half:,.0f}",
+                "QPU busy": f"{row.occupancy.mean:.1%} ± {row.occupancy.half:.1%}",
+            }
+            for row in rows
+        ]
+    )
+    found = next(row for row in rows if row.vqpus == best)
+    late = "" if found.wait.mean <= longest else f", longer than {longest:g} s with any number"
+    say(
+        f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average{late}, and the "
+        f"QPU is busy for {found.occupancy.mean:.1%} of the time; more would not shorten the jobs"
+    )
 
-    job = next(HybridWorkload.of(replace(model, hybrid=replace(model.hybrid, jobs=1)), 0).hybrids())
-    return Loop(model.hybrid.quantum, (job.shortest - job.quantum) / model.hybrid.rounds)
+
+def _site(file: Path) -> SiteModel:
+    """The site of a file, after warnings about what does not fit."""
+    model = read_site(file)
+    for warning in site_warnings(model):
+        warn(f"warning: {warning}")
+    return model
+
+
+def _check_finite(**values: float) -> None:
+    for name, value in values.items():
+        if not isfinite(value):
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} cannot be {value}; give a finite number")
 
 
 def _range(found: Range) -> str:
@@ -230,8 +314,11 @@ def _finite(value: float) -> float | None:
     return None if isinf(value) else value
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(part) for part in text.split(","))
+        numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--tasks cannot be {text!r}; give seconds, as in 60,60,5") from None
+        numbers = ()
+    if not numbers or not all(isfinite(each) and each >= 0 for each in numbers):
+        raise UsageError(f"--{option} cannot be {text!r}; give seconds from 0 on, as in 60,60,5")
+    return numbers

@@ -13,7 +13,7 @@ from qtide.backends.models.site_model import ServiceModel, SiteModel, read_site
 from qtide.core.errors import UsageError
 from qtide.core.ledger import Interval
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, print_rows, say, status
+from qtide.interfaces.cli.console import as_json, print_rows, say, status, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES, strategy_names
@@ -30,11 +30,6 @@ twin = typer.Typer(
     rich_markup_mode=None,
     help="The twin of a site.",
 )
-
-
-@twin.callback()
-def _group() -> None:
-    """Keep `calibrate` a command of its own, although it is the only one."""
 
 
 @twin.command("calibrate", cls=PlainCommand)
@@ -82,6 +77,83 @@ def calibrate(
         say(f"site: {site}")
 
 
+@twin.command("import", cls=PlainCommand)
+def import_sacct(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Parsable output of sacct, with its header."),
+    ],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE", help="Write the trace there (SWF).")
+    ] = Path("workload.swf"),
+    hybrid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Marks hybrid jobs, by name, partition, TRES or licences.  [default: those with a "
+            "licence qpu, and those of qtide]",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes of the site.  [default: the most in use]")
+    ] = None,
+    json: shared_options.Json = False,
+) -> None:
+    """Turn Slurm's accounting into a workload for a site file.
+
+    Write FILE by: sacct -aXP -S 2026-01-01
+    -o JobID,JobName,User,Partition,Submit,Start,End,NNodes,Timelimit,ReqTRES
+
+    Example: qtide twin import jobs.txt --to workload.swf
+    """
+    from qtide.backends.models.trace import write_swf
+    from qtide.twin.sacct import HYBRID, described, read_sacct
+    from qtide.twin.workload import most_in_use
+
+    found = read_sacct(file, HYBRID if hybrid is None else hybrid)
+    trace = found.trace
+    widest, used = int(trace.nodes.max()), most_in_use(trace)
+    size = nodes or used
+    write_swf(to, trace, size)
+    days = float(trace.submit[-1]) / 86_400
+    site = f'nodes = {size}\nscheduler = "easy"\n[background]\ntrace = "{to.name}"\n'
+    site += "[hybrid]\nmarked = true\n"
+    if json:
+        as_json(
+            {
+                "trace": str(to),
+                "jobs": len(trace),
+                "hybrids": found.hybrids,
+                "days": days,
+                "widest": widest,
+                "nodes": size,
+                "left_out": dict(found.left_out),
+                "site": site,
+            }
+        )
+        return
+    lines = [
+        f"{len(trace):,} jobs in {days:.1f} days, {found.hybrids:,} of them hybrid; the widest "
+        f"took {widest:,} nodes, and at most {used:,} were in use at once",
+        *([f"left out: {', '.join(described(found.left_out))}"] if found.left_out else []),
+        *([NO_HYBRIDS] if not found.hybrids else []),
+        *(
+            [f"warning: {size:,} nodes are fewer than the {used:,} that were in use at once"]
+            if size < used
+            else []
+        ),
+        f"trace: {to}; a site file for it, to be completed (see docs/twin.md):",
+        "",
+        site,
+    ]
+    say("\n".join(lines))
+
+
+NO_HYBRIDS = (
+    "no job is marked as hybrid: give --hybrid a pattern, or set hybrid.share in the site file"
+)
+
+
 def _ended(run: RunFolder) -> list[Interval]:
     """What is known of a run to its end."""
     return [span for span in run.intervals() if not span.open_ended]
@@ -127,9 +199,12 @@ def simulate(
     from qtide.twin.simulation_page import write_page
 
     model = served(read_site(site), policy)
+    for warning in site_warnings(model):
+        warn(f"warning: {warning}")
     names = strategy or strategy_names()
     for name in names:
         STRATEGIES.load(name)  # refuses unknown ones before anything is computed
+    check_hybrids(model)
     setups = [StrategySetup(name, number) for name in names for number in vqpus or [4]]
     cases = _simulated(model, setups, replications, cores)
     write_page(page, f"{site.name}: {', '.join(dict.fromkeys(names))}", cases)
@@ -138,6 +213,20 @@ def simulate(
         return
     print_rows([row(case, model) for case in cases])
     say(f"report: {page}")
+
+
+def site_warnings(model: SiteModel) -> list[str]:
+    """Sentences about a trace and a site that do not fit together."""
+    # Late: numpy takes 0.1 s to import.
+    from qtide.twin.workload import warnings
+
+    return warnings(model)
+
+
+def check_hybrids(model: SiteModel) -> None:
+    """Refuse a site without hybrid jobs."""
+    if not (model.hybrid.jobs or model.hybrid.share or model.hybrid.marked):
+        raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
 
 
 def served(model: SiteModel, policy: str | None) -> SiteModel:
@@ -191,8 +280,6 @@ def _simulated(
 ) -> list[Scenario]:
     from qtide.twin.replications import simulate as run
 
-    if model.hybrid.jobs == 0 and not model.hybrid.share:
-        raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
     with status("simulating") as update:
         return run(
             model,

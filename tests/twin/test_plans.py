@@ -1,0 +1,89 @@
+"""The plans of the command line agree with each other, with simulations and with themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interfaces.cli.inside import called, printed, refused
+
+CROWDED = """
+nodes = 8
+scheduler = "easy"
+background.generate = { jobs = 60, days = 0.1, largest = 8, mean_run = 600 }
+"""
+
+
+@pytest.mark.parametrize("site", ["nodes = 3\nscheduler = 'easy'\n", CROWDED])
+def test_compare_plan_and_auto_work_on_a_site_with_a_queue(here: Path, site: str) -> None:
+    (here / "site.toml").write_text(site)
+    words = ("synthetic", "published", "--iterations", 1, "--cluster", "simulated:site.toml")
+    found = json.loads(called("compare", *words, "--strategy", "workflow", "--json").stdout)
+    assert found["cases"][0]["total"] >= 77.3 + 120 + 52
+    done = called("run", *words, "--strategy", "auto")
+    assert done.exit_code == 0 and "strategy " in done.stderr, done.output
+    names = ("--strategy", "static", "--strategy", "elastic")
+    advice = json.loads(printed("plan", "strategy", "--site", "site.toml", *names, "--json"))
+    assert advice["expected"][0]["wall"]["expected"] > 997
+
+
+def test_vqpus_for_a_site_are_what_its_simulation_says(here: Path) -> None:
+    site = "nodes = 12\nhybrid = { jobs = 20, days = 1.0, quantum = 60 }\n[service]\n"
+    (here / "site.toml").write_text(site)
+    told = json.loads(printed("plan", "vqpus", "--site", "site.toml", "--json"))
+    words = ("--strategy", "elastic", "--vqpus", told["offer"], "--cores", 1, "--json")
+    (case,) = json.loads(printed("simulate", "site.toml", *words))["cases"]
+    (row,) = [each for each in told["sharing"] if each["vqpus"] == told["offer"]]
+    assert row["occupancy"]["mean"] == pytest.approx(case["qpu_occupancy"]["mean"])
+    assert row["wait"]["mean"] == pytest.approx(case["queue_qpu"]["mean"] / 4)
+    assert told["offer"] == 1 and row["occupancy"]["mean"] < 0.2  # few jobs come: one is enough
+
+
+def test_no_more_vqpus_are_offered_than_fill_the_qpu() -> None:
+    words = ("--quantum", 10, "--classical", 90, "--longest", 30, "--fixed")
+    told = json.loads(printed("plan", "vqpus", *words, "--json"))
+    assert told["offer"] == 10
+    (row,) = [each for each in told["sharing"] if each["jobs"] == 10]
+    assert row["occupancy"]["mean"] > 0.99 and row["wait"]["mean"] < 1
+
+
+def test_a_percentile_of_the_wait_may_be_the_limit() -> None:
+    words = ("plan", "vqpus", "--quantum", 10, "--classical", 90)
+    mean = json.loads(printed(*words, "--longest", 20, "--json"))
+    tail = json.loads(printed(*words, "--wait-p95", 20, "--json"))
+    assert tail["offer"] < mean["offer"]
+    (row,) = [each for each in tail["sharing"] if each["jobs"] == tail["offer"]]
+    assert row["usual"]["mean"] <= 20
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("strategy", "--tasks", "nan"), "--tasks cannot be 'nan'"),
+        (("strategy", "--tasks", "5,-1"), "--tasks cannot be '5,-1'"),
+        (("strategy", "--tasks", "inf"), "--tasks cannot be 'inf'"),
+        (("strategy", "--wait", "-1"), "--wait cannot be '-1'"),
+        (("strategy", "--quantum", "inf"), "--quantum cannot be inf"),
+        (("vqpus", "--longest", "nan"), "Invalid value for '--longest'"),
+        (("growth", "--yearly", "-2"), "cannot shrink by 100 % or more"),
+        (("growth", "--yearly", "nan"), "--yearly cannot be nan"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused("plan", *words)
+
+
+def test_a_phase_of_no_time_is_not_played() -> None:
+    words = ("--rounds", 1, "--wait", 100, "--strategy", "workflow", "--json")
+    found = json.loads(printed("plan", "strategy", *words, "--alone", 0))
+    assert found["expected"][0]["wall"]["expected"] == pytest.approx(100 + 77.3 + 120)
+
+
+def test_growth_ends_with_what_to_do() -> None:
+    words = ("plan", "growth", "--payloads")
+    assert "buy now: with 1 QPU, busy for 97%" in printed(*words, 2800)
+    assert "buy now, and more than one" in printed(*words, 9000)
+    assert "do not buy yet: at +50% per year, 1 QPU will be 85% busy in" in printed(*words, 1000)
+    assert "do not buy: a demand that does not grow" in printed(*words, 1000, "--yearly", 0)
