@@ -15,8 +15,8 @@ from tests.docs.blocks import Block, missing
 
 ROOT = Path(__file__).parents[2]
 SESSION = Path(__file__).with_name("session.py")
-LIMIT = 120.0
-"""Seconds after which a block has hung; none comes near."""
+LIMIT = 900.0
+"""Seconds after which a block has hung: on a quiet machine, none takes a tenth of it."""
 GRACE = 10.0
 """Seconds for what a page left in the background to end."""
 SHORTER = re.compile(r"(qtide .*\bsynthetic published\b.*--time-scale 0\.0)(1\b)")
