@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
-from qtide.twin.advice import Prices, advise, flips, with_ratio
+from qtide.twin.advice import Prices, advise, strategy_map, with_ratio
 from qtide.twin.calibrate import calibrate, job_of
 from qtide.twin.play import StrategyOptions
 from qtide.twin.vqpus import growth, offer, sharing
@@ -28,8 +28,15 @@ def test_who_pays_only_for_time_holds_everything_where_requests_wait() -> None:
 
 
 def test_the_advice_flips_with_the_wait() -> None:
-    chart = flips(wide(), SITE, [0.1, 10.0], [0.0, 600.0], Prices(node=0.01, qpu=0.0))
-    assert len({name for row in chart for name in row}) > 1
+    prices = Prices(node=0.01, qpu=0.0)
+    chart = strategy_map(wide(), SITE, [0.1, 10.0], [0.0, 600.0], prices)
+    assert len({cell.strategy for row in chart for cell in row}) > 1
+    for row, wait in zip(chart, (0.0, 600.0), strict=True):
+        for cell, ratio in zip(row, (0.1, 10.0), strict=True):
+            found = advise(with_ratio(wide(), ratio), SITE, wait, prices, spread=(1.0,)).expected
+            costs = {each.strategy: each.cost(prices) for each in found}
+            own = costs.pop(cell.strategy)
+            assert cell.margin == pytest.approx(max(0.0, min(costs.values()) / own - 1))
 
 
 def test_a_ratio_is_that_of_quantum_to_classical_time() -> None:

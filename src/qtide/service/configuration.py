@@ -241,7 +241,7 @@ def demonstration() -> Configuration:
         anonymous=True,
         devices={
             "star": DeviceSetup(kind="star", profile="superconducting"),
-            "star-noisy": DeviceSetup.model_validate(
+            "noisy-star": DeviceSetup.model_validate(
                 {"kind": "star", "profile": "superconducting", "noisy": True}
             ),
             "gate": DeviceSetup.model_validate({"kind": "gate", "qubits": 20}),

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -44,12 +45,28 @@ def status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a line that changes while the block runs; where nothing can change, print each text."""
     console = terminal()
     if not console.is_terminal:
+        warn(text)
         yield warn
         return
-    from rich.text import Text
+    line = _TimedLine(text)
+    with console.status(line):
+        yield line.update
 
-    with console.status(Text(printable(text))) as shown:
-        yield lambda now: shown.update(Text(printable(now)))
+
+class _TimedLine:
+    """A text and the seconds since it began."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = time.monotonic()
+
+    def update(self, text: str) -> None:
+        self._text = text
+
+    def __rich__(self) -> str:
+        from rich.markup import escape  # only where rich is loaded already
+
+        return escape(printable(f"{self._text}, {time.monotonic() - self._began:,.0f} s"))
 
 
 def show_table(cases: Sequence[Case]) -> None:

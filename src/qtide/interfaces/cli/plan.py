@@ -17,8 +17,8 @@ from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.strategies.strategy import STRATEGIES
 
 if TYPE_CHECKING:
-    from qtide.twin.advice import Advice, Range
-    from qtide.twin.vqpus import Loop, Shared
+    from qtide.twin.advice import Advice, MapCell, Range
+    from qtide.twin.vqpus import GrowthPlan, Loop, Shared
 
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -31,7 +31,7 @@ plan = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Advise on strategies, virtual QPUs and growth, by the twin of a site.",
+    help="Get advice from the twin of a site on strategies, virtual QPUs and growth.",
 )
 
 Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.")]
@@ -39,41 +39,43 @@ Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.
 
 @plan.command("strategy", cls=PlainCommand)
 def which_strategy(
-    tasks: Annotated[
-        str, typer.Option(help="Seconds of the tasks that run side by side.")
-    ] = "77.3,3.5,0.2",
+    tasks: Annotated[str, typer.Option(help="Seconds of each concurrent task.")] = "77.3,3.5,0.2",
     quantum: Quantum = 120.0,
-    alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
-    rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
-    nodes: Annotated[int, typer.Option(min=1, help="The most nodes of the job.")] = 3,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that a request waits.")] = 0.0,
+    alone: Annotated[
+        float, typer.Option(min=0, help="Seconds of the single task after the quantum phase.")
+    ] = 52.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 4,
+    nodes: Annotated[int, typer.Option(min=1, help="Most nodes of the job.")] = 3,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds that a request for nodes waits.")
+    ] = 0.0,
     site: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A site file.  [default: no delays]")
+        Path | None, typer.Option(metavar="FILE", help="Site file.  [default: no delays]")
     ] = None,
     node_price: Annotated[
         float, typer.Option(min=0, help="Seconds of waiting that a node-second is worth.")
     ] = 1.0,
     qpu_price: Annotated[
-        float, typer.Option(min=0, help="The same for a second of the QPU.")
+        float, typer.Option(min=0, help="Seconds of waiting that a second of the QPU is worth.")
     ] = 10.0,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Look only at this one; may be repeated.  [default: all]",
+            help="Strategy to consider; may be repeated.  [default: all]",
             autocompletion=shared_options.strategies,
         ),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the map there, finer, as a PNG.")
+        Path | None, typer.Option(metavar="FILE", help="Draw a finer map to this PNG file.")
     ] = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Which strategy for my job?
+    """Advise which strategy suits a job.
 
     Example: qtide plan strategy --quantum 5 --wait 60
     """
-    from qtide.twin.advice import Prices, advise, flips
+    from qtide.twin.advice import Prices, advise, strategy_map
     from qtide.twin.play import HybridJob, HybridStep
     from qtide.twin.simulation_page import draw_map
 
@@ -84,13 +86,16 @@ def which_strategy(
     for name in strategy or ():
         STRATEGIES.load(name)  # refuses unknown ones
     advice = advise(job, model, wait, prices, strategy or ())
-    chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
+    chart = strategy_map(job, model, RATIOS, WAITS, prices, strategy or ())
     if picture is not None:
         here = job.quantum / max(1e-9, job.shortest - job.quantum), wait
-        fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
+        fine = strategy_map(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
         draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
     if json:
-        as_json(asdict(advice) | {"ratios": RATIOS, "waits": WAITS, "flips": chart})
+        names = [[cell.strategy for cell in row] for row in chart]
+        margins = [[cell.margin for cell in row] for row in chart]
+        axes = {"ratios": RATIOS, "waits": WAITS}
+        as_json(asdict(advice) | axes | {"flips": names, "margins": margins})
         return
     _show(advice, chart)
 
@@ -98,25 +103,25 @@ def which_strategy(
 @plan.command("vqpus", cls=PlainCommand)
 def vqpus(
     longest: Annotated[
-        float, typer.Option(min=0, help="Seconds that payloads may wait on average.")
+        float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")
     ] = 60.0,
     quantum: Quantum = 10.0,
     classical: Annotated[
-        float, typer.Option(min=0, help="Seconds of work between two of them.")
+        float, typer.Option(min=0, help="Seconds of classical work between two quantum phases.")
     ] = 90.0,
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="The policy of the vQPU service.")
+        str, typer.Option(metavar="NAME", help="Policy of the vQPU service.")
     ] = "fair",
     fixed: Annotated[
-        bool, typer.Option("--fixed", help="All times are always the same, instead of random.")
+        bool, typer.Option("--fixed", help="Use constant times instead of random ones.")
     ] = False,
     site: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A site file: its mix, QPU and service count instead."),
+        typer.Option(metavar="FILE", help="Take jobs, QPU and service from this site file."),
     ] = None,
     json: shared_options.Json = False,
 ) -> None:
-    """How many virtual QPUs should we offer?
+    """Advise how many virtual QPUs to offer.
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
@@ -142,21 +147,23 @@ def vqpus(
 
 @plan.command("growth", cls=PlainCommand)
 def growth(
-    payloads: Annotated[float, typer.Option(min=0, help="Payloads per day, now.")] = 1000.0,
+    payloads: Annotated[float, typer.Option(min=0, help="Payloads per day now.")] = 1000.0,
     quantum: Quantum = 30.0,
-    yearly: Annotated[float, typer.Option(help="Growth per year, as a share.")] = 0.5,
-    qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
+    yearly: Annotated[float, typer.Option(help="Growth per year, as a fraction.")] = 0.5,
+    qpus: Annotated[int, typer.Option(min=1, help="QPUs now.")] = 1,
     json: shared_options.Json = False,
 ) -> None:
-    """What would it take: when is the QPU full, and what does another one bring?
+    """Tell when the QPU will be full, and what another one brings.
 
     Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
     """
     from qtide.twin.vqpus import growth as grown
 
-    found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
+    now, then = (grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1))
+    advice = verdict(now, quantum)
     if json:
-        as_json([{name: _finite(each) for name, each in asdict(row).items()} for row in found])
+        rows = [{name: _finite(x) for name, x in asdict(row).items()} for row in (now, then)]
+        as_json([rows[0] | {"verdict": advice}, rows[1]])
         return
     print_rows(
         [
@@ -166,12 +173,39 @@ def growth(
                 "wait s": "without end" if isinf(row.wait) else f"{row.wait:,.1f}",
                 "full in years": "never" if isinf(row.full_in) else f"{row.full_in:.1f}",
             }
-            for row in found
+            for row in (now, then)
         ]
+    )
+    say(advice)
+
+
+SOON = 1.0
+"""Years: a QPU that is full before is due now, as buying one takes about as long."""
+
+
+def verdict(now: GrowthPlan, quantum: float) -> str:
+    """Whether to buy another QPU, and when."""
+    more = "another QPU"
+    if now.full_in == 0:
+        wait = "a queue without end" if isinf(now.wait) else f"waits of {now.wait:,.0f} s"
+        return f"Buy {more} now: {_qpus(now.qpus)} cannot take this demand ({wait})."
+    if isinf(now.full_in):
+        return f"Do not buy {more}: the demand does not grow, and {_qpus(now.qpus)} can take it."
+    if now.full_in < SOON:
+        months = max(1, round(12 * now.full_in))
+        return f"Buy {more} now: {_qpus(now.qpus)} will be full in {months} months."
+    waits = f"a payload of {quantum:g} s now waits {now.wait:,.1f} s on average"
+    return (
+        f"Do not buy {more} yet: {_qpus(now.qpus)} will be full in {now.full_in:.1f} years; plan "
+        f"the purchase for {now.full_in - SOON:.1f} years from now ({waits})."
     )
 
 
-def _show(advice: Advice, chart: list[list[str]]) -> None:
+def _qpus(number: int) -> str:
+    return "1 QPU" if number == 1 else f"{number} QPUs"
+
+
+def _show(advice: Advice, chart: list[list[MapCell]]) -> None:
     print_rows(
         [
             {
@@ -186,10 +220,19 @@ def _show(advice: Advice, chart: list[list[str]]) -> None:
     say(f"\nadvice: {advice.strategy}; {advice.why}\n")
     rows: list[dict[str, Any]] = [
         {"wait s": f"{wait:g}"}
-        | {f"q/c {ratio:g}": name for ratio, name in zip(RATIOS, row, strict=True)}
+        | {f"q/c {ratio:g}": _cell(cell) for ratio, cell in zip(RATIOS, row, strict=True)}
         for wait, row in zip(WAITS, chart, strict=True)
     ]
     print_rows(rows)
+    say(
+        "q/c: quantum time per classical time; per cent: how much more the runner-up costs; "
+        "=: the runner-up costs the same"
+    )
+
+
+def _cell(cell: MapCell) -> str:
+    """The advised strategy, and its margin over the runner-up."""
+    return f"{cell.strategy} {cell.margin:.0%}" if cell.margin >= 0.005 else f"{cell.strategy} ="
 
 
 def _show_sharing(best: int, rows: list[Shared]) -> None:
