@@ -41,27 +41,39 @@ def terminal() -> Console:
 
 
 @contextmanager
-def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a line that changes while the block runs; where nothing can change, print each text."""
+def status(text: str, pace: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """Show a line that changes while the block runs.
+
+    Where no line can change, print the texts, one every `pace` seconds at most.
+    """
     console = terminal()
-    if not console.is_terminal:
-        warn(text)
-        yield warn
-        return
     line = _TimedLine(text)
-    with console.status(line):
-        yield line.update
+    if console.is_terminal:
+        with console.status(line):
+            yield line.update
+        return
+
+    def paced(now: str) -> None:
+        if line.since_update() >= pace:
+            line.update(now)
+            warn(now)
+
+    warn(text)
+    yield paced
 
 
 class _TimedLine:
-    """A text and the seconds since it began."""
+    """A text and the seconds since it was first shown."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._began = time.monotonic()
+        self._began = self._changed = time.monotonic()
 
     def update(self, text: str) -> None:
-        self._text = text
+        self._text, self._changed = text, time.monotonic()
+
+    def since_update(self) -> float:
+        return time.monotonic() - self._changed
 
     def __rich__(self) -> str:
         from rich.markup import escape  # only where rich is loaded already

@@ -137,7 +137,7 @@ def vqpus(
         loop = _loop_of(model)
     if not loop.quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
-    with status("playing jobs") as update:
+    with status("playing jobs", pace=10.0) as update:
         best, rows = offered(loop, model, longest, lambda n: update(f"playing {n} jobs"))
     if json:
         as_json({"offer": best, "sharing": [asdict(row) for row in rows]})

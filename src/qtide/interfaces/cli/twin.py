@@ -91,6 +91,8 @@ Site = Annotated[
     Path,
     typer.Argument(metavar="SITE", help="Site file; docs/twin.md describes it.", dir_okay=False),
 ]
+PACE = 10.0
+"""Seconds between two lines of progress where no line can change."""
 Cores = Annotated[int, typer.Option(min=0, help="Cores to use; 0 for all.")]
 
 
@@ -194,7 +196,7 @@ def _simulated(
 
     if model.hybrid.jobs == 0 and not model.hybrid.share:
         raise UsageError("the site has no hybrid jobs; set jobs or share in its [hybrid]")
-    with status(f"simulating {replications * len(policies)} replications") as update:
+    with status(f"simulating {replications * len(policies)} replications", PACE) as update:
         return run(
             model,
             policies,
