@@ -182,8 +182,10 @@ def test_the_command_line_puts_up_shows_and_takes_down(empty: Path) -> None:
     assert not empty.exists()
 
 
-def test_a_name_beside_a_folder_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(commands, ["up", "--name", "mine", "--folder", str(tmp_path / "box")])
-    assert isinstance(done.exception, UsageError)
-    assert "give one of the two" in str(done.exception)
-    assert not (tmp_path / "box").exists()
+def test_a_name_and_a_folder_together_are_a_folder_within(tmp_path: Path) -> None:
+    words = ["status", "--name", "one", "--folder", str(tmp_path)]
+    refused = CliRunner().invoke(commands, words)
+    assert str(tmp_path / "one") in str(refused.exception)
+    alone = CliRunner().invoke(commands, ["status", "--folder", str(tmp_path)])
+    assert str(tmp_path / "one") not in str(alone.exception)
+    assert str(tmp_path) in str(alone.exception)

@@ -145,7 +145,7 @@ class Local(ClusterKind):
     """This machine."""
 
     summary = "processes of this machine, as local or local:4"
-    LocalOptions = LocalOptions
+    Options = LocalOptions
 
     def check(self, setting: Setting) -> None:
         """Refuse sizes and limits that cannot be."""

@@ -172,12 +172,12 @@ def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
 def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
     """The probability of each bit string at the end."""
     from pulser import InterpolatedWaveform, Pulse, Register, Sequence
-    from pulser.devices import DigitalAnalogDevice as ServedDevice
+    from pulser.devices import DigitalAnalogDevice
 
-    blockade = (ServedDevice.interaction_coeff / DETUNING) ** (1 / 6)
+    blockade = (DigitalAnalogDevice.interaction_coeff / DETUNING) ** (1 / 6)
     longest = blockade / margin**0.5
     atoms = {str(i): (x * longest, y * longest) for i, (x, y) in enumerate(places)}
-    sequence = Sequence(Register(atoms), ServedDevice)
+    sequence = Sequence(Register(atoms), DigitalAnalogDevice)
     sequence.declare_channel("light", "rydberg_global")
     rise = InterpolatedWaveform(SWEEP_NS, [NO_LIGHT, AMPLITUDE, NO_LIGHT])
     sweep = InterpolatedWaveform(SWEEP_NS, [-DETUNING, 0, DETUNING])

@@ -239,7 +239,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "autocompletion": shared_options.strategies_and_advisers,
         },
         "cluster": {
-            "help": f"Cluster to run on: {kinds}.",
+            "help": f"Cluster: {kinds}.",
             "metavar": "KIND",
             "autocompletion": shared_options.clusters,
         },

@@ -220,12 +220,15 @@ def _store(state: Path | None) -> Iterator[Connection]:
 
 def _usual_state() -> Path:
     """The state of the service that QTIDE_URL names, or of the one that runs here."""
-    from qtide.backends.client.access import URL, here
+    from qtide.backends.client.access import UNIX, URL, here
 
     url = os.environ.get(URL, "").rstrip("/")
     found = here(url)
     if found and found.state:
         return found.state
+    beside = Path(url.removeprefix(UNIX)).parent  # a service's socket is in the folder of its state
+    if url.startswith(UNIX) and (beside / "store.sqlite").is_file():
+        return beside
     if url:
         raise UsageError(
             f"no service on this host listens at {url} (QTIDE_URL); tokens are made on the host of "

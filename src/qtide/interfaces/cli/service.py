@@ -55,7 +55,7 @@ def clock(moment: float | None) -> str | None:
     """A moment for people: the time if it is today, otherwise the date."""
     if moment is None:
         return None
-    then, now = time.localtime(moment), time.localtime()
+    then, now = time.localtime(moment), time.localtime(time.time())
     today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
 

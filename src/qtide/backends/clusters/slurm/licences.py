@@ -33,7 +33,7 @@ def slots_held(licences: str, gres: str, nodes: int, names: Collection[str] = SL
 def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
     """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
     found = (form.fullmatch(word) for word in text.split(","))
-    return sum(int(each["slots_held"] or 1) for each in found if each and each["name"] in names)
+    return sum(int(each["count"] or 1) for each in found if each and each["name"] in names)
 
 
 SCONTROL = ("scontrol", "--oneliner")

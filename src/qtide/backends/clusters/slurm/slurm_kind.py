@@ -78,7 +78,7 @@ class SlurmKind(ClusterKind):
     """A stock Slurm: the site's own, or the one that SLURM_CONF names."""
 
     summary = "a Slurm cluster, as slurm or slurm:PARTITION"
-    CompanionOptions = SlurmOptions
+    Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
         """The number of nodes is checked later: only Slurm knows it."""
