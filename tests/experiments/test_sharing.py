@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from qtide.core.errors import UsageError
 from qtide.experiments.sharing.experiment import Measuring, measure, write
+from qtide.experiments.sharing.figures import lines, violins
 from qtide.experiments.sharing.jobs import at_once
 from qtide.experiments.sharing.replica import ReplicaRecord
 from qtide.experiments.sharing.results import Measured, keep, kept, rows
@@ -118,7 +120,19 @@ def test_the_page_has_the_figures_and_a_row_per_point(tmp_path: Path) -> None:
     assert tags.count("tr") == 1 + len(found)
     assert json.loads((tmp_path / "results.json").read_text()) == described
     for name in ("lines", "totals", "runtimes"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_axes_begin_at_zero_and_few_points_are_no_distribution() -> None:
+    plan = SharingPlan(replicas=(1, 2, 6), alphas=(0.0,), repetitions=1)
+    found = rows(plan, [made_up(point) for point in plan.points()])
+    assert [axis.get_ylim()[0] for axis in lines(found).axes] == [0, 0, 0]
+    spread = [
+        replace(row, runtimes=tuple(range(1, 1 + n)))
+        for row, n in zip(found, (1, 2, 6), strict=True)
+    ]
+    assert len(violins(spread[:2]).axes[0].collections) == 0
+    assert len(violins(spread).axes[0].collections) == 1
 
 
 def test_a_failure_of_one_replica_is_raised_at_once() -> None:

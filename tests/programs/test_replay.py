@@ -189,6 +189,13 @@ def test_phases_refuse_what_they_are_not_made_for() -> None:
         program(double)  # type: ignore[arg-type]
 
 
+def test_labels_of_several_payloads_say_what_and_how_many() -> None:
+    for payloads, label in ((["a", "b"], "2 × str"), (["a"], "str"), ([], "list")):
+        phase = quantum(payloads)
+        phase.use()
+        assert phase.label == label
+
+
 def test_labels_count_equal_tasks() -> None:
     phase = classical(task(double, 1), task(double, 2), task(fail, ""))
     assert phase.label == "2 × double + fail"

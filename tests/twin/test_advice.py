@@ -10,7 +10,7 @@ import pytest
 from qtide.backends.models.site_model import Background, Delays, QpuModel, SiteModel
 from qtide.backends.models.trace import Trace, write_swf
 from qtide.core.metrics import measure
-from qtide.twin.advice import Arrival, Prices, advise, flips, with_ratio
+from qtide.twin.advice import Arrival, Prices, advise, strategy_map, with_ratio
 from qtide.twin.calibration import calibrate, job_of
 from qtide.twin.capacity import growth, mean_value_analysis, offer_by_formula
 from qtide.twin.simulation import HybridJob, HybridStep, StrategySetup
@@ -33,10 +33,16 @@ def test_who_pays_only_for_time_holds_everything_where_requests_wait() -> None:
 
 def test_the_advice_flips_with_the_wait() -> None:
     prices = Prices(node=0.01, qpu=0.0)
-    chart = flips(wide(), SITE, [0.1, 10.0], [0.0, 600.0], prices)
-    for wait, row in zip([0.0, 600.0], chart, strict=True):
-        for ratio, name in zip([0.1, 10.0], row, strict=True):
-            assert name == advise(with_ratio(wide(), ratio), SITE, {1: wait}, prices).strategy
+    chart = strategy_map(wide(), SITE, [0.1, 10.0], [0.0, 600.0], prices)
+    assert len({cell.strategy for row in chart for cell in row}) > 1
+    for row, wait in zip(chart, (0.0, 600.0), strict=True):
+        for cell, ratio in zip(row, (0.1, 10.0), strict=True):
+            found = advise(
+                with_ratio(wide(), ratio), SITE, {1: wait}, prices, spread=(1.0,)
+            ).expected
+            costs = {each.strategy: each.cost(prices) for each in found}
+            own = costs.pop(cell.strategy)
+            assert cell.margin == pytest.approx(max(0.0, min(costs.values()) / own - 1))
 
 
 def test_a_ratio_is_that_of_quantum_to_classical_time() -> None:

@@ -11,7 +11,7 @@ from qtide.backends.models.site_model import Background, Mix, SiteModel
 from qtide.backends.models.trace import write_swf
 from qtide.twin.replications import MeanEstimate, SimulationFigures, simulate
 from qtide.twin.simulation import StrategySetup
-from qtide.twin.simulation_page import shown, write_page
+from qtide.twin.simulation_page import NAMES, shown, write_page
 from qtide.twin.workload import HybridWorkload
 from tests.twin.sites import BUSY
 
@@ -60,7 +60,9 @@ def test_the_page_has_every_case(tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert "A &lt;site&gt;" in text and "static, 2 vQPUs" in text and "elastic, 2 vQPUs" in text
     for each in fields(SimulationFigures):
-        assert f"<th>{each.name.replace('_', ' ')}</th>" in text
+        assert f'<th scope="row">{NAMES[each.name]}</th>' in text
+    assert "prefers-color-scheme: dark" in text and "#3b6ea8" not in text
+    assert "Node-seconds of a hybrid job: lowest with elastic, 2 vQPUs" in text
 
 
 def test_a_figure_has_as_many_digits_as_are_known() -> None:

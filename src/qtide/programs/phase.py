@@ -174,7 +174,10 @@ class Quantum(Unawaited):
 
     @property
     def label(self) -> str:
-        """The kind of payload."""
+        """The kind of payload; of several, their number and the kind of the first."""
+        if isinstance(self.payload, list | tuple) and self.payload:
+            number, kind = len(self.payload), type(self.payload[0]).__name__
+            return kind if number == 1 else f"{number:,} × {kind}"
         return type(self.payload).__name__
 
     def starting(self) -> bool:

@@ -114,22 +114,35 @@ def advise(
     return Advice(found, good[0].strategy, _why(good[0], found, prices))
 
 
-def flips(
+@dataclass(frozen=True)
+class MapCell:
+    """The advised strategy at a point of the map."""
+
+    strategy: str
+    margin: float
+    """How much more the runner-up costs, as a fraction of the advised strategy's cost."""
+
+
+def strategy_map(
     job: HybridJob,
     site: SiteModel,
     ratios: Sequence[float],
     waits: Sequence[float],
     prices: Prices = Prices(),
     names: Sequence[str] = (),
-) -> list[list[str]]:
-    """The advised strategy by wait for nodes (rows) and ratio of quantum to classical time."""
+) -> list[list[MapCell]]:
+    """The advised strategy by the wait for nodes (rows) and by quantum to classical time."""
     jobs = [with_ratio(job, ratio) for ratio in ratios]
     quiet = replace(site.part(""), scheduler="fifo", background=Background())
 
-    def advised(job: HybridJob, wait: float) -> str:
-        return advise(job, quiet, {1: wait}, prices, names, spread=(1.0,)).strategy
+    def cell(job: HybridJob, wait: float) -> MapCell:
+        advice = advise(job, quiet, {1: wait}, prices, names, spread=(1.0,))
+        costs = {each.strategy: each.cost(prices) for each in advice.expected}
+        own = costs.pop(advice.strategy)
+        margin = max(0.0, min(costs.values()) / own - 1) if costs and own else 0.0
+        return MapCell(advice.strategy, margin)
 
-    return [[advised(each, wait) for each in jobs] for wait in waits]
+    return [[cell(each, wait) for each in jobs] for wait in waits]
 
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:

@@ -7,9 +7,8 @@ from math import floor, log10
 from pathlib import Path
 from typing import Any
 
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from qtide.interfaces.report.page import (
     INK,
@@ -26,6 +25,7 @@ from qtide.interfaces.report.page import (
 )
 from qtide.interfaces.report.table import Cell
 from qtide.strategies.strategy import strategy_names
+from qtide.twin.advice import MapCell
 from qtide.twin.replications import MeanEstimate, Scenario
 
 NAMES = {
@@ -69,6 +69,7 @@ def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
     pictures = [
         (caption, inline(_bars(name, cases), f"p-{name}", _described(caption, name, cases)))
         for name, caption in PICTURES.items()
+        if name != "others_wait" or any(case.estimates()[name].mean for case in cases)
     ]
     figures = [[Cell(NAMES[name]), *_cells(name, cases)] for name in cases[0].estimates()]
     sections = [
@@ -93,32 +94,30 @@ def findings(cases: Sequence[Scenario]) -> list[str]:
             f"are busy for {_shown('qpu_occupancy', found)} % of the time."
         ]
     return [
-        _finding("turnaround", "Hybrid jobs end soonest", "s on average", cases),
-        _finding("node_seconds", "They hold the fewest node-seconds", "per job", cases),
+        _finding("turnaround", "Mean turnaround of hybrid jobs", "s", cases),
+        _finding("node_seconds", "Node-seconds of a hybrid job", "node-seconds", cases),
         _busiest(cases),
     ]
 
 
-def _finding(name: str, verb: str, unit: str, cases: Sequence[Scenario]) -> str:
+def _finding(name: str, what: str, unit: str, cases: Sequence[Scenario]) -> str:
     """Which case has the least of a figure, and by how much."""
     ranked = sorted(cases, key=lambda case: case.estimates()[name].mean)
-    (first, least), (second, next_) = ((each, each.estimates()[name]) for each in ranked[:2])
-    most = ranked[-1].estimates()[name]
-    if most.mean - least.mean <= least.half + most.half:
-        return f"{verb} under no strategy in particular: all are within the intervals."
-    tied = [
-        _name(each)
-        for each in ranked
-        if each.estimates()[name].mean - least.mean <= least.half + each.estimates()[name].half
-    ]
-    if len(tied) > 1:
-        names = f"{', '.join(tied[:-1])} and {tied[-1]}"
-        same = f"which do not differ beyond the intervals ({shown(least)} {unit})"
-        return f"{verb} with {names}, {same}."
-    less = 1 - least.mean / next_.mean
+    found = [case.estimates()[name] for case in ranked]
+    least = found[0]
+    tied = sum(each.mean - least.mean <= least.half + each.half for each in found)
+    if tied == len(ranked):
+        return f"{what}: no case is better than another beyond the confidence intervals."
+    if tied > 1:
+        names = [_name(case) for case in ranked[:tied]]
+        return (
+            f"{what}: lowest with {'; '.join(names[:-1])} and {names[-1]}, which do not differ "
+            f"beyond the confidence intervals ({shown(least)} {unit})."
+        )
+    less = 1 - least.mean / found[1].mean
     return (
-        f"{verb} with {_name(first)}: {shown(least)} {unit}, {less:.0%} less than with "
-        f"{_name(second)} ({shown(next_)})."
+        f"{what}: lowest with {_name(ranked[0])} ({shown(least)} {unit}), {less:.0%} below "
+        f"{_name(ranked[1])} ({shown(found[1])})."
     )
 
 
@@ -200,46 +199,51 @@ def _bars(name: str, cases: Sequence[Scenario]) -> Figure:
     return figure
 
 
+FULL = 0.5
+"""Margin over the runner-up at which a cell of the map has its full colour."""
+
+
 def draw_map(
     file: Path,
     ratios: Sequence[float],
     waits: Sequence[float],
-    chart: Sequence[Sequence[str]],
+    chart: Sequence[Sequence[MapCell]],
     here: tuple[float, float],
 ) -> None:
-    """Draw a map whose rows are the waits; `here` is the ratio and the wait of the job itself."""
-    names = [name for name in strategy_names() if any(name in row for row in chart)]
-    colours = [COLOURS[strategy_names().index(name) % len(COLOURS)] for name in names]
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    """Draw a map whose rows are the waits; `here` is the ratio and the wait of the job itself.
+
+    The colour of a cell is its strategy's: the paler, the closer the runner-up.
+    """
+    order = strategy_names()
+    names = [name for name in order if any(name == cell.strategy for row in chart for cell in row)]
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
     axis = figure.subplots()
-    axis.pcolormesh(
-        _places(ratios),
-        _places(waits),
-        [[names.index(name) for name in row] for row in chart],
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(names) - 0.5,
-        edgecolors="white",
-        linewidth=0.5,
-    )
+    for y, row in enumerate(chart):
+        for x, cell in enumerate(row):
+            colour = COLOURS[order.index(cell.strategy) % len(COLOURS)]
+            depth = 0.15 + 0.85 * min(1.0, cell.margin / FULL)
+            axis.add_patch(
+                Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, alpha=depth, edgecolor="w")
+            )
+            words = f"{cell.margin:.0%}" if cell.margin >= 0.005 else "="
+            axis.text(x, y, words, ha="center", va="center", fontsize=8, color=INK)
+    axis.set_xlim(-0.5, len(ratios) - 0.5)
+    axis.set_ylim(-0.5, len(waits) - 0.5)
     axis.plot(_place(here[0], ratios), _place(here[1], waits), "k*", markersize=14)
     axis.set_xticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios])
     axis.set_yticks(range(len(waits)), [f"{wait:g}" for wait in waits])
     axis.set_xlabel("quantum time / classical time")
     axis.set_ylabel("wait of a request for nodes, s")
-    axis.set_title("advised strategy; the star is this job")
-    patches = [Patch(color=colour, label=name) for name, colour in zip(names, colours, strict=True)]
+    axis.set_title(
+        "Advised strategy, and how much more the runner-up costs; the star is this job", fontsize=10
+    )
+    patches = [Patch(color=COLOURS[order.index(name) % len(COLOURS)], label=name) for name in names]
     figure.legend(handles=patches, loc="outside right upper")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=110)
 
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
-
-
-def _places(values: Sequence[float]) -> list[float]:
-    """The edges of as many cells, all of the same size."""
-    return [number - 0.5 for number in range(len(values) + 1)]
 
 
 def _place(value: float, values: Sequence[float]) -> float:

@@ -18,10 +18,10 @@ def called(*words: object, env: Mapping[str, str | None] | None = None) -> Resul
 
 
 def printed(*words: object) -> str:
-    """What a command prints; it has to succeed."""
+    """What a command prints to stdout; it has to succeed."""
     done = called(*words)
     assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
+    return done.stdout
 
 
 def refused(*words: object, code: int = 2) -> str:

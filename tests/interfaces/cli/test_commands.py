@@ -217,3 +217,35 @@ def test_importing_qtide_is_light(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert {"numpy", "asyncio", "dimod", "matplotlib", "typer"}.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["list", "logs", "service", "serve"])
+def test_commands_that_only_read_load_little(module: str) -> None:
+    script = f"import sys, qtide.interfaces.cli.{module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    heavy = {"numpy", "numba", "matplotlib", "rich", "dimod", "pydantic", "fastapi"}
+    assert heavy.isdisjoint(done.stdout.split())
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_escape_sequences_do_not_reach_the_terminal(here: Path) -> None:
+    (here / "evil.py").write_text(
+        "from qtide import program, task\n"
+        f"def speak(): print({ESCAPES!r})\n"
+        "@program\n"
+        "async def evil():\n"
+        "    await task(speak)\n"
+        f"    return {ESCAPES!r}\n"
+    )
+    texts = [called("run", "evil.py", "--name", "it")]
+    record = json.loads((here / "qtide-runs/it/run.json").read_text())
+    record["strategy"] = record["cluster"] = f"local{ESCAPES}"
+    (here / "qtide-runs/it/run.json").write_text(json.dumps(record))
+    texts += [called(*words) for words in (("list",), ("show", "it"), ("logs", "it"))]
+    for done in texts:
+        assert not set("\x1b\x07\x9b\u202e") & set(done.output), done.output
+    assert "owned" in texts[-1].output

@@ -107,3 +107,25 @@ def test_an_unknown_command_gets_a_suggestion() -> None:
     done = called("rnu")
     assert done.exit_code == 2
     assert "Did you mean 'run'?" in done.output
+
+
+def test_each_group_has_its_own_commands() -> None:
+    def listed(group: str) -> list[str]:
+        lines = printed(group, "--help").partition("Commands:\n")[2].splitlines()
+        return [line.split()[0] for line in lines if line[2:3].strip()]
+
+    assert listed("engine") == ["install"]
+    assert listed("export") == ["ro-crate", "cwl"]
+
+
+def test_summaries_end_with_one_full_stop() -> None:
+    for group in ("plan", "token", "box", "export", "twin"):
+        text = printed(group, "--help")
+        assert "?." not in text and ".." not in text.replace("[ARGS]...", "")
+
+
+def test_a_comparison_has_a_virtual_qpu_for_each_job() -> None:
+    assert "[default: (as many as jobs)]" in " ".join(printed("compare", "--help").split())
+    assert "Virtual QPUs that share the device. [default: 1]" in " ".join(
+        printed("run", "--help").split()
+    )

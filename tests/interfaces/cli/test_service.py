@@ -6,15 +6,18 @@ import csv
 import io
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from qtide.backends.client.client import Client, RemoteTask
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError
+from qtide.interfaces.cli.service import _turn, clock
 from qtide.service.local_service import LocalService
 from tests.interfaces.cli.inside import called
 from tests.service.serving import wait_until
@@ -53,6 +56,15 @@ def as_operator(service: LocalService) -> dict[str, str]:
     return {"QTIDE_URL": service.socket}
 
 
+def announced(service: LocalService) -> Path:
+    """A home in which the service is the one that this user started."""
+    home = service.folder / "home"
+    place = home / "qtide" / "service"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "access.json").write_text((service.state / "access.json").read_text())
+    return home
+
+
 def said(done: Done) -> Any:
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -71,6 +83,33 @@ def test_a_token_is_created_used_listed_and_revoked(service: LocalService) -> No
     wait_until(lambda: qtide("devices", **env).returncode == 1, 20.0)
     again = qtide("token", "revoke", mine["token"], *state)
     assert (again.returncode, "no token's digest begins" in again.stderr) == (2, True)
+
+
+def test_a_token_in_a_file_is_for_its_owner_alone(service: LocalService, here: Path) -> None:
+    done = qtide("token", "new", "eve", "--to", "eve.token", "--state", str(service.state))
+    assert (here / "eve.token").stat().st_mode & 0o777 == 0o600
+    token = (here / "eve.token").read_text().strip()
+    assert token not in done.stdout + done.stderr
+    env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": token}
+    assert qtide("devices", **env).returncode == 0
+
+
+def test_tokens_are_made_at_the_service_that_the_environment_names(service: LocalService) -> None:
+    home = announced(service)
+    for url in (service.url, service.socket):
+        made = qtide("token", "new", "fay", QTIDE_URL=url, XDG_STATE_HOME=str(home)).stdout.strip()
+        env = {"QTIDE_URL": service.url, "QTIDE_TOKEN": made}
+        assert qtide("devices", **env).returncode == 0
+    away = qtide("token", "new", "fay", QTIDE_URL="http://127.0.0.1:9")
+    assert away.returncode == 2
+    assert "no service on this host listens at http://127.0.0.1:9" in away.stderr
+
+
+def test_a_device_in_place_of_a_run_is_told_apart(service: LocalService, here: Path) -> None:
+    done = qtide("resume", "dev", **as_operator(service))
+    assert done.returncode == 2
+    assert "qtide resume --device dev" in done.stderr
+    assert "--device" not in qtide("resume", "other", **as_operator(service)).stderr
 
 
 def test_the_queue_shows_why_a_task_waits(service: LocalService) -> None:
@@ -213,12 +252,45 @@ def test_serve_needs_a_configuration_or_demo(tmp_path: Path) -> None:
 
 
 def test_the_user_who_started_the_service_needs_no_variables(service: LocalService) -> None:
-    home = service.folder / "home"
-    place = home / "qtide" / "service"
-    place.mkdir(parents=True, exist_ok=True)
-    access = service.state / "access.json"
-    (place / "access.json").write_text(access.read_text())
-    assert access.stat().st_mode & 0o077 == 0
+    home = announced(service)
+    assert (service.state / "access.json").stat().st_mode & 0o077 == 0
     assert "dev" in qtide("devices", XDG_STATE_HOME=str(home)).stdout
     named = qtide("devices", "--url", service.url, XDG_STATE_HOME=str(home))
     assert "dev" in named.stdout, named.stderr
+
+
+def task(name: str, position: int | None, state: str = "queued") -> dict[str, Any]:
+    """A task as the service describes it, as far as its turn depends on it."""
+    return {"id": name, "device": "dev", "position": position, "state": state, "submitted": 1.0}
+
+
+def test_tasks_that_a_quota_blocks_are_listed_last() -> None:
+    tasks = [
+        task("blocked", None),
+        task("second", 1),
+        task("first", 0),
+        task("on", None, "running"),
+    ]
+    assert [each["id"] for each in sorted(tasks, key=_turn)] == ["first", "on", "second", "blocked"]
+
+
+def test_a_time_of_another_day_has_its_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.mktime((2026, 3, 1, 22, 0, 0, 0, 0, -1))
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert clock(now + 3600) == "23:00:00"
+    assert clock(now + 7200) == "2026-03-02 00:00"
+    assert clock(None) is None
+
+
+def test_waiting_for_a_quota_is_said_once() -> None:
+    blocked = {"id": "a1", "state": "queued", "reason": "quota", "expected_start": 86_400.0}
+
+    class Service:
+        def call(self, *_: Any) -> dict[str, Any]:
+            return blocked
+
+    remote = RemoteTask(cast("Client", Service()), blocked)
+    with pytest.warns(UserWarning, match="a1 waits until 1970-01-0.*quota is used up") as told:
+        remote.refresh()
+        remote.refresh()
+    assert len(told) == 1

@@ -78,6 +78,7 @@ def test_the_three_plans_answer(here: Path) -> None:
     assert "offer 1: payloads then wait for 0.1 s" in printed("plan", "vqpus", *words)
     assert "no policy 'lucky'" in refused("plan", "vqpus", "--policy", "lucky")
     assert "full in years" in printed("plan", "growth")
+    assert printed("plan", "growth").rstrip().splitlines()[-1].startswith("Do not buy another QPU")
     assert "--tasks" in refused("plan", "strategy", "--tasks", "x")
 
 
@@ -86,6 +87,11 @@ def test_a_plan_may_look_at_some_strategies_and_draw_its_map(here: Path) -> None
     advice = json.loads(printed("plan", "strategy", *words, "--picture", "map.png", "--json"))
     assert [each["strategy"] for each in advice["expected"]] == ["static", "workflow"]
     assert (here / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert [len(row) for row in advice["margins"]] == [len(row) for row in advice["flips"]]
+    assert all(margin >= 0 for row in advice["margins"] for margin in row)
+    assert any(margin > 0.01 for row in advice["margins"] for margin in row)
+    table = printed("plan", "strategy", *words)
+    assert f"{advice['flips'][0][0]} {advice['margins'][0][0]:.0%}" in " ".join(table.split())
     assert "statik" in refused("plan", "strategy", "--strategy", "statik")
 
 
@@ -94,3 +100,11 @@ def test_a_site_is_calibrated_from_runs(here: Path) -> None:
     found = json.loads(printed("twin", "calibrate", "one", "--site", "site.toml", "--json"))
     assert found["tasks"]["work"]["samples"] == 16
     assert (here / "site.toml").read_text().startswith("nodes = 3")
+
+
+def test_a_simulation_tells_its_progress_from_the_start(here: Path) -> None:
+    (here / "site.toml").write_text("hybrid = { jobs = 1, rounds = 1 }\n")
+    words = ("--strategy", "static", "--replications", "2", "--cores", "1")
+    done = called("simulate", "site.toml", *words)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.splitlines()[0] == "simulating 2 replications"

@@ -120,7 +120,7 @@ def test_labels_do_no_harm(tmp_path: Path) -> None:
 def test_broken_text_does_not_stop_the_page(tmp_path: Path) -> None:
     strange = Group(1, (panel("\x00\ud800", two_jobs()),))
     words = Page(write_report(tmp_path, "x", [strange], []).page.read_text()).words
-    assert "??" in words or "\N{REPLACEMENT CHARACTER}?" in words
+    assert any(word.endswith("?") and len(word) == 2 for word in words)
 
 
 def test_a_single_run_is_not_called_a_comparison(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count, takewhile
 from typing import Any
@@ -196,6 +197,7 @@ class RemoteTask:
     def __init__(self, client: Client, response: dict[str, Any]) -> None:
         self._client = client
         self.response = response
+        self._warned = False
 
     @property
     def id(self) -> str:
@@ -212,6 +214,14 @@ class RemoteTask:
     def refresh(self, wait: float = 0.0) -> RemoteTask:
         """Ask again; the service may hold the answer until the task is over."""
         self.response = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
+        if self.response.get("reason") == "quota" and not self._warned:
+            self._warned = True
+            start = self.response.get("expected_start")
+            when = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(start)) if start else ""
+            warnings.warn(
+                f"the task {self.id} waits{when}: the quota is used up; see: qtide usage --left",
+                stacklevel=2,
+            )
         return self
 
     def result(self, timeout: float | None = None) -> Any:

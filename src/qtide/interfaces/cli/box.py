@@ -22,13 +22,16 @@ box = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="A real Slurm cluster on this computer: compute nodes, a quantum node, nothing shared.",
+    help="Run a real Slurm cluster on this computer, apart from any other Slurm.",
 )
 
-Name = Annotated[str, typer.Option(help="The box's name; boxes with different names can coexist.")]
+Name = Annotated[str, typer.Option(help="Name of the box; boxes with different names can coexist.")]
 Folder = Annotated[
     Path | None,
-    typer.Option(help="Its folder. [default: ~/.local/state/qtide/box/NAME]"),
+    typer.Option(
+        help="Folder of the box; with --name, it is NAME within that folder.  "
+        "[default: ~/.local/state/qtide/box/NAME]"
+    ),
 ]
 DEFAULT = "default"
 
@@ -42,13 +45,13 @@ def up(
         int, typer.Option(help="Virtual QPUs of the partition `quantum`: gres and licences.")
     ] = 1,
     accounting: Annotated[
-        bool, typer.Option("--accounting", help="With slurmdbd and a private MariaDB.")
+        bool, typer.Option("--accounting", help="Run slurmdbd and a private MariaDB as well.")
     ] = False,
     service: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The vQPU service for its jobs; it can also be set later, while the box is up.",
+            help="vQPU service for its jobs; can be set again while the box is up.",
         ),
     ] = None,
     json: shared_options.Json = False,
@@ -80,7 +83,7 @@ def down(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json 
 
 @box.command("status", cls=PlainCommand)
 def status(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json = False) -> None:
-    """Show which daemons of a box run, and the states of its nodes; exit code 1 unless it is up.
+    """Show the daemons and nodes of a box; exit code 1 unless it is up.
 
     Example: qtide box status --json
     """
@@ -92,7 +95,7 @@ def status(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Jso
 
 @box.command("env", cls=PlainCommand)
 def env(name: Name = DEFAULT, folder: Folder = None, json: shared_options.Json = False) -> None:
-    """Print the exports that make Slurm's commands, and qtide, use the box.
+    """Print the exports that make Slurm's commands and qtide use the box.
 
     Example: eval "$(qtide box env)"
     """
@@ -135,20 +138,21 @@ def _described(there: boxes.Status) -> dict[str, Any]:
 
 
 def prolog(
-    folder: Annotated[Path, typer.Argument(help="A path that all nodes of the cluster see.")],
-    service: Annotated[str, typer.Option(metavar="URL", help="The vQPU service.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that all nodes of the cluster see.")],
+    service: Annotated[str, typer.Option(metavar="URL", help="URL of the vQPU service.")],
     ca: Annotated[
-        Path | None, typer.Option(help="CA certificates to verify it by, if not the system's.")
+        Path | None, typer.Option(help="CA certificates of the service, if not the system's.")
     ] = None,
     munge_socket: Annotated[
-        Path | None, typer.Option(help="The nodes' munged, if not the system's.")
+        Path | None, typer.Option(help="Socket of munged on the nodes, if not the system's.")
     ] = None,
     socket: Annotated[
-        Path | None, typer.Option(help="The service's Unix socket, if it is on the jobs' own host.")
+        Path | None,
+        typer.Option(help="Unix socket of the service, if it runs on the nodes themselves."),
     ] = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Write the prolog that gives jobs their tokens, and print how to configure Slurm for it.
+    """Write the prolog that gives jobs their tokens; print the line for slurm.conf.
 
     Example: qtide prolog /etc/slurm/qtide --service https://qpu.example:8037
     """
@@ -163,7 +167,7 @@ def prolog(
 
 
 def reap(json: shared_options.Json = False) -> None:
-    """Cancel your jobs whose qtide driver on this host is dead.
+    """Cancel your cluster jobs whose qtide driver on this host is dead.
 
     Example: qtide reap
     """

@@ -26,7 +26,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="RUN|TASK",
-        help="A run's name, its folder or `last`; or the id of a task. A prefix will do.",
+        help="Name of a run, its folder, or `last`; or id of a task. A prefix is enough.",
         autocompletion=shared_options.runs,
     ),
 ]
@@ -42,7 +42,9 @@ def cancel(
 
     Example: qtide cancel last
 
-    A run can be resumed. Owners and operators cancel tasks: qtide cancel 1f3b5c7d
+    A run can be resumed. A task is cancelled by its owner or an operator:
+
+    qtide cancel 1f3b5c7d
     """
     task = None if _is_run(runs, name) else _task(runs, name, url)
     if task is None:

@@ -26,18 +26,18 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A strategy to compare; may be repeated.  [default: all]",
+            help="Strategy to compare; may be repeated.  [default: all]",
             autocompletion=shared_options.strategies,
         ),
     ] = None,
     jobs: Annotated[
-        list[int] | None, typer.Option(help="Jobs at once; may be repeated.  [default: 1]")
+        list[int] | None, typer.Option(help="Concurrent jobs; may be repeated.  [default: 1]")
     ] = None,
     warm_up: Annotated[
         bool,
         typer.Option(
             "--warm-up/--no-warm-up",
-            help="Run once beforehand, on every node: no strategy pays for loading libraries.",
+            help="Run once beforehand, so that no strategy pays for loading libraries.",
         ),
     ] = True,
     name: shared_options.Name = "",

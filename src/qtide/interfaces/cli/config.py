@@ -28,13 +28,13 @@ def config(
         str,
         typer.Argument(
             metavar="COMMAND",
-            help="Only the options of this command.",
+            help="Show only the options of this command.",
             autocompletion=lambda: list(COMMANDS),
         ),
     ] = "",
     json: shared_options.Json = False,
 ) -> None:
-    """Show which options apply here: by default, by a file, or by the environment.
+    """Show the options that apply here, and where each comes from.
 
     Example: qtide config run
     """
@@ -48,7 +48,7 @@ def config(
         as_json({"files": [str(each.path.absolute()) for each in settings.files], "options": rows})
         return
     texts = [row | {"value": _shown(row["value"]), "of": _shown(row["of"])} for row in rows]
-    show_rows(texts, "it has no options")
+    show_rows(texts, "the command has no options")
     for line in _places(settings):
         say(line)
 

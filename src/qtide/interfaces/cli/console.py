@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -40,16 +41,44 @@ def terminal() -> Console:
 
 
 @contextmanager
-def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a line that changes while the block runs; where nothing can change, print each text."""
-    console = terminal()
-    if not console.is_terminal:
-        yield warn
-        return
-    from rich.text import Text
+def status(text: str, pace: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """Show a line that changes while the block runs.
 
-    with console.status(Text(printable(text))) as shown:
-        yield lambda now: shown.update(Text(printable(now)))
+    Where no line can change, print the texts, one every `pace` seconds at most.
+    """
+    console = terminal()
+    line = _TimedLine(text)
+    if console.is_terminal:
+        with console.status(line):
+            yield line.update
+        return
+
+    def paced(now: str) -> None:
+        if line.since_update() >= pace:
+            line.update(now)
+            warn(now)
+
+    warn(text)
+    yield paced
+
+
+class _TimedLine:
+    """A text and the seconds since it was first shown."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = self._changed = time.monotonic()
+
+    def update(self, text: str) -> None:
+        self._text, self._changed = text, time.monotonic()
+
+    def since_update(self) -> float:
+        return time.monotonic() - self._changed
+
+    def __rich__(self) -> str:
+        from rich.markup import escape  # only where rich is loaded already
+
+        return escape(printable(f"{self._text}, {time.monotonic() - self._began:,.0f} s"))
 
 
 def show_table(cases: Sequence[Case]) -> None:

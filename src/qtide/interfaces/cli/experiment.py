@@ -26,7 +26,7 @@ COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s"
 
 
 class Interrupted(QtideError):  # noqa: N818 - what happened
-    """The user has had enough for now."""
+    """The user pressed Ctrl-C."""
 
     exit_code = 130
 
@@ -36,7 +36,7 @@ experiment = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Whole measurements, from the plan to the page.",
+    help="Run whole experiments, from the plan to the page.",
 )
 
 
@@ -48,27 +48,31 @@ def _group() -> None:
 @experiment.command("sharing", cls=PlainCommand)
 def sharing(
     replicas: Annotated[
-        str, typer.Option(help="Jobs at once: numbers, or ranges as in 1-16.")
+        str, typer.Option(help="Concurrent jobs: numbers, or ranges as in 1-16.")
     ] = "1-16",
     alphas: Annotated[
         str, typer.Option(help="Classical time, in multiples of the quantum time.")
     ] = "0,2,8",
-    repetitions: Annotated[int, typer.Option(help="Of each point.")] = USUAL.repetitions,
+    repetitions: Annotated[
+        int, typer.Option(help="Repetitions of each point.")
+    ] = USUAL.repetitions,
     sets: Annotated[
         str,
-        typer.Option(help="The job's quantum step; sharing-bursts needs no gate device."),
+        typer.Option(help="Quantum step of the jobs; sharing-bursts needs no gate device."),
     ] = USUAL.sets,
-    shots: Annotated[int, typer.Option(help="Of each circuit.")] = USUAL.shots,
-    profile: Annotated[str, typer.Option(help="The timing of the QPU.")] = USUAL.profile,
+    shots: Annotated[int, typer.Option(help="Shots of each circuit.")] = USUAL.shots,
+    profile: Annotated[str, typer.Option(help="Timing profile of the QPU.")] = USUAL.profile,
     cluster: Annotated[
-        str, typer.Option(help="local: threads; slurm: jobs on a box, with a licence each.")
+        str, typer.Option(help="local: threads; slurm: jobs on a box, each with a licence.")
     ] = USUAL.cluster,
-    seed: Annotated[int, typer.Option(help="Of the graph and of the QPU.")] = USUAL.seed,
-    name: Annotated[str, typer.Option(help="Its folder in the folder of runs.")] = "sharing",
+    seed: Annotated[int, typer.Option(help="Seed of the graph and of the QPU.")] = USUAL.seed,
+    name: Annotated[
+        str, typer.Option(help="Name of its folder in the folder of runs.")
+    ] = "sharing",
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
 ) -> None:
-    """Measure what jobs gain that share one QPU. The same command again continues.
+    """Measure what jobs gain by sharing one QPU. Repeat the command to continue.
 
     Example: qtide experiment sharing --replicas 1,2,4,8 --repetitions 3
     """
@@ -88,7 +92,7 @@ def sharing(
         rows = _measured(plan, folder)
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted; what was measured is kept, and the same command continues"
+            "interrupted; finished points are kept; repeat the command to continue"
         ) from None
     found = write(plan, folder, rows)
     if json:

@@ -1,4 +1,4 @@
-"""qtide export: runs for others: as a workflow of another engine, as a record."""
+"""qtide export and qtide engine: workflows for other engines, and records of runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def ro_crate(
     run: shared_options.Run,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR|FILE.zip", help="The new folder or archive."),
+        typer.Option("--output", "-o", metavar="DIR|FILE.zip", help="New folder or archive."),
     ] = None,
     licence: Annotated[
-        str, typer.Option(metavar="URL", help="The licence of program and results.")
+        str, typer.Option(metavar="URL", help="Licence of the program and the results.")
     ] = "not stated",
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
@@ -48,7 +48,7 @@ def ro_crate(
 def cwl(
     spec: Spec,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The new folder.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="New folder.")
     ] = Path("workflow"),
     json: Json = False,
 ) -> None:
@@ -72,7 +72,7 @@ export = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Runs for others: as a workflow of another engine, as a record.",
+    help="Export a program as a workflow for other engines, or a run as a record.",
 )
 
 
@@ -83,8 +83,8 @@ def _group() -> None:
 
 export.command("ro-crate", cls=PlainCommand)(ro_crate)
 
-WITH_SPEC = {"cwl": cwl}
-"""The commands that take a program and the options of its run."""
+WITH_SPEC = {"export": {"cwl": cwl}}
+"""The commands of each group that take a program and the options of its run."""
 
 
 engine = typer.Typer(
@@ -92,7 +92,7 @@ engine = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Workflow engines, each in an environment of its own.",
+    help="Install workflow engines, each in its own environment.",
 )
 
 
@@ -103,7 +103,9 @@ def _engine_group() -> None:
 
 @engine.command("install", cls=PlainCommand)
 def install(
-    name: Annotated[str, typer.Argument(metavar="ENGINE", help="streamflow.")] = "streamflow",
+    name: Annotated[
+        str, typer.Argument(metavar="ENGINE", help="Name of the engine: streamflow.")
+    ] = "streamflow",
     json: Json = False,
 ) -> None:
     """Install an engine for `qtide run --strategy workflow --engine NAME`, once per user.

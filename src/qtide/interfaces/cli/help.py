@@ -67,7 +67,7 @@ def write_options(command: Any, ctx: Context, formatter: Any) -> None:
 def first_sentence(text: str | None) -> str:
     """The first lines of a help text."""
     paragraph = " ".join((text or "").partition("\n\n")[0].split())
-    return re.split(r"(?<=[.;])\s", paragraph)[0].rstrip(".;") + "."
+    return re.split(r"(?<=[.;?])\s", paragraph)[0].rstrip(".;?") + "."
 
 
 def _word(kind: re.Match[str]) -> str:

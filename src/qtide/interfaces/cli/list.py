@@ -24,11 +24,11 @@ MONTHS = 180 * 86400.0
 def list_runs(
     runs: shared_options.Runs = shared_options.RUNS,
     every: Annotated[
-        bool, typer.Option("--all", help="Include the jobs of comparisons, one by one.")
+        bool, typer.Option("--all", help="List the jobs of comparisons one by one.")
     ] = False,
     json: shared_options.Json = False,
 ) -> None:
-    """List the runs, newest last; a comparison is one line.
+    """List the runs, newest last. A comparison takes one line.
 
     Example: qtide list --json
     """

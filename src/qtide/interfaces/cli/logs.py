@@ -23,21 +23,21 @@ UNSTARTED = 86400.0
 def logs(
     run: shared_options.Run,
     follow_it: Annotated[
-        bool, typer.Option("--follow", "-f", help="Also show what is to come, until the run ends.")
+        bool, typer.Option("--follow", "-f", help="Keep printing new lines until the run ends.")
     ] = False,
-    node: Annotated[str, typer.Option(metavar="NAME", help="Only of this node.")] = "",
+    node: Annotated[str, typer.Option(metavar="NAME", help="Show only this node.")] = "",
     task: Annotated[
         str,
         typer.Option(
-            metavar="TASK", help="Only of this function, phase (`3`) or task of a phase (`3/0`)."
+            metavar="TASK", help="Show only this function, phase (`3`) or task of a phase (`3/0`)."
         ),
     ] = "",
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
 ) -> None:
-    """Show what the tasks of a run print, each line with its time, node and task.
+    """Show the output of a run's tasks, each line with its time, node and task.
 
-    In virtual time, the time is that of the run's clock, in seconds.
+    In virtual time, the time is the run's own, in seconds.
 
     Example: qtide logs last --follow --task kmeans
     """
@@ -57,7 +57,7 @@ def _show(
         for line in chosen:
             as_json(line._asdict(), indent=None)
     elif not _print(chosen):
-        sys.stderr.write(f"nothing was printed; the log of {folder.name} is {folder.log}\n")
+        sys.stderr.write(f"the tasks printed nothing; the log of {folder.name} is {folder.log}\n")
 
 
 def _print(chosen: Iterable[LogLine]) -> bool:

@@ -1,4 +1,4 @@
-"""The command `qtide`: turns errors into sentences and exit codes."""
+"""The command `qtide`: its table of commands, options from files, errors as sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: a module of this package and a name in it; it is imported when it is called."""
+    """A command: its heading, its place (`module:name` in this package), and a line of help.
+
+    The module is imported only when the command is called.
+    """
 
     heading: str
     place: str
@@ -41,26 +44,26 @@ COMMANDS = {
     "resume": CommandEntry(RUNS, "run:resume", "Continue a run that failed or was interrupted."),
     "cancel": CommandEntry(RUNS, "cancel:cancel", "Cancel a run, or a task at the service."),
     "list": CommandEntry(RUNS, "list:list_runs", "List the runs, newest last."),
-    "show": CommandEntry(RUNS, "show:show", "Show where a run stands, and what it has held."),
-    "logs": CommandEntry(RUNS, "logs:logs", "Show what a run's tasks print."),
+    "show": CommandEntry(RUNS, "show:show", "Show the state of a run, and what it has used."),
+    "logs": CommandEntry(RUNS, "logs:logs", "Show the output of a run's tasks."),
     "report": CommandEntry(RUNS, "show:report", "Write a run's timelines as one HTML page."),
     "compare": CommandEntry(RUNS, "compare:compare", "Run a program under several strategies."),
     "export": CommandEntry(
-        RUNS, "export:export", "Write a workflow for other engines, or a run's record."
+        RUNS, "export:export", "Export a program as a workflow, or a run as a record."
     ),
-    "engine": CommandEntry(RUNS, "export:engine", "Install a workflow engine that qtide can use."),
-    "demo": CommandEntry(RUNS, "experiment:demo", "Show in two minutes what qtide does."),
+    "engine": CommandEntry(RUNS, "export:engine", "Install a workflow engine for qtide."),
+    "demo": CommandEntry(RUNS, "experiment:demo", "Show what qtide does, in two minutes."),
     "experiment": CommandEntry(
-        RUNS, "experiment:experiment", "Measure what jobs gain that share a QPU."
+        RUNS, "experiment:experiment", "Measure what jobs gain by sharing a QPU."
     ),
-    "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate a site's whole workload."),
+    "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate the whole workload of a site."),
     "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
     "twin": CommandEntry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
     "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
-    "usage": CommandEntry(SERVICE, "service:usage", "Show who used how many QPU seconds."),
-    "drain": CommandEntry(SERVICE, "service:drain", "Let a device start no new task."),
+    "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
+    "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
@@ -68,15 +71,81 @@ COMMANDS = {
     "prolog": CommandEntry(
         SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."
     ),
-    "reap": CommandEntry(SITE, "box:reap", "Cancel what dead drivers left in the cluster's queue."),
+    "reap": CommandEntry(SITE, "box:reap", "Cancel cluster jobs that dead drivers left behind."),
     "config": CommandEntry(
         SITE, "config:config", "Show which options apply, and where they come from."
     ),
 }
 
 
+INTERRUPTED = 130
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command line."""
+    words = sys.argv[1:] if words is None else words
+    if words == ["--version"]:
+        sys.stdout.write(f"qtide {__version__}\n")
+        return
+    from asyncio import CancelledError
+
+    try:
+        application()(words, prog_name="qtide")
+    except QtideError as error:
+        if "--traceback" in words:
+            raise
+        _end(str(error), error.exit_code)
+    except OSError as error:
+        if "--traceback" in words:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _end(f"{where}{error.strerror}; finished work is kept", 1)
+    except CancelledError:
+        _end(
+            "interrupted; nodes and QPU were given back; continue with: qtide resume last",
+            INTERRUPTED,
+        )
+
+
+def _end(sentence: str, code: int) -> None:
+    sys.stderr.write(f"qtide: {sentence}\n")
+    sys.exit(code)
+
+
+EPILOG = "Each command has --help with an example, and --json for scripts."
+
+
+def common(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Read options only from this file.  [default: ./qtide.toml and the user's]"
+        ),
+    ] = None,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+def application() -> typer.Typer:
+    """The command line."""
+    app = typer.Typer(
+        cls=Commands,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Share scarce quantum processors among the jobs of an HPC cluster.",
+        epilog=EPILOG,
+    )
+    app.callback()(common)
+    return app
+
+
 class Commands(PlainGroup):
-    """The command `qtide`: knows all commands, and imports the one that is called."""
+    """All commands; imports only the one that is called."""
 
     def __init__(self, **terms: Any) -> None:
         super().__init__(**terms)
@@ -85,7 +154,7 @@ class Commands(PlainGroup):
         }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that is called, with the options that its words and the files choose."""
+        """The command that is called, with the options that the words and the files select."""
         name, command, words = super().resolve_command(ctx, args)
         if name is None:
             return name, command, words
@@ -94,7 +163,8 @@ class Commands(PlainGroup):
             settings = Settings.read(ctx.params.get("config"))
         command = load(name, words, settings, lenient=ctx.resilient_parsing)
         with _unless_complete(ctx):
-            _check(settings, name, command)
+            if settings.files:
+                check(settings, name, command)
         ctx.default_map = {name: settings.defaults(command, name)}
         return name, command, words
 
@@ -116,13 +186,13 @@ class Commands(PlainGroup):
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
-    """A command, with the options that these words choose."""
+    """A command, with the options that these words select."""
     place, _, attribute = COMMANDS[name].place.partition(":")
     module = import_module(f"qtide.interfaces.cli.{place}")
     command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
         group: Any = get_command(command)
-        for sub, each in getattr(module, "WITH_SPEC", {}).items():
+        for sub, each in getattr(module, "WITH_SPEC", {}).get(name, {}).items():
             own = words[1:] if words[:1] == [sub] else []
             group.add_command(_program(f"{name} {sub}", each, own, settings, lenient=lenient), sub)
         return group
@@ -142,12 +212,6 @@ def _program(
     return program_command(name, command, words, settings, lenient=lenient)
 
 
-def _check(settings: Settings, name: str, command: Any) -> None:
-    """Refuse unknown names in files."""
-    if settings.files:
-        check(settings, name, command)
-
-
 def _source(ctx: Context, name: str) -> str | None:
     source = ctx.get_parameter_source(name)
     return source.name if source else None
@@ -159,7 +223,7 @@ def _unless_complete(ctx: Context) -> Any:
 
 
 def check(settings: Settings, name: str, command: Any) -> None:
-    """Refuse tables that name no command, and entries that are no option of it, or of any."""
+    """Refuse tables that name no command, and entries that name no option."""
     for file, key, value in settings.entries():
         if isinstance(value, dict) and key not in COMMANDS:
             raise unknown(file, key, f"there is no command for the table [{key}]", COMMANDS)
@@ -222,66 +286,3 @@ def _every_plugin_name() -> set[str]:
     from qtide.runs.run_options import others
 
     return {each.name for owned in others([]) for each in owned.options}
-
-
-EPILOG = "Each command has --help with an example, and --json for scripts."
-
-
-def common(
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Options from this file only.  [default: qtide.toml, here and yours]"),
-    ] = None,
-    traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where an error came from.")
-    ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-) -> None:
-    """Options of every command."""
-
-
-def application() -> typer.Typer:
-    """The command line."""
-    app = typer.Typer(
-        cls=Commands,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        help="Share scarce quantum processors among the jobs of an HPC cluster.",
-        epilog=EPILOG,
-    )
-    app.callback()(common)
-    return app
-
-
-INTERRUPTED = 130
-
-
-def main(words: list[str] | None = None) -> None:
-    """Run the command line."""
-    words = sys.argv[1:] if words is None else words
-    if words == ["--version"]:
-        sys.stdout.write(f"qtide {__version__}\n")
-        return
-    from asyncio import CancelledError
-
-    try:
-        application()(words, prog_name="qtide")
-    except QtideError as error:
-        if "--traceback" in words:
-            raise
-        _end(str(error), error.exit_code)
-    except OSError as error:
-        if "--traceback" in words:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        _end(f"{where}{error.strerror}; what was done is kept", 1)
-    except CancelledError:
-        _end(
-            "interrupted; everything was given back; continue with: qtide resume last", INTERRUPTED
-        )
-
-
-def _end(sentence: str, code: int) -> None:
-    sys.stderr.write(f"qtide: {sentence}\n")
-    sys.exit(code)

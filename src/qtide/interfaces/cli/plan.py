@@ -18,7 +18,7 @@ from qtide.interfaces.cli.twin import check_hybrids, site_warnings
 from qtide.strategies.strategy import STRATEGIES
 
 if TYPE_CHECKING:
-    from qtide.twin.advice import Advice, Range
+    from qtide.twin.advice import Advice, MapCell, Range
     from qtide.twin.capacity import SharingEstimate, SiteEstimate
 
 
@@ -32,7 +32,7 @@ plan = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Advise on strategies, virtual QPUs and growth, by the twin of a site.",
+    help="Get advice from the twin of a site on strategies, virtual QPUs and growth.",
 )
 
 Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.")]
@@ -40,9 +40,7 @@ Quantum = Annotated[float, typer.Option(min=0, help="Seconds of a quantum phase.
 
 @plan.command("strategy", cls=PlainCommand)
 def which_strategy(
-    tasks: Annotated[
-        str, typer.Option(help="Seconds of the tasks that run side by side.")
-    ] = "77.3,3.5,0.2",
+    tasks: Annotated[str, typer.Option(help="Seconds of each concurrent task.")] = "77.3,3.5,0.2",
     quantum: Quantum = 120.0,
     alone: Annotated[float, typer.Option(min=0, help="Seconds of one task after that.")] = 52.0,
     rounds: Annotated[int, typer.Option(min=1, help="How often all of that comes.")] = 4,
@@ -58,32 +56,32 @@ def which_strategy(
     jobs: Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")] = 1,
     vqpus: Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")] = 1,
     site: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A site file.  [default: no delays]")
+        Path | None, typer.Option(metavar="FILE", help="Site file.  [default: no delays]")
     ] = None,
     node_price: Annotated[
         float, typer.Option(min=0, help="Seconds of waiting that a node-second is worth.")
     ] = 1.0,
     qpu_price: Annotated[
-        float, typer.Option(min=0, help="The same for a second of the QPU.")
+        float, typer.Option(min=0, help="Seconds of waiting that a second of the QPU is worth.")
     ] = 10.0,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Look only at this one; may be repeated.  [default: all]",
+            help="Strategy to consider; may be repeated.  [default: all]",
             autocompletion=shared_options.strategies,
         ),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the map there, finer, as a PNG.")
+        Path | None, typer.Option(metavar="FILE", help="Draw a finer map to this PNG file.")
     ] = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Which strategy for my job?
+    """Advise which strategy suits a job.
 
     Example: qtide plan strategy --quantum 5 --wait 60
     """
-    from qtide.twin.advice import Arrival, Prices, advise, flips
+    from qtide.twin.advice import Arrival, Prices, advise, strategy_map
     from qtide.twin.simulation import HybridJob, HybridStep
     from qtide.twin.simulation_page import draw_map
 
@@ -102,13 +100,16 @@ def which_strategy(
         raise UsageError("--wait does not go with a site that has a queue of its own; leave it out")
     arrival = Arrival(jobs, vqpus)
     advice = advise(job, model, waits, prices, strategy or (), arrival=arrival)
-    chart = flips(job, model, RATIOS, WAITS, prices, strategy or ())
+    chart = strategy_map(job, model, RATIOS, WAITS, prices, strategy or ())
     if picture is not None:
         here = job.quantum / max(1e-9, job.shortest - job.quantum), waits[max(waits)]
-        fine = flips(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
+        fine = strategy_map(job, model, FINE_RATIOS, FINE_WAITS, prices, strategy or ())
         draw_map(picture, FINE_RATIOS, FINE_WAITS, fine, here)
     if json:
-        as_json(asdict(advice) | {"ratios": RATIOS, "waits": WAITS, "flips": chart})
+        names = [[cell.strategy for cell in row] for row in chart]
+        margins = [[cell.margin for cell in row] for row in chart]
+        axes = {"ratios": RATIOS, "waits": WAITS}
+        as_json(asdict(advice) | axes | {"flips": names, "margins": margins})
         return
     _show(advice, chart)
 
@@ -116,7 +117,7 @@ def which_strategy(
 @plan.command("vqpus", cls=PlainCommand)
 def vqpus(
     longest: Annotated[
-        float, typer.Option(min=0, help="Seconds that payloads may wait on average.")
+        float, typer.Option(min=0, help="Longest mean wait of payloads, in seconds.")
     ] = 60.0,
     wait_p95: Annotated[
         float | None,
@@ -124,19 +125,17 @@ def vqpus(
     ] = None,
     quantum: Quantum = 10.0,
     classical: Annotated[
-        float, typer.Option(min=0, help="Seconds of work between two of them.")
+        float, typer.Option(min=0, help="Seconds of classical work between two quantum phases.")
     ] = 90.0,
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="The policy of the vQPU service.")
+        str, typer.Option(metavar="NAME", help="Policy of the vQPU service.")
     ] = "fair",
     fixed: Annotated[
-        bool, typer.Option("--fixed", help="All times are always the same, instead of random.")
+        bool, typer.Option("--fixed", help="Use constant times instead of random ones.")
     ] = False,
     site: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="A site file: its hybrid jobs, QPUs and service are used instead."
-        ),
+        typer.Option(metavar="FILE", help="Take jobs, QPU and service from this site file."),
     ] = None,
     strategy: Annotated[
         str,
@@ -148,7 +147,7 @@ def vqpus(
     ] = "elastic",
     json: shared_options.Json = False,
 ) -> None:
-    """How many virtual QPUs should we offer?
+    """Advise how many virtual QPUs to offer.
 
     Example: qtide plan vqpus --quantum 10 --classical 90 --longest 30
     """
@@ -177,7 +176,7 @@ def vqpus(
     if not quantum:
         raise UsageError("a payload takes time; give --quantum a number above 0")
     limit = longest if wait_p95 is None else wait_p95
-    with status("simulating jobs") as update:
+    with status("simulating jobs", pace=10.0) as update:
         best, rows = best_offer(
             Loop(quantum, classical),
             model,
@@ -193,7 +192,7 @@ def vqpus(
 
 @plan.command("growth", cls=PlainCommand)
 def growth(
-    payloads: Annotated[float, typer.Option(min=0, help="Payloads per day, now.")] = 1000.0,
+    payloads: Annotated[float, typer.Option(min=0, help="Payloads per day now.")] = 1000.0,
     quantum: Quantum = 30.0,
     yearly: Annotated[
         float, typer.Option(help="Growth per year, as a share; -0.1 is 10 % less.")
@@ -201,7 +200,7 @@ def growth(
     qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
     json: shared_options.Json = False,
 ) -> None:
-    """What would it take: when is the QPU full, and what does another one bring?
+    """Tell when the QPU will be full, and what another one brings.
 
     Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
     """
@@ -213,7 +212,8 @@ def growth(
         raise UsageError(f"--yearly cannot be {yearly:g}: a demand cannot shrink by 100 % or more")
     found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
     if json:
-        as_json([{name: _finite(each) for name, each in asdict(row).items()} for row in found])
+        rows = [{name: _finite(x) for name, x in asdict(row).items()} for row in found]
+        as_json([rows[0] | {"advice": growth_advice(found, yearly)}, rows[1]])
         return
     print_rows(
         [
@@ -229,7 +229,7 @@ def growth(
     say(f"\n{growth_advice(found, yearly)}")
 
 
-def _show(advice: Advice, chart: list[list[str]]) -> None:
+def _show(advice: Advice, chart: list[list[MapCell]]) -> None:
     print_rows(
         [
             {
@@ -244,10 +244,19 @@ def _show(advice: Advice, chart: list[list[str]]) -> None:
     say(f"\nadvice: {advice.strategy}; {advice.why}\n")
     rows: list[dict[str, Any]] = [
         {"wait s": f"{wait:g}"}
-        | {f"q/c {ratio:g}": name for ratio, name in zip(RATIOS, row, strict=True)}
+        | {f"q/c {ratio:g}": _cell(cell) for ratio, cell in zip(RATIOS, row, strict=True)}
         for wait, row in zip(WAITS, chart, strict=True)
     ]
     print_rows(rows)
+    say(
+        "q/c: quantum time per classical time; per cent: how much more the runner-up costs; "
+        "=: the runner-up costs the same"
+    )
+
+
+def _cell(cell: MapCell) -> str:
+    """The advised strategy, and its margin over the runner-up."""
+    return f"{cell.strategy} {cell.margin:.0%}" if cell.margin >= 0.005 else f"{cell.strategy} ="
 
 
 def _show_sharing(best: int, rows: list[SharingEstimate]) -> None:

@@ -7,6 +7,7 @@ import json as json_text
 from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -20,7 +21,7 @@ from qtide.core.options import Declared
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, show_table, stdout_for_json, terminal, warn
 from qtide.interfaces.cli.help import Context, PlainCommand
-from qtide.interfaces.cli.service import Url, resume_device
+from qtide.interfaces.cli.service import Url, client, resume_device
 from qtide.interfaces.progress import TerminalProgress, scale_of
 from qtide.programs.arguments import rows
 from qtide.programs.program import APPS, Program, load, located
@@ -73,14 +74,15 @@ def submit(
         str,
         typer.Option(
             metavar="WHERE",
-            help="background, a process on this host; or a kind of cluster, for a job there.",
+            help="background: a process on this host; or a kind of cluster: a job there.",
             autocompletion=shared_options.driver_places,
         ),
     ] = BACKGROUND,
     driver_option: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="OPTION", help="One more option for its job, such as --driver-option=--time=60."
+            metavar="OPTION",
+            help="Option for the driver's job, as --driver-option=--time=60; may be repeated.",
         ),
     ] = None,
     name: shared_options.Name = "",
@@ -97,13 +99,16 @@ def submit(
     if json:
         as_json({"run": run.name, "folder": str(run.path), "driver": where})
     else:
-        say(f"{run.name} is driven by {where}; see: qtide show {run.name}")
+        say(f"{run.name} is driven by {where}; follow it with: qtide show {run.name}")
 
 
 def resume(
     run: shared_options.Run = "",
     device: Annotated[
-        str, typer.Option(help="Instead of a run: a device of the vQPU service; for operators.")
+        str,
+        typer.Option(
+            help="Resume this device of the vQPU service instead of a run. For operators."
+        ),
     ] = "",
     url: Url = None,
     runs: shared_options.Runs = shared_options.RUNS,
@@ -118,10 +123,30 @@ def resume(
     if device:
         resume_device(device, url, json_wanted=json)
         return
-    folder = RunFolder.find(runs, run)
+    folder = _found(runs, run, url)
     if folder.state == "done":
-        warn(f"{folder.name} is done already; its result is taken from the journal")
+        warn(f"{folder.name} is done already; its result comes from the journal")
     play_one(folder, json_wanted=json)
+
+
+def _found(runs: Path, name: str, url: str | None) -> RunFolder:
+    """The run of that name; if it is a device of the service, the error says how to resume that."""
+    try:
+        return RunFolder.find(runs, name)
+    except UsageError as error:
+        if name in _device_names(url):
+            raise UsageError(
+                f"{error}; {name} is a device of the service: qtide resume --device {name}"
+            ) from None
+        raise
+
+
+def _device_names(url: str | None) -> list[str]:
+    """The devices of the service; none if it cannot be asked."""
+    try:
+        return [str(each["name"]) for each in client(url).devices()]
+    except QtideError:
+        return []
 
 
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
@@ -167,7 +192,7 @@ PANEL = "rich_help_panel"
 
 
 def core_parameters() -> dict[str, inspect.Parameter]:
-    """The options of every run, under their names in `Spec`."""
+    """The options of every run, by their names in `Spec`."""
     types, usual = get_type_hints(Spec), Spec("")
     return {
         name: _keyword(name, types[name], getattr(usual, name), **terms)
@@ -176,7 +201,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 
 def program_parameter() -> inspect.Parameter:
-    """The program; it gets all arguments that qtide does not know."""
+    """The argument PROGRAM; the program gets all options that qtide does not know."""
     text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=shared_options.programs)
     return inspect.Parameter(
@@ -214,11 +239,11 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "autocompletion": shared_options.strategies_and_advisers,
         },
         "cluster": {
-            "help": f"Where: {kinds}.",
+            "help": f"Cluster: {kinds}.",
             "metavar": "KIND",
             "autocompletion": shared_options.clusters,
         },
-        "nodes": {"help": "The most nodes a job may hold.  [default: all]"},
+        "nodes": {"help": "Most nodes that a job may hold.  [default: all]"},
         "qpu": {
             "help": f"Device ({', '.join(DEVICES.names())}), timing "
             f"({', '.join(sorted(profiles()))}) or both, as gate:photonic,qubits=7; or a service's,"
@@ -228,7 +253,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         },
         "vqpus": {"help": "Virtual QPUs that share the device."},
         "time_scale": {"help": "Real seconds per second of the run."},
-        "seed": {"help": "The seed of everything random."},
+        "seed": {"help": "Seed of all random numbers."},
     }
 
 
@@ -260,7 +285,7 @@ OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 def program_command(
     name: str, command: Callable[..., None], words: list[str], settings: Settings, *, lenient: bool
 ) -> Any:
-    """The command with the options that these words, or the settings, choose.
+    """The command with the options of the plug-ins that the words or the settings choose.
 
     A command of a group has the name of its group before its own.
     """
@@ -284,18 +309,18 @@ class ProgramCommand(PlainCommand):
     """A command whose help ends with the arguments of the program, if one is named."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Find out which program is named first, since help is shown at once."""
+        """Find the program before anything is parsed: help is shown during parsing."""
         if "--help" in _own(args):
             known, _, _ = self.make_parser(ctx).parse_args(list(args))
             ctx.meta["program"] = known.get("program")
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """The program's arguments may stand among qtide's."""
+        """The program's arguments may be anywhere among qtide's."""
         return [*super().collect_usage_pieces(ctx), "[ARGUMENTS]"]
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
-        """Write qtide's, then the program's."""
+        """Write qtide's options, then the program's."""
         super().format_options(ctx, formatter)
         if isinstance(named := ctx.meta.get("program"), str):
             program = load(located(named))
@@ -378,6 +403,9 @@ def _with_options(
     """The command with a program and all options in place of its parameter `spec`."""
     own = inspect.signature(command, eval_str=True).parameters
     core = {name: each for name, each in core_parameters().items() if name not in own}
+    if "jobs" in own:  # a comparison has a virtual QPU for each job, at least
+        terms = _core_terms()["vqpus"] | {"show_default": "as many as jobs"}
+        core["vqpus"] = _keyword("vqpus", int, core["vqpus"].default, **terms)
     mine = distinct(chosen, {*core, *own})
     theirs = distinct(unchosen, {*core, *own, *mine})
 

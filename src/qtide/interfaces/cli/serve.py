@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qtide.core.errors import QtideError, UsageError
-from qtide.core.files import state_folder
+from qtide.core.files import state_folder, write_whole
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
@@ -26,27 +27,25 @@ if TYPE_CHECKING:
 
 def serve(
     configuration: Annotated[
-        Path | None, typer.Argument(help="A TOML file: devices, policies, quotas, APIs.")
+        Path | None, typer.Argument(help="TOML file with devices, policies, quotas and APIs.")
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Emulated devices on the loopback, without tokens.")
+        bool, typer.Option("--demo", help="Serve emulated devices on the loopback, without tokens.")
     ] = False,
     listen: Annotated[
         str | None,
-        typer.Option(help="Address and port in place of the file's, such as 127.0.0.1:8037."),
+        typer.Option(help="Address and port, as 127.0.0.1:8037; replaces the file's."),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Only check the configuration, and whether each device starts."
-        ),
+        typer.Option("--check", help="Only check the configuration and start each device once."),
     ] = False,
 ) -> None:
     """Serve QPUs to many jobs at once, until interrupted. The log goes to stderr, as JSON.
 
     Example: qtide serve --demo
 
-    A SIGHUP makes it read its configuration again.
+    SIGHUP makes it reload its configuration.
     """
     try:
         from qtide.service.configuration import demonstration
@@ -89,7 +88,7 @@ def _check(file: Path | None) -> None:
         warn(f"{file}: {mistake}")
     if mistakes:
         raise typer.Exit(UsageError.exit_code)
-    say(f"{file} is in order: every device starts")
+    say(f"{file} is valid, and every device starts")
 
 
 DAY = 86_400.0
@@ -99,30 +98,36 @@ token = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="Tokens for users outside Slurm, on the host of the service.",
+    help="Manage tokens for users outside Slurm. Run it on the host of the service.",
 )
 State = Annotated[
     Path | None,
     typer.Option(
-        help="The service's folder: `state` in its configuration.  "
-        "[default: that of the service on this host]"
+        help="Folder of the service (`state` in its configuration).  "
+        "[default: that of QTIDE_URL, or of the service on this host]"
     ),
 ]
 
 
 @token.command("new", cls=PlainCommand)
 def new(
-    user: Annotated[str, typer.Argument(help="The user. [default: you]")] = "",
-    account: Annotated[str, typer.Option(help="The account that pays.")] = "",
-    days: Annotated[float, typer.Option(help="How long it is valid.", min=0.0)] = 7.0,
-    operator: Annotated[bool, typer.Option("--operator", help="For an operator.")] = False,
-    name: Annotated[str, typer.Option(help="A note to recognise it by.")] = "",
+    user: Annotated[str, typer.Argument(help="User of the token.  [default: you]")] = "",
+    account: Annotated[str, typer.Option(help="Account that is charged.")] = "",
+    days: Annotated[float, typer.Option(help="Days until it expires.", min=0.0)] = 7.0,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Give the token operator rights.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="Note to recognise the token by.")] = "",
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it to this file, readable only by you (0600)."),
+    ] = None,
     state: State = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Create a token and print it: it cannot be shown again.
+    """Create a token, and print it or write it to a file. It cannot be shown again.
 
-    Example: export QTIDE_TOKEN="$(qtide token new alice --days 30)"
+    Example: qtide token new alice --days 30 --to alice.token
     """
     from qtide.service.task import Caller
     from qtide.service.tokens import issue
@@ -133,15 +138,22 @@ def new(
     made, write = issue(caller, DAY * days, name)
     with _store(state) as store:
         write(store)
-    if json:
-        as_json({"token": made, "user": caller.user, "account": account, "days": days})
+    described = {"user": caller.user, "account": account, "days": days}
+    if to is not None:
+        write_whole(to, f"{made}\n".encode(), mode=0o600)
+        if json:
+            as_json(described | {"file": str(to)})
+        else:
+            say(f"the token of {caller.user} is in {to}, readable only by you")
+    elif json:
+        as_json({"token": made} | described)
     else:
         say(made)
 
 
 @token.command("list", cls=PlainCommand)
 def list_tokens(state: State = None, json: shared_options.Json = False) -> None:
-    """List the valid tokens, each by a prefix of its digest.
+    """List valid tokens, each by a prefix of its digest.
 
     Example: qtide token list
     """
@@ -165,7 +177,9 @@ def list_tokens(state: State = None, json: shared_options.Json = False) -> None:
 
 @token.command("revoke", cls=PlainCommand)
 def revoke(
-    digest: Annotated[str, typer.Argument(help="A prefix of its digest, as listed.")],
+    digest: Annotated[
+        str, typer.Argument(help="Prefix of the digest, as `qtide token list` shows it.")
+    ],
     state: State = None,
     json: shared_options.Json = False,
 ) -> None:
@@ -184,7 +198,7 @@ def revoke(
     if json:
         as_json({"revoked": digest})
     else:
-        say("revoked; the service forgets it within 2 s")
+        say("revoked; the service refuses it within 2 s")
 
 
 @contextmanager
@@ -204,8 +218,19 @@ def _store(state: Path | None) -> Iterator[Connection]:
 
 
 def _usual_state() -> Path:
-    """That of the service that runs here, otherwise that of this user's own."""
-    from qtide.backends.client.access import here
+    """The state of the service that QTIDE_URL names, or of the one that runs here."""
+    from qtide.backends.client.access import UNIX, URL, here
 
-    found = here()
-    return found.state if found and found.state else state_folder() / "service"
+    url = os.environ.get(URL, "").rstrip("/")
+    found = here(url)
+    if found and found.state:
+        return found.state
+    beside = Path(url.removeprefix(UNIX)).parent  # a service's socket is in the folder of its state
+    if url.startswith(UNIX) and (beside / "store.sqlite").is_file():
+        return beside
+    if url:
+        raise UsageError(
+            f"no service on this host listens at {url} (QTIDE_URL); tokens are made on the host of "
+            "the service: log in there, or name the folder of its state with --state"
+        )
+    return state_folder() / "service"

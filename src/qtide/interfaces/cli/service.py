@@ -1,4 +1,4 @@
-"""What the commands that call the vQPU service share."""
+"""qtide queue, devices, usage and drain: commands that call the vQPU service."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ Url = Annotated[
     typer.Option(
         envvar="QTIDE_URL",
         show_envvar=False,
-        help="The service (QTIDE_URL).  [default: the one that you started]",
+        help="URL of the service (QTIDE_URL).  [default: the one you started]",
     ),
 ]
-Everybody = Annotated[
-    bool, typer.Option("--everybody", help="Of all users, not only yours; for operators.")
-]
+Everybody = Annotated[bool, typer.Option("--everybody", help="Include all users. For operators.")]
 LONG = ("why", "takes", "name", "value", "of")
 """Columns that get lines of their own where there is no room."""
 PATIENCE = 2.0
@@ -57,12 +55,13 @@ def clock(moment: float | None) -> str | None:
     """A moment for people: the time if it is today, otherwise the date."""
     if moment is None:
         return None
-    form = "%H:%M:%S" if abs(time.time() - moment) < 43_200 else "%Y-%m-%d %H:%M"
-    return time.strftime(form, time.localtime(moment))
+    then, now = time.localtime(moment), time.localtime(time.time())
+    today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
 
 
 def devices(url: Url = None, json: shared_options.Json = False) -> None:
-    """Show the devices: state, policy, number of waiting tasks.
+    """Show the devices with their state, policy and number of tasks.
 
     Example: qtide devices --json
     """
@@ -95,7 +94,7 @@ def queue(
     url: Url = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Show your tasks: where they stand, why they wait, when they should start.
+    """Show your tasks: their state, why they wait, when they should start.
 
     Example: qtide queue --everybody
     """
@@ -104,8 +103,14 @@ def queue(
     if json:
         as_json(tasks)
         return
-    tasks.sort(key=lambda task: (task["device"], task.get("position") or 0, task["submitted"]))
+    tasks.sort(key=_turn)
     show_rows([_queue_row(task) for task in tasks], "no task waits or runs")
+
+
+def _turn(task: dict[str, Any]) -> tuple[Any, ...]:
+    """Order of tasks: by device; running, then in line, then blocked by a quota."""
+    blocked = task["state"] == "queued" and task.get("position") is None
+    return task["device"], blocked, task.get("position") or 0, task["submitted"]
 
 
 def _queue_row(task: dict[str, Any]) -> dict[str, Any]:
@@ -126,17 +131,17 @@ def _queue_row(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def drain(
-    device: Annotated[str, typer.Argument(help="The device's name.")],
+    device: Annotated[str, typer.Argument(help="Name of the device.")],
     reason: Annotated[
-        str | None, typer.Option(help="What users are told.  [default: maintenance]")
+        str | None, typer.Option(help="Reason shown to users.  [default: maintenance]")
     ] = None,
     licences: Annotated[
-        bool, typer.Option("--licences", help="Let Slurm grant fewer licences meanwhile.")
+        bool, typer.Option("--licences", help="Make Slurm grant fewer licences meanwhile.")
     ] = False,
     url: Url = None,
     json: shared_options.Json = False,
 ) -> None:
-    """Start no new task on a device: running tasks end, new ones are queued. For operators.
+    """Stop starting tasks on a device: running ones end, others wait. For operators.
 
     Example: qtide drain star --reason "cooling, back at 14:00"
 
@@ -172,15 +177,17 @@ class By(StrEnum):
 
 
 def usage(
-    by: Annotated[list[By] | None, typer.Option(help="What to sum up by; may be repeated.")] = None,
-    since: Annotated[
-        str | None, typer.Option(help="From a date such as 2026-03-01, or days ago such as 7d.")
+    by: Annotated[
+        list[By] | None, typer.Option(help="Sum up by this; may be repeated.  [default: user]")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Up to a date, or days ago.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Start: a date such as 2026-03-01, or days ago such as 7d.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="End: a date, or days ago.")] = None,
     everybody: Everybody = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the result as CSV.")] = False,
     left: Annotated[
-        bool, typer.Option("--left", help="What is left of your quota, and of your account's.")
+        bool, typer.Option("--left", help="Show what is left of your quota and your account's.")
     ] = False,
     url: Url = None,
     json: shared_options.Json = False,
@@ -203,7 +210,7 @@ def usage(
     elif as_csv:
         _write_csv(keys, rows)
     else:
-        show_rows([_usage_row(keys, row) for row in rows], "nothing was used in that time")
+        show_rows([_usage_row(keys, row) for row in rows], "no QPU time was used in that period")
 
 
 def moment(text: str | None) -> float | None:

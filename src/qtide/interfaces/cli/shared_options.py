@@ -69,7 +69,7 @@ RUNS = Path("qtide-runs")
 
 Runs = Annotated[
     Path,
-    typer.Option(envvar="QTIDE_RUNS", show_envvar=False, help="Folder of runs (QTIDE_RUNS)."),
+    typer.Option(envvar="QTIDE_RUNS", show_envvar=False, help="Folder of the runs (QTIDE_RUNS)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str, typer.Option(help="Name of the run.  [default: program and time]")]
@@ -77,7 +77,7 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run's name or a prefix of it, its folder, or `last`.",
+        help="Name of a run or a prefix of it, its folder, or `last`.",
         autocompletion=runs,
     ),
 ]

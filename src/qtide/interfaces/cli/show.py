@@ -1,4 +1,4 @@
-"""qtide show: where a run stands."""
+"""qtide show and qtide report: a run in words, and as a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show(
     runs: shared_options.Runs = shared_options.RUNS,
     as_document: shared_options.Json = False,
 ) -> None:
-    """Show a run: its state, its driver, what it is doing, and what it has held.
+    """Show a run: its state, its driver, its current phases, and what it has used.
 
     Example: qtide show last
     """
@@ -45,7 +45,7 @@ def show(
 
 
 def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
-    """What nodes did; of a driver that was killed, nobody may know how long."""
+    """Node-seconds by use; lower bounds if the driver was killed."""
     figures = [
         f"{name} {'at least ' if name in unknown else ''}{metrics[f'nodes_{name}']:,.1f}"
         for name in ("held", "starting", "busy")
@@ -101,14 +101,14 @@ def report(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run or a comparison: its name or a prefix of it, its folder, or `last`.",
+            help="Name of a run or a comparison, or a prefix of it; its folder; or `last`.",
             autocompletion=shared_options.reportable,
         ),
     ],
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
 ) -> None:
-    """Write report.html, and the timelines as PNG and SVG, into the folder of a run.
+    """Write report.html and the timelines (PNG, SVG) into the folder of a run.
 
     Example: qtide report last
     """

@@ -28,7 +28,7 @@ twin = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
-    help="The twin of a site.",
+    help="Fit the twin of a site to real runs.",
 )
 
 
@@ -38,13 +38,13 @@ def calibrate(
         str,
         typer.Argument(
             metavar="RUNS",
-            help="Runs of single jobs, with commas between.",
+            help="Runs of single jobs, separated by commas.",
             autocompletion=shared_options.runs,
         ),
     ],
-    nodes: Annotated[int, typer.Option(min=1, help="The nodes of the site.")] = 3,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the site.")] = 3,
     site: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the site file there.")
+        Path | None, typer.Option(metavar="FILE", help="Write the site to this file.")
     ] = None,
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
@@ -160,8 +160,11 @@ def _ended(run: RunFolder) -> list[Interval]:
 
 
 Site = Annotated[
-    Path, typer.Argument(metavar="SITE", help="A site file: see docs/twin.md.", dir_okay=False)
+    Path,
+    typer.Argument(metavar="SITE", help="Site file; docs/twin.md describes it.", dir_okay=False),
 ]
+PACE = 10.0
+"""Seconds between two lines of progress where no line can change."""
 Cores = Annotated[int, typer.Option(min=0, help="Cores to use; 0 for all.")]
 
 
@@ -171,7 +174,7 @@ def simulate(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A strategy; may be repeated.  [default: all]",
+            help="Strategy to simulate; may be repeated.  [default: all]",
             autocompletion=shared_options.strategies,
         ),
     ] = None,
@@ -183,15 +186,15 @@ def simulate(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The policy of the vQPU service.  [default: the site file's, or fair]",
+            help="Policy of the vQPU service.  [default: the site file's, or fair]",
         ),
     ] = None,
-    replications: Annotated[int, typer.Option(min=1, help="Of each case.")] = 3,
+    replications: Annotated[int, typer.Option(min=1, help="Replications of each case.")] = 3,
     cores: Cores = 0,
-    page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("simulation.html"),
+    page: Annotated[Path, typer.Option(help="File of the report.")] = Path("simulation.html"),
     json: shared_options.Json = False,
 ) -> None:
-    """Simulate a site's whole workload, others' jobs included.
+    """Simulate the whole workload of a site, including other users' jobs.
 
     Example: qtide simulate site.toml --strategy static --strategy elastic
     """
@@ -280,11 +283,11 @@ def _simulated(
 ) -> list[Scenario]:
     from qtide.twin.replications import simulate as run
 
-    with status("simulating") as update:
+    with status(f"simulating {replications * len(setups)} replications", PACE) as update:
         return run(
             model,
             setups,
             replications,
             cores or len(os.sched_getaffinity(0)),
-            lambda done, of: update(f"{done} of {of} replications"),
+            lambda done, of: update(f"{done} of {of} replications simulated"),
         )
