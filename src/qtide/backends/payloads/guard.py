@@ -20,7 +20,10 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.sandbox import confine
 
 MOST_BYTES = 16 * 2**20
-"""Of an encoded payload or answer."""
+"""Of an encoded payload."""
+
+MOST_ANSWER = 2**27
+"""Bytes of an encoded answer."""
 
 MOST_CIRCUITS = 10_000
 """In a batch."""

@@ -34,6 +34,10 @@ Name = Annotated[
 
 def cancel(
     name: Name,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Also delete the task's payload and answer at the service."),
+    ] = False,
     url: Url = None,
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
@@ -45,8 +49,12 @@ def cancel(
     A run can be resumed. Owners and operators cancel tasks: qtide cancel 1f3b5c7d
     """
     task = None if _is_run(runs, name) else _task(runs, name, url)
+    if task is None and forget:
+        raise UsageError(f"{name!r} is a run; --forget is for tasks at the service")
     if task is None:
         _cancel_run(RunFolder.find(runs, name), json_wanted=json)
+    elif forget:
+        _forget_task(task, json_wanted=json)
     else:
         _cancel_task(task, json_wanted=json)
 
@@ -89,6 +97,14 @@ def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
         out.print(f"task {task.id} ends as soon as the device releases it", markup=False)
     else:
         out.print(f"task {task.id} is {task.state}", markup=False)
+
+
+def _forget_task(task: RemoteTask, *, json_wanted: bool) -> None:
+    task.forget()
+    if json_wanted:
+        as_json({"task": task.id, "state": "forgotten"})
+    else:
+        out.print(f"task {task.id} is forgotten; its usage stays in the accounts", markup=False)
 
 
 def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -78,7 +79,7 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Say everything that is wrong, one line each; nothing is served."""
-    from qtide.service.configuration import examined, troubles
+    from qtide.service.configuration import examined, troubles, without_effect
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")
@@ -87,6 +88,8 @@ def _check(file: Path | None) -> None:
         mistakes = troubles(found)
     for mistake in mistakes:
         err.print(f"{file}: {mistake}", markup=False, highlight=False, soft_wrap=True)
+    if found is not None and (warning := asyncio.run(without_effect(found))):
+        err.print(f"{file}: warning: {warning}", markup=False, highlight=False, soft_wrap=True)
     if mistakes:
         raise typer.Exit(UsageError.exit_code)
     out.print(f"{file} is in order: every device starts", markup=False, highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.backends.payloads import document
+from qtide.backends.payloads.guard import MOST_ANSWER
 from qtide.backends.payloads.payload import PayloadRefused, is_of
 
 WHAT = "the sample set"
@@ -22,7 +23,7 @@ def pack(samples: Any) -> bytes:
 
 def unpack(data: bytes) -> Any:
     """The `dimod.SampleSet` again."""
-    form = document.record(document.read(data, WHAT), WHAT)
+    form = document.record(document.read(data, WHAT, MOST_ANSWER), WHAT)
     import dimod
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.backends.payloads import document
-from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.backends.payloads.guard import MOST_ANSWER, MOST_CIRCUITS
 from qtide.backends.payloads.shots import Shots
 
 
@@ -22,7 +22,9 @@ def pack(answers: list[Shots]) -> bytes:
 
 def unpack(data: bytes) -> list[Shots]:
     """The answers again."""
-    forms = document.sequence(document.read(data, "the answer"), "the answer", MOST_CIRCUITS)
+    forms = document.sequence(
+        document.read(data, "the answer", MOST_ANSWER), "the answer", MOST_CIRCUITS
+    )
     return [_shots(form, f"circuit {number}") for number, form in enumerate(forms)]
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from qtide.backends.payloads import document
+from qtide.backends.payloads.guard import MOST_ANSWER
 from qtide.backends.payloads.payload import PayloadRefused
 
 
@@ -21,7 +22,7 @@ def pack(value: Any) -> bytes:
 
 def unpack(data: bytes) -> Any:
     """The value again."""
-    return document.read(data, "the answer")
+    return document.read(data, "the answer", MOST_ANSWER)
 
 
 def written(value: Any, what: str) -> bytes:
