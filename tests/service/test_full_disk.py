@@ -35,6 +35,27 @@ def fill(file: Path) -> None:
             out.write(bytes(4096))
 
 
+def test_a_few_large_tasks_leave_room_for_small_ones_of_others(tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", place], check=True)
+    try:
+        with LocalService(place, BURSTS) as service:
+            hog = Client(service.url, service.token("hog"), patience=0.0)
+            refused = 0
+            for _ in range(6):
+                try:
+                    hog.run(Burst(0.0, "x" * 8_000_000), "dev")
+                except ServiceFailed as error:
+                    assert error.status == 507
+                    refused += 1
+            assert refused > 0
+            ada = Client(service.url, service.token("ada"), patience=0.0)
+            assert [ada.run(Burst(0.0, n), "dev") for n in range(20)] == list(range(20))
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
 def test_what_was_accepted_is_answered_once_there_is_room_again(disk: Path) -> None:
     folder = disk / "service"
     folder.mkdir()

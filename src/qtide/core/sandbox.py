@@ -1,44 +1,79 @@
-"""A sandbox for a process that reads untrusted bytes: little memory, no network, no new programs.
+"""A sandbox for a process that reads untrusted bytes: it can compute, and hardly anything else.
 
-It uses what the kernel offers to everybody: resource limits, and a filter of system calls. Where
-there is no filter, as on other processors, the limits hold alone.
+It uses what the kernel offers to everybody: resource limits; a filter that lets only those system
+calls pass that reading needs (seccomp); and, where the kernel has it, Landlock, which leaves only
+Python's own files to read. On other processors than those below, the limits hold alone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import platform
 import resource
 import struct
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER_MODE = 38, 22, 2
 """Arguments of prctl (linux/prctl.h, linux/seccomp.h)."""
-LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 """Instructions of a filter (linux/bpf_common.h)."""
 ALLOW, FAIL = 0x7FFF0000, 0x00050000
-NUMBER_AT, ARCHITECTURE_AT = 0, 4
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
+ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-FORBIDDEN = {
+ALLOWED = {
     "x86_64": {
-        "socket": 41, "connect": 42, "accept": 43, "sendto": 44, "bind": 49, "listen": 50,
-        "socketpair": 53, "execve": 59, "kill": 62, "rename": 82, "mkdir": 83, "rmdir": 84,
-        "link": 86, "unlink": 87, "symlink": 88, "chmod": 90, "chown": 92, "ptrace": 101,
-        "mount": 165, "unlinkat": 263, "renameat": 264, "process_vm_readv": 310,
-        "process_vm_writev": 311, "renameat2": 316, "bpf": 321, "execveat": 322,
-        "io_uring_setup": 425,
+        "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7,
+        "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13,
+        "rt_sigprocmask": 14, "rt_sigreturn": 15, "pread64": 17, "readv": 19, "writev": 20,
+        "access": 21, "select": 23, "sched_yield": 24, "mremap": 25, "madvise": 28, "dup": 32,
+        "nanosleep": 35, "getpid": 39, "exit": 60, "uname": 63, "fcntl": 72, "getdents": 78,
+        "getcwd": 79, "readlink": 89, "gettimeofday": 96, "getrlimit": 97, "getrusage": 98,
+        "sysinfo": 99, "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107,
+        "getegid": 108, "getppid": 110, "sigaltstack": 131, "arch_prctl": 158, "gettid": 186,
+        "futex": 202, "sched_getaffinity": 204, "getdents64": 217, "set_tid_address": 218,
+        "restart_syscall": 219, "clock_gettime": 228, "clock_getres": 229,
+        "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262, "readlinkat": 267,
+        "faccessat": 269, "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "getcpu": 309,
+        "getrandom": 318, "membarrier": 324, "statx": 332, "rseq": 334, "faccessat2": 439,
     },
     "aarch64": {
-        "socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202,
-        "connect": 203, "sendto": 206, "execve": 221, "kill": 129, "ptrace": 117, "mount": 40,
-        "mkdirat": 34, "unlinkat": 35, "symlinkat": 36, "linkat": 37, "renameat": 38,
-        "fchmodat": 53, "fchownat": 54, "process_vm_readv": 270, "process_vm_writev": 271,
-        "renameat2": 276, "bpf": 280, "execveat": 281, "io_uring_setup": 425,
+        "getcwd": 17, "dup": 23, "fcntl": 25, "faccessat": 48, "close": 57, "getdents64": 61,
+        "lseek": 62, "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67,
+        "pselect6": 72, "ppoll": 73, "readlinkat": 78, "newfstatat": 79, "fstat": 80, "exit": 93,
+        "exit_group": 94, "set_tid_address": 96, "futex": 98, "set_robust_list": 99,
+        "nanosleep": 101, "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115,
+        "sched_getaffinity": 123, "sched_yield": 124, "restart_syscall": 128, "sigaltstack": 132,
+        "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139, "times": 153,
+        "uname": 160, "getrlimit": 163, "getrusage": 165, "getcpu": 168, "gettimeofday": 169,
+        "getpid": 172, "getppid": 173, "getuid": 174, "geteuid": 175, "getgid": 176,
+        "getegid": 177, "gettid": 178, "sysinfo": 179, "brk": 214, "munmap": 215, "mremap": 216,
+        "mmap": 222, "mprotect": 226, "madvise": 233, "getrandom": 278, "membarrier": 283,
+        "statx": 291, "rseq": 293, "faccessat2": 439,
     },
 }  # fmt: skip
-"""System calls that reading needs none of, by their numbers."""
-ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""System calls that reading needs, by their numbers; whatever is not here fails with EPERM."""
+OPENING = {"x86_64": [(2, 1), (257, 2)], "aarch64": [(56, 2)]}
+"""open and openat, and which argument has the flags: only reading is allowed."""
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
+CLONE = {"x86_64": 56, "aarch64": 220}
+"""Threads are allowed, processes are not."""
+CLONE_THREAD = 0x10000
+CLONE3 = 435
+"""Its flags cannot be seen, so it does not exist: the C library uses clone instead."""
+PRLIMIT = {"x86_64": 302, "aarch64": 261}
+"""Only for the process itself."""
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+"""System calls of Landlock, on every processor (linux/landlock.h)."""
+READ_FILE, READ_DIR, EVERYTHING = 1 << 2, 1 << 3, (1 << 13) - 1
+BENEATH = 1
+READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/dev/null")
+"""Beside Python's own folders: shared libraries that are loaded late."""
 
 
 def confine(memory: int | None = None) -> None:
@@ -48,38 +83,72 @@ def confine(memory: int | None = None) -> None:
         _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
-    forbid_calls()
+    allow_reading_only()
 
 
-def forbid_calls() -> bool:
-    """Let network, programs and changes of files fail from now on; whether the kernel agreed."""
+def allow_reading_only() -> bool:
+    """Let all but reading fail from now on; whether the kernel agreed."""
     machine = platform.machine()
-    if machine not in FORBIDDEN:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+    if machine not in ALLOWED or libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return False
+    _hide_files(libc)
     code = _filter(machine)
     words = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(words))
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
-    if libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
-        return False
     place = ctypes.create_string_buffer(program)
     return bool(libc.prctl(SET_SECCOMP, FILTER_MODE, ctypes.addressof(place), 0, 0) == 0)
 
 
+def _hide_files(libc: ctypes.CDLL) -> bool:
+    """Leave only Python's own files and shared libraries to read; whether the kernel can."""
+    handled = ctypes.create_string_buffer(struct.pack("Q", EVERYTHING), 8)
+    rules: int = libc.syscall(CREATE_RULESET, handled, ctypes.c_size_t(8), 0)
+    if rules < 0:
+        return False
+    try:
+        for path in {sys.prefix, sys.base_prefix, *sys.path, *READABLE} - {str(Path.cwd())}:
+            with suppress(OSError):
+                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                allowed = READ_FILE | (READ_DIR if Path(path).is_dir() else 0)
+                rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, place), 12)
+                libc.syscall(ADD_RULE, rules, BENEATH, rule, 0)
+                os.close(place)
+        return bool(libc.syscall(RESTRICT_SELF, rules, 0) == 0)
+    finally:
+        os.close(rules)
+
+
 def _filter(machine: str) -> bytes:
-    """Each forbidden call fails with EPERM; calls of another architecture are all forbidden."""
-    numbers = FORBIDDEN[machine].values()
-    refusal = FAIL | errno.EPERM
+    """Allowed calls pass, all others fail, as do those of another architecture."""
+    refusal = _instruction(RETURN, FAIL | errno.EPERM)
+    allow = _instruction(RETURN, ALLOW)
     code = [
         _instruction(LOAD, ARCHITECTURE_AT),
         _instruction(EQUAL, ARCHITECTURE[machine], 1, 0),
-        _instruction(RETURN, refusal),
+        refusal,
         _instruction(LOAD, NUMBER_AT),
+        _instruction(EQUAL, CLONE3, 0, 1),
+        _instruction(RETURN, FAIL | errno.ENOSYS),
     ]
+    for number, argument in OPENING[machine]:
+        code += _if_call(number, argument, _instruction(ANY_BIT, WRITING, 1, 0), allow, refusal)
+    code += _if_call(CLONE[machine], 0, _instruction(ANY_BIT, CLONE_THREAD, 0, 1), allow, refusal)
+    code += _if_call(PRLIMIT[machine], 0, _instruction(EQUAL, 0, 0, 1), allow, refusal)
+    numbers = ALLOWED[machine].values()
     for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
         code.append(_instruction(EQUAL, number, left, 0))
-    return b"".join([*code, _instruction(RETURN, ALLOW), _instruction(RETURN, refusal)])
+    return b"".join([*code, refusal, allow])
+
+
+def _if_call(number: int, argument: int, test: bytes, allow: bytes, refuse: bytes) -> list[bytes]:
+    """For one call, a test of an argument: if it holds, the next instruction, or else the second.
+
+    Of an argument of eight bytes, the lower four are tested: flags and numbers of processes.
+    """
+    load = _instruction(LOAD, ARGUMENTS_AT + 8 * argument)
+    return [_instruction(EQUAL, number, 0, 4), load, test, allow, refuse]
 
 
 def _instruction(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:

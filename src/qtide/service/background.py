@@ -31,14 +31,22 @@ class BackgroundTasks:
         task.add_done_callback(self._done)
         return task
 
-    def repeat(self, name: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
+    def repeat(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[None]],
+        pause: float,
+        longest: float = LONGEST_PAUSE,
+    ) -> None:
         """Do something again and again, whatever goes wrong: a failure is logged, and tried again.
 
-        After each failure in a row the pause doubles, from a second to a minute.
+        After each failure in a row the pause doubles, from a second to `longest`.
         """
-        self.start(self._repeated(name, work, pause))
+        self.start(self._repeated(name, work, pause, longest))
 
-    async def _repeated(self, name: str, work: Callable[[], Awaitable[None]], pause: float) -> None:
+    async def _repeated(
+        self, name: str, work: Callable[[], Awaitable[None]], pause: float, longest: float
+    ) -> None:
         failures = 0
         while True:
             try:
@@ -50,7 +58,7 @@ class BackgroundTasks:
                     "background task failed and is tried again",
                     extra={"task": name, "why": f"{type(error).__name__}: {error}"},
                 )
-            delay = min(2.0 ** (failures - 1), LONGEST_PAUSE) if failures else pause
+            delay = min(2.0 ** (failures - 1), longest) if failures else pause
             await self._world.sleep(delay)
 
     async def cancel(self) -> None:

@@ -259,6 +259,10 @@ class Intake:
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
+        seconds = device.seconds(checked.seconds, extent, checked.size, shots)
+        if not device.knows_seconds(checked.seconds, extent):
+            # a guess refuses nothing: the task runs once within the quota, then it is known
+            seconds = min(seconds, self._meter.most_seconds(caller))
         task = ServiceTask(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
             caller=caller,
@@ -268,7 +272,7 @@ class Intake:
             shots=shots,
             seed=seed,
             size=checked.size,
-            seconds=device.seconds(checked.seconds, extent, checked.size, shots),
+            seconds=seconds,
             extent=None if is_duration(data.format) else extent,
             submitted=self._world.now(),
             priority=submission.priority,

@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any
 
@@ -23,6 +23,8 @@ Done = tuple[dict[str, Any], bytes]
 """What was read, without its bulk; and the bulk as bytes."""
 Work = Callable[[bytes], Done]
 """A function of a module, which the process imports."""
+Writer = Callable[[bytes], Iterator[bytes]]
+"""The same, if its result is long: it is written piece by piece."""
 
 MOST_VALUES = 4_000_000
 """Commas and brackets of a request: what it has of values is no more than that."""
@@ -43,7 +45,7 @@ class Bulk:
         self._idle: list[Child] = []
         self._log = log
 
-    def allow(self, works: Iterable[Work]) -> None:
+    def allow(self, works: Iterable[Work | Writer]) -> None:
         """Let the processes run these functions; call it before the first of them is started."""
         self._allowed |= {_reference(work) for work in works}
 
@@ -53,6 +55,32 @@ class Bulk:
             return work(data)
         async with self._turns.turn(who):
             return await self._by_process(_reference(work), data)
+
+    async def stream(self, work: Writer, data: bytes, who: str) -> AsyncIterator[bytes]:
+        """What an allowed function writes, piece by piece."""
+        if len(data) <= SMALL:
+            for piece in work(data):
+                yield piece
+            return
+        async with self._turns.turn(who):
+            child = await self._take()
+            try:
+                child.send({"work": _reference(work)}, data)
+                header: dict[str, Any] = {"more": True}
+                while "more" in header:
+                    async with asyncio.timeout(LIMIT):
+                        header, piece = await child.message()
+                    if piece:
+                        yield piece
+            except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+                await child.kill()
+                raise PayloadRefused("the answer could not be written; try again") from None
+            except BaseException:
+                await child.kill()
+                raise
+            self._idle.append(child)
+            if "refused" in header:
+                raise PayloadRefused(header["refused"])
 
     async def close(self) -> None:
         """End the processes."""
@@ -91,7 +119,7 @@ class Bulk:
         return child
 
 
-def _reference(work: Work) -> str:
+def _reference(work: Work | Writer) -> str:
     return f"{work.__module__}:{work.__name__}"
 
 

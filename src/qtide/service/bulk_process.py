@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -29,20 +29,26 @@ def main() -> None:
     answers.write(frame({"ready": True}))
     confine(MOST_MEMORY)
     while (message := read(sys.stdin.buffer)) is not None:
-        header, body = _done(works[message[0]["work"]], message[1])
-        answers.write(frame(header, body))
+        for header, body in _done(works[message[0]["work"]], message[1]):
+            answers.write(frame(header, body))
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > WORN:
             return
 
 
-def _done(work: Callable[[bytes], Any], body: bytes) -> tuple[Header, bytes]:
+def _done(work: Callable[[bytes], Any], body: bytes) -> Iterator[tuple[Header, bytes]]:
+    """The result, or why there is none; a long one piece by piece."""
     try:
-        words, bulk = work(body)
+        result = work(body)
+        if isinstance(result, tuple):
+            yield {"words": result[0]}, result[1]
+            return
+        for piece in result:
+            yield {"more": True}, piece
+        yield {}, b""
     except (QtideError, PhaseError) as error:
-        return {"refused": str(error)}, b""
+        yield {"refused": str(error)}, b""
     except MemoryError:
-        return {"refused": "the request needs too much memory to be read; send less at once"}, b""
-    return {"words": words}, bulk
+        yield {"refused": "this needs too much memory to be read; send less at once"}, b""
 
 
 def _imported(reference: str) -> Any:

@@ -18,7 +18,8 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from qtide.backends.clusters.slurm.commands import Slurm
+from qtide.backends.clusters.slurm.commands import Slurm, accounts_are_checked
+from qtide.backends.clusters.slurm.licences import Licences
 from qtide.backends.devices.device import make
 from qtide.backends.devices.process import Process, WorkerLost
 from qtide.backends.devices.profile import profile
@@ -295,6 +296,8 @@ def _loopback(host: str) -> bool:
         return False
 
 
+MOST_ROUNDS = 10
+"""How often a configuration is checked again without what was wrong in it."""
 LIMIT = 60.0
 """Seconds within which another Python has to say whether it knows a device."""
 ASK = (
@@ -324,11 +327,38 @@ def examined(file: Path) -> tuple[Configuration | None, list[str]]:
         raise UsageError(f"the configuration {file} cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"the configuration {file} cannot be read: {error}") from None
-    try:
-        found = Configuration(**entries)
-    except ValidationError as error:
-        return None, [sentence(each) for each in error.errors()]
-    return found, list(_mistakes(found))
+    mistakes: list[str] = []
+    for _ in range(MOST_ROUNDS):
+        try:
+            found = Configuration(**entries)
+        except ValidationError as error:
+            mistakes += [sentence(each) for each in error.errors()]
+            # without what is wrong, more may be found
+            removed = [_take_out(entries, each) for each in error.errors()]
+            if not all(removed):
+                return None, mistakes
+        else:
+            more = [*mistakes, *_mistakes(found)]
+            return (None if mistakes else found), more
+    return None, mistakes
+
+
+def _take_out(entries: dict[str, Any], error: ErrorDetails) -> bool:
+    """Remove a wrong entry; whether there was one to remove."""
+    if not error["loc"]:  # the whole contradicts itself: it listens beyond the loopback
+        return entries.pop("listen", None) is not None
+    *above, last = error["loc"]
+    part: Any = entries
+    for name in above:
+        if not isinstance(part, dict) or name not in part:
+            return True
+        if isinstance(part[name], list):
+            del part[name]
+            return True
+        part = part[name]
+    if error["type"] == "missing":
+        return len(above) > 0 and _take_out(entries, {**error, "loc": tuple(above), "type": ""})
+    return isinstance(part, dict) and part.pop(last, None) is not None
 
 
 def _mistakes(configuration: Configuration) -> Iterator[str]:
@@ -451,7 +481,33 @@ async def _start(places: asyncio.Semaphore, name: str, setup: DeviceSetup) -> st
 def _slurm(configuration: Configuration) -> Iterator[str]:
     if configuration.slurm is None:
         return
+    slurm = Slurm(configuration.slurm.conf)
     try:
-        Slurm(configuration.slurm.conf).check()
+        slurm.check()
+        slots = sum(each.slots for each in configuration.devices.values())
+        licences = asyncio.run(Licences(slurm, configuration.slurm.licence).total())
+        if slots < licences:
+            yield (
+                f"slurm: there are {licences} licences {configuration.slurm.licence}, but the "
+                f"devices have {slots} slots; some jobs will be refused"
+            )
     except QtideError as error:
         yield f"slurm: {error}"
+
+
+async def without_effect(configuration: Configuration) -> str | None:
+    """What operators should know of settings by account, if Slurm does not check accounts."""
+    named = bool(configuration.fair.shares or configuration.quotas.accounts)
+    slurm = configuration.slurm
+    if slurm is None or slurm.trust_accounts or not named:
+        return None
+    try:
+        if await accounts_are_checked(Slurm(slurm.conf)):
+            return None
+    except QtideError:
+        return None
+    return (
+        "shares and quotas of accounts have no effect on Slurm's jobs: Slurm does not check who "
+        "may use which account (AccountingStorageEnforce), so jobs have none here; let it check "
+        "them, or set trust_accounts = true in [slurm]"
+    )

@@ -6,6 +6,7 @@ and the rest is released. Nothing more is stored: all of it follows from the tas
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections import Counter, defaultdict
@@ -107,6 +108,11 @@ class QuotaMeter:
                     f"{subject.name} may use {most:g} s per day; split it, or ask the operator"
                 )
 
+    def most_seconds(self, caller: Caller) -> float:
+        """The seconds that a caller may use on a whole day."""
+        limits = (subject.quota.qpu_seconds for subject in self._subjects(caller))
+        return min((each for each in limits if each is not None), default=math.inf)
+
     def left(self, caller: Caller, now: float) -> list[Remaining]:
         """What the user and the account of a caller may still use."""
         self._roll_over(now)
@@ -198,6 +204,10 @@ def _rest(most: Number | None, used: Number) -> Number | None:
 
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
 BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"
+SMALL_TASK = 2**16
+"""Bytes of a task that may use half of the reserve."""
+WRITTEN = 2
+"""How often a task is on disk at first: in the log of the database, and in itself."""
 PART = 4
 """No user gets more than one such part of the disk that is free."""
 MB = 2**20
@@ -212,7 +222,9 @@ class Storage:
         self._bucket = LeakyBucket(world, limits.stored_bytes_per_second_per_user, BURST)
         self._store = store
         self._limits = limits
-        self._folder = folder
+        self.folder = folder
+        self._arriving = 0
+        """Bytes that were accepted and may not be on disk yet."""
         self._bytes: Counter[str] = Counter()
 
     def adopt(self, limits: Limits) -> None:
@@ -235,11 +247,14 @@ class Storage:
         """Count a task that is being accepted, or refuse it; if it is not accepted, it is free."""
         self._check(user, size)
         self._bytes[user] += size
+        self._arriving += size
         try:
             yield
         except BaseException:
             self._bytes[user] -= size
             raise
+        finally:
+            self._arriving -= size
 
     def answered(self, task: ServiceTask) -> None:
         """Count the answer to a task."""
@@ -263,27 +278,41 @@ class Storage:
     def trouble(self) -> str | None:
         """Why nothing can be stored now."""
         free = self._free()
-        if free is not None and free < self._limits.disk_reserve:
-            return f"the disk is full: {free // MB} MB are left in {self._folder}"
+        if free is not None and free < self._limits.disk_reserve / 2:
+            return f"the disk is full: {free // MB} MB are left in {self.folder}"
         return None
 
     def _check(self, user: str, size: int) -> None:
         free, used = self._free(), self._bytes[user]
-        if free is not None and free < self._limits.disk_reserve:
-            raise StorageFull("the disk of the service is full; tell its operator")
+        self.check_free(size)
         most = self._limits.stored_bytes_per_user
         if free is not None:
             most = min(most, (free + used) // PART)
         if used + size > most:
             raise StorageFull(
                 f"the user {user} has stored {used / MB:.1f} MB of at most {most / MB:.1f} MB; "
-                "delete tasks that you no longer need, or wait until old ones are purged"
+                "delete tasks that you no longer need (qtide cancel ID --forget), or wait until "
+                "old ones are purged"
             )
+
+    def check_free(self, size: int) -> None:
+        """Refuse what the disk has no room for.
+
+        Half of the reserve is for small tasks, so that a few large ones lock nobody out; the other
+        half is for the answers of accepted tasks.
+        """
+        free = self._free()
+        if free is None:
+            return
+        reserve = self._limits.disk_reserve
+        kept = reserve / 2 if size <= SMALL_TASK else reserve + WRITTEN * (size + self._arriving)
+        if free < kept:
+            raise StorageFull("the disk of the service is full; tell its operator")
 
     def _free(self) -> int | None:
         """The free bytes of the disk; None if there is no folder, as in a simulation."""
         try:
-            found = os.statvfs(self._folder)
+            found = os.statvfs(self.folder)
         except OSError:
             return None
         return found.f_bavail * found.f_frsize

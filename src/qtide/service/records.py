@@ -192,6 +192,23 @@ def find_blob(id: str, column: str) -> Any:  # noqa: A002 - the column's name
     return lambda store: store.execute(words, (id,)).fetchone()
 
 
+def answer_extent(id: str) -> Any:  # noqa: A002 - the column's name
+    """The row, the format and the bytes of a task's answer."""
+    words = "SELECT sequence, answer_format, length(answer) AS bytes FROM tasks WHERE id = ?"
+    return lambda store: store.execute(words, (id,)).fetchone()
+
+
+def answer_piece(sequence: int, at: int, size: int) -> Any:
+    """A piece of an answer, without reading all of it."""
+
+    def action(store: sqlite3.Connection) -> bytes:
+        with store.blobopen("tasks", "answer", sequence, readonly=True) as blob:
+            blob.seek(at)
+            return blob.read(size)
+
+    return action
+
+
 def of_user(user: str | None, states: Sequence[str], limit: int, before: int | None) -> Any:
     """Tasks of a user, or of all, newest first, each with its sequence number.
 

@@ -17,13 +17,14 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from html import escape
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from qtide.backends.client.access import FILE, now_serving
@@ -49,7 +50,7 @@ def application(service: Service) -> tuple[FastAPI, list[Api]]:
     access = Authenticator(service.register, anonymous=settings.anonymous)
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
-    app = FastAPI(title="qtide", version=__version__, redoc_url=None)
+    app = FastAPI(title="qtide", version=__version__, redoc_url=None, docs_url=None)
     for api in apis:
         app.include_router(api.router)
         service.bulk.allow(api.bulk)
@@ -82,6 +83,11 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
             states["store"] = trouble
         return states
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        """The description of the API, as a page that needs neither scripts nor the internet."""
+        return HTMLResponse(_page(app.openapi()))
+
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics(request: Request) -> PlainTextResponse:
         """Metrics for Prometheus; accounts are named to operators only."""
@@ -89,6 +95,31 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
         return PlainTextResponse(service.metrics_text(accounts=accounts))
 
 
+def _page(description: dict[str, Any]) -> str:
+    """The OpenAPI description as HTML: every route, what it takes and what it answers."""
+    parts = [f"<h1>qtide {description['info']['version']}</h1>", INTRODUCTION]
+    for path, methods in sorted(description["paths"].items()):
+        for method, route in methods.items():
+            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
+            parts.append(f"<p>{escape(route.get('description', ''))}</p>")
+            parts += [
+                f"<p><code>{escape(each['name'])}</code> ({each['in']}) "
+                f"{escape(each.get('description', ''))}</p>"
+                for each in route.get("parameters", ())
+            ]
+            if "requestBody" in route:
+                body = json.dumps(route["requestBody"]["content"], indent=1)
+                parts.append(f"<details><summary>Body</summary><pre>{escape(body)}</pre></details>")
+            parts.append(f"<p>Answers: {', '.join(route['responses'])}</p>")
+    forms = json.dumps(description.get("components", {}).get("schemas", {}), indent=1)
+    parts.append(f"<h2>Forms</h2><pre>{escape(forms)}</pre>")
+    return f"<!doctype html><meta charset=utf-8><title>qtide</title>{''.join(parts)}"
+
+
+INTRODUCTION = (
+    "<p>Send a token with each request: <code>Authorization: Bearer TOKEN</code>. "
+    'For programs: <a href="openapi.json">openapi.json</a></p>'
+)
 PUBLIC = 0o644
 NOTIFY_LIMIT = 1.0
 """Seconds within which systemd has to take a message."""

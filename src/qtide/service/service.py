@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from qtide.backends.payloads.encoded import Encoded
 from qtide.core.errors import PhaseError, QtideError
@@ -31,6 +31,7 @@ from qtide.service.task import (
     Caller,
     Conflict,
     Forbidden,
+    Gone,
     NotFound,
     ServiceTask,
     TaskStanding,
@@ -104,10 +105,21 @@ GRACE = 5.0
 """Seconds within which tasks on a device have to end when the service is stopped."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and of checking quotas."""
+PIECE = 2**18
+"""Bytes of an answer that are read at once."""
 LISTS = 4
 """Long lists that are worked on at once."""
 SHORTEST_ID, WHOLE_ID = 4, 36
 """The least number of characters by which a task may be named."""
+
+
+class AnswerExtent(NamedTuple):
+    """What is known of an answer before it is read."""
+
+    format: str
+    size: int
+    row: int | None
+    """Where it is in the store; None while it is in memory."""
 
 
 class Service:
@@ -128,6 +140,8 @@ class Service:
         self.bulk = Bulk(world)
         self.lists = FairSemaphore(world, "lists", each=1, total=LISTS)
         """Long lists that are worked on at once, one of each user."""
+        self.spools = FairSemaphore(world, "long answers", each=1)
+        """Answers that are on disk while they are sent, one of each user."""
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self.world = self._world = world
         fair = configuration.fair
@@ -296,11 +310,23 @@ class Service:
         row = await self._row(task, "answer")
         return Encoded(row["answer_format"], row["answer"])
 
-    async def answer_for(self, caller: Caller, task: ServiceTask) -> Encoded | None:
-        """The answer, if there is one and the task is the caller's; operators see no others."""
+    async def answer_extent(self, caller: Caller, task: ServiceTask) -> AnswerExtent | None:
+        """Format and size of the answer, if there is one and the task is the caller's."""
         if task.state is not TaskState.DONE or not owns(caller, task):
             return None
-        return await self.answer(caller, task)
+        if task.answer is not None:
+            return AnswerExtent(task.answer.format, len(task.answer.data), None)
+        row = await self.store.look(records.answer_extent(task.id))
+        self._check_kept(task, row)
+        return AnswerExtent(row["answer_format"], row["bytes"], row["sequence"])
+
+    async def answer_pieces(self, task: ServiceTask, extent: AnswerExtent) -> AsyncIterator[bytes]:
+        """The answer piece by piece, from disk: its reader may be slow."""
+        for at in range(0, extent.size, PIECE):
+            if task.answer is not None:
+                yield task.answer.data[at : at + PIECE]
+            else:
+                yield await self.store.look(records.answer_piece(extent.row or 0, at, PIECE))
 
     async def payload(self, caller: Caller, task: ServiceTask) -> Encoded:
         """The payload of a task of the caller, as stored."""
@@ -417,9 +443,14 @@ class Service:
 
     async def _row(self, task: ServiceTask, column: str) -> Any:
         row = await self.store.look(records.find_blob(task.id, column))
-        if row["answer_format"] == "purged":
-            raise NotFound(f"payload and answer of the task {task.id!r} have been purged")
+        self._check_kept(task, row)
         return row
+
+    def _check_kept(self, task: ServiceTask, row: Any) -> None:
+        if row["answer_format"] == "purged":
+            raise Gone(
+                f"payload and answer of the task {task.id!r} have been deleted; it was {task.state}"
+            )
 
     def _ended(self, task: ServiceTask) -> None:
         self._backlog.remove(task)

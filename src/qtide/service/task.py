@@ -16,6 +16,10 @@ class NotFound(QtideError):  # noqa: N818 - what happened
     """There is no such thing, or it belongs to another user."""
 
 
+class Gone(NotFound):
+    """The task is known, but its payload and answer have been deleted."""
+
+
 class Forbidden(QtideError):  # noqa: N818 - what happened
     """The caller is known, but may not do this."""
 
@@ -33,6 +37,10 @@ class CannotPromise(QtideError):  # noqa: N818 - what happened
         self.start = start
 
 
+CHEAP_QUBITS = 14
+"""Up to here, one qubit more takes an emulator hardly longer; beyond, twice as long."""
+
+
 class Extent(NamedTuple):
     """The size of a task, in powers of two, but for the qubits."""
 
@@ -48,7 +56,12 @@ class Extent(NamedTuple):
 
     def beyond(self, other: Extent) -> int:
         """By how many powers of two it should take longer than another."""
-        return self.bytes - other.bytes + self.shots - other.shots + self.qubits - other.qubits
+        qubits = max(self.qubits, CHEAP_QUBITS) - max(other.qubits, CHEAP_QUBITS)
+        return self.bytes - other.bytes + self.shots - other.shots + qubits
+
+    def covers(self, other: Extent) -> bool:
+        """Whether it is at least as large as another in every respect."""
+        return all(mine >= its for mine, its in zip(self, other, strict=True))
 
     def distance(self, other: Extent) -> int:
         """How different two are."""

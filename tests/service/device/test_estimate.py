@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qtide.service.device.served_device import ENOUGH, FIRST, SAFETY, DurationEstimate
-from qtide.service.task import Extent
+from qtide.service.task import CHEAP_QUBITS, Extent
 
 SMALL, LARGE = Extent.of(500, 100, 2, 1), Extent.of(400_000, 100, 2, 1)
 LIMIT = 600.0
@@ -27,8 +27,17 @@ def test_large_circuits_do_not_change_what_small_ones_should_take() -> None:
 def test_a_size_never_seen_follows_from_the_nearest_and_may_take_up_to_the_limit() -> None:
     estimate = DurationEstimate(LIMIT)
     estimate.learn(SMALL, 0.01)
-    wider = SMALL._replace(qubits=12)
-    assert estimate.seconds(wider, 1) == 0.01 * 2**10
+    wider = SMALL._replace(qubits=CHEAP_QUBITS + 3)
+    assert estimate.seconds(wider, 1) == 0.01 * 2**3
+    assert estimate.seconds(SMALL._replace(qubits=CHEAP_QUBITS), 1) == 0.01
     assert estimate.seconds(SMALL._replace(qubits=2000), 1) == LIMIT
     assert estimate.longest(wider) == LIMIT
     assert estimate.longest(SMALL) == LIMIT, "one task is not enough to trust"
+
+
+def test_a_task_takes_no_longer_than_larger_ones_did() -> None:
+    estimate = DurationEstimate(LIMIT)
+    for _ in range(ENOUGH):
+        estimate.learn(LARGE._replace(qubits=20), 2.0)
+    assert estimate.longest(SMALL) == SAFETY * 2.0
+    assert estimate.longest(LARGE._replace(qubits=21)) == LIMIT

@@ -246,6 +246,10 @@ class RemoteTask:
         self.response = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
         return self
 
+    def forget(self) -> None:
+        """Cancel it, and delete its payload and answer; its usage stays in the accounts."""
+        self._client.call("DELETE", f"/v1/tasks/{self.id}")
+
     def __repr__(self) -> str:
         return f"<task {self.id} {self.state}>"
 

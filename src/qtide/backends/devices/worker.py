@@ -25,6 +25,7 @@ from qtide.backends.payloads.encoded import (
     is_duration,
     stated_seconds,
 )
+from qtide.backends.payloads.guard import MOST_ANSWER
 from qtide.backends.payloads.payload import PayloadRefused, circuits_in, qubits_in
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read
@@ -33,8 +34,6 @@ Reply = tuple[Header, bytes]
 
 LONGEST_WAIT = 60.0
 """Seconds after which a waiting thread looks again: what it waits for may be any number."""
-MOST_ANSWER = 2**27
-"""The most bytes of an answer, encoded."""
 TOO_MANY = f"more than the {MOST_ANSWER} allowed; ask for fewer shots or circuits"
 
 

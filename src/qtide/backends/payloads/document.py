@@ -24,10 +24,10 @@ def refuse(where: str, sentence: str) -> NoReturn:
     raise PayloadRefused(f"{where}: {sentence}" if where else sentence)
 
 
-def read(data: bytes, what: str) -> Any:
-    """The value that the bytes encode."""
-    if len(data) > MOST_BYTES:
-        raise PayloadRefused(f"{what} has {len(data)} bytes; at most {MOST_BYTES} are allowed")
+def read(data: bytes, what: str, most: int = MOST_BYTES) -> Any:
+    """The value that the bytes encode, of which there may be so many."""
+    if len(data) > most:
+        raise PayloadRefused(f"{what} has {len(data)} bytes; at most {most} are allowed")
     try:
         return json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

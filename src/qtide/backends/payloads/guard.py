@@ -21,7 +21,10 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.sandbox import confine
 
 MOST_BYTES = 16 * 2**20
-"""Most bytes of an encoded payload or answer."""
+"""Most bytes of an encoded payload."""
+
+MOST_ANSWER = 2**27
+"""Most bytes of an encoded answer."""
 
 MOST_CIRCUITS = 10_000
 """Most circuits in a batch."""

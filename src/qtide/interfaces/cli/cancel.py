@@ -34,6 +34,10 @@ Name = Annotated[
 
 def cancel(
     name: Name,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Also delete the task's payload and answer at the service."),
+    ] = False,
     url: Url = None,
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
@@ -47,8 +51,12 @@ def cancel(
     qtide cancel 1f3b5c7d
     """
     task = None if _is_run(runs, name) else _task(runs, name, url)
+    if task is None and forget:
+        raise UsageError(f"{name!r} is a run; --forget is for tasks at the service")
     if task is None:
         _cancel_run(RunFolder.find(runs, name), json_wanted=json)
+    elif forget:
+        _forget_task(task, json_wanted=json)
     else:
         _cancel_task(task, json_wanted=json)
 
@@ -91,6 +99,14 @@ def _cancel_task(task: RemoteTask, *, json_wanted: bool) -> None:
         say(f"task {task.id} ends as soon as the device releases it")
     else:
         say(f"task {task.id} is {task.state}")
+
+
+def _forget_task(task: RemoteTask, *, json_wanted: bool) -> None:
+    task.forget()
+    if json_wanted:
+        as_json({"task": task.id, "state": "forgotten"})
+    else:
+        say(f"task {task.id} is forgotten; its usage stays in the accounts")
 
 
 def _cancel_run(folder: RunFolder, *, json_wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Say everything that is wrong, one line each; nothing is served."""
-    from qtide.service.configuration import examined, troubles
+    from qtide.service.configuration import examined, troubles, without_effect
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")
@@ -86,6 +87,8 @@ def _check(file: Path | None) -> None:
         mistakes = troubles(found)
     for mistake in mistakes:
         warn(f"{file}: {mistake}")
+    if found is not None and (warning := asyncio.run(without_effect(found))):
+        warn(f"{file}: warning: {warning}")
     if mistakes:
         raise typer.Exit(UsageError.exit_code)
     say(f"{file} is valid, and every device starts")

@@ -20,7 +20,7 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.background import BackgroundTasks
-from qtide.service.configuration import SlurmSection
+from qtide.service.configuration import SlurmSection, without_effect
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -80,7 +80,9 @@ class JobAdmission:
     async def life(self) -> AsyncIterator[None]:
         """Watch the jobs from the start of the service to its end."""
         background = BackgroundTasks(RealWorld())
-        background.repeat("watch over tokens", self._end_tokens, WATCH)
+        if warning := await without_effect(self._service.configuration):
+            log.warning("settings without effect", extra={"why": warning})
+        background.repeat("watch over tokens", self._end_tokens, WATCH, longest=WATCH)
         try:
             yield
         finally:

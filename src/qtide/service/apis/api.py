@@ -23,12 +23,12 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.admission import Refused, Unproven, Unreachable
 from qtide.service.apis.request_gate import Authenticator
-from qtide.service.bulk import Work
+from qtide.service.bulk import Work, Writer
 from qtide.service.limits import OverLimit, Overloaded, StorageFull, TooLarge, WrongSite
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.store import StoreFailed
-from qtide.service.task import CannotPromise, Conflict, Forbidden, NotFound
+from qtide.service.task import CannotPromise, Conflict, Forbidden, Gone, NotFound
 from qtide.service.tokens import NotAllowed
 
 RefusalBody = dict[str, Any]
@@ -46,7 +46,7 @@ class Api:
     """A refusal in its own format."""
     public: Collection[str] = ()
     """Paths, as `/prefix/hello`, or prefixes that end in a slash, where no token is needed."""
-    bulk: Collection[Work] = ()
+    bulk: Collection[Work | Writer] = ()
     """Functions that read or write its large bodies, which another process runs."""
     life: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
     """A context that is open from the start of the service to its end."""
@@ -60,6 +60,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     NotAllowed: (401, "not_allowed"),
     Forbidden: (403, "forbidden"),
     NotFound: (404, "not_found"),
+    Gone: (410, "gone"),
     Conflict: (409, "conflict"),
     CannotPromise: (409, "cannot_promise"),
     PayloadRefused: (422, "payload_refused"),

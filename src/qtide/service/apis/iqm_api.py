@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
+from starlette.types import Receive, Scope, Send
 
 from qtide.backends.payloads.encoded import Encoded
 from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
 from qtide.service.apis.api import Api, RefusalBody
@@ -27,8 +31,10 @@ from qtide.service.apis.iqm_computers import (
 from qtide.service.apis.native import refusals, validated
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes
 from qtide.service.backlog import Submission
+from qtide.service.bulk import SMALL, Work, Writer
 from qtide.service.connection import KEY
-from qtide.service.service import Service
+from qtide.service.quotas import Storage
+from qtide.service.service import PIECE, Service
 from qtide.service.task import Caller, Conflict, NotFound, ServiceTask, TaskStanding, TaskState
 
 SOURCE = "qtide"
@@ -195,7 +201,7 @@ class IqmError(BaseModel):
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": IqmError}
-    for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 503, 507)
+    for status in (400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 431, 503, 507)
 }
 
 
@@ -210,7 +216,7 @@ def iqm_api(service: Service, access: Authenticator) -> Api:
     _submission(router, service, computers, caller_of)
     _jobs(router, service, caller_of)
     _api_artifacts(router, service, caller_of)
-    bulk = [read_circuits, *ARTIFACTS.values()]
+    bulk: list[Work | Writer] = [read_circuits, *ARTIFACTS.values()]
     return Api("/api", _with_about(router, caller_of), _refusal, bulk=bulk)
 
 
@@ -373,6 +379,11 @@ async def _to_submit(
     body = await read_body(request)
     words, _ = await service.bulk.do(read_circuits, body, caller.user)
     terms = validated(CircuitTerms, words)
+    most = computer.device.properties.get("most", {}).get("circuits")
+    if most is not None and words["number"] > most:
+        raise PayloadRefused(
+            f"{computer.device.name} takes 1 to {most} circuits at once, not {words['number']}"
+        )
     if terms.calibration_set_id is not None:
         computer.check_calibration(str(terms.calibration_set_id))
     connection = request.scope.get(KEY)
@@ -401,8 +412,52 @@ async def _written(service: Service, caller: Caller, id: str, artifact: str) -> 
     if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
     answer = await service.answer(caller, task)
-    _, text = await service.bulk.do(ARTIFACTS[artifact], answer.data, caller.user)
-    return Response(text, media_type="application/json")
+    pieces = service.bulk.stream(ARTIFACTS[artifact], answer.data, caller.user)
+    if len(answer.data) <= SMALL:
+        return Response(b"".join([each async for each in pieces]), media_type="application/json")
+    await service.spools.wait(caller.user)
+    return await Spooled.of(pieces, service.storage, lambda: service.spools.give_back(caller.user))
+
+
+class Spooled(Response):
+    """A long answer that is on disk while it is sent: its reader may be slow."""
+
+    media_type = "application/json"
+
+    @classmethod
+    async def of(
+        cls, pieces: AsyncIterator[bytes], storage: Storage, over: Callable[[], None]
+    ) -> Spooled:
+        """Spool an answer; `over` is called when it is sent."""
+        file = tempfile.TemporaryFile(dir=storage.folder)  # noqa: SIM115 - closed when it is sent
+        try:
+            async for piece in pieces:
+                storage.check_free(len(piece))
+                await asyncio.to_thread(file.write, piece)
+            size = file.tell()
+        except BaseException:
+            file.close()
+            over()
+            raise
+        made = cls(headers={"content-length": str(size)})
+        made._file, made._over = file, over
+        return made
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, piece by piece."""
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            self._file.seek(0)
+            while piece := await asyncio.to_thread(self._file.read, PIECE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._file.close()
+            self._over()
+
+    _file: IO[bytes]
+    _over: Callable[[], None]
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -17,6 +17,8 @@ from qtide.backends.payloads.shots import Shots
 from qtide.service.bulk import Done, read_form
 
 MOST_NAME = 200
+ROWS = 20_000
+"""Shots that are written at once."""
 
 
 def read_circuits(body: bytes) -> Done:
@@ -35,29 +37,35 @@ def read_circuits(body: bytes) -> Done:
             )
     wanted = ("shots", "calibration_set_id", "heralding_mode")
     return {key: form[key] for key in wanted if key in form} | {
-        "name": batch[0].get("name", "")
+        "name": batch[0].get("name", ""),
+        "number": len(batch),
     }, b""
 
 
-def write_measurements(answer: bytes) -> Done:
-    """An answer in the format of IQM's clients: every single shot."""
-    circuits = ",".join(_circuit(shots) for shots in decode_answer(Encoded("shots", answer)))
-    return {}, f"[{circuits}]".encode()
+def write_measurements(answer: bytes) -> Iterator[bytes]:
+    """An answer in the format of IQM's clients: for each circuit and key one row per shot."""
+    yield b"["
+    for number, shots in enumerate(decode_answer(Encoded("shots", answer))):
+        yield b",{" if number else b"{"
+        columns = _columns(shots)
+        for place, (key, width) in enumerate(shots.registers):
+            yield f"{',' if place else ''}{json.dumps(key)}:[".encode()
+            yield from _rows([next(columns) for _ in range(width)])
+            yield b"]"
+        yield b"}"
+    yield b"]"
 
 
-def write_counts(answer: bytes) -> Done:
+def write_counts(answer: bytes) -> Iterator[bytes]:
     """An answer in the format of IQM's clients: how often what was measured."""
-    counted = [
-        {
-            "measurement_keys": [key for key, _ in shots.registers],
-            # Qiskit writes the last register first, and the highest bit of each first
-            "counts": {
-                bits.replace(" ", "")[::-1]: often for bits, often in shots.counts().items()
-            },
-        }
-        for shots in decode_answer(Encoded("shots", answer))
-    ]
-    return {}, json.dumps(counted).encode()
+    yield b"["
+    for number, shots in enumerate(decode_answer(Encoded("shots", answer))):
+        # Qiskit writes the last register first, and the highest bit of each first
+        counts = {bits.replace(" ", "")[::-1]: often for bits, often in shots.counts().items()}
+        keys = [key for key, _ in shots.registers]
+        written = json.dumps({"measurement_keys": keys, "counts": counts})
+        yield f"{',' if number else ''}{written}".encode()
+    yield b"]"
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -71,15 +79,6 @@ BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)
 """For each bit of a byte, a table that turns bytes into the digit of that bit."""
 
 
-def _circuit(shots: Shots) -> str:
-    columns = _columns(shots)
-    keys = (
-        f"{json.dumps(key)}:{_rows([next(columns) for _ in range(width)])}"
-        for key, width in shots.registers
-    )
-    return f"{{{','.join(keys)}}}"
-
-
 def _columns(shots: Shots) -> Iterator[str]:
     """For each bit its digits, one per shot."""
     width = sum(width for _, width in shots.registers)
@@ -88,7 +87,9 @@ def _columns(shots: Shots) -> Iterator[str]:
         yield shots.data[bit // 8 :: step].translate(BITS[bit % 8]).decode()
 
 
-def _rows(columns: list[str]) -> str:
-    rows = columns[0] if len(columns) == 1 else map(",".join, zip(*columns, strict=True))
-    text = "],[".join(rows)
-    return f"[[{text}]]" if text else "[]"
+def _rows(columns: list[str]) -> Iterator[bytes]:
+    """One row of digits per shot, some thousands at a time."""
+    for first in range(0, len(columns[0]), ROWS):
+        some = [column[first : first + ROWS] for column in columns]
+        rows = some[0] if len(some) == 1 else map(",".join, zip(*some, strict=True))
+        yield f"{',' if first else ''}[{'],['.join(rows)}]".encode()

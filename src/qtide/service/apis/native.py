@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qtide.backends.payloads.encoded import Encoded
@@ -20,7 +22,7 @@ from qtide.service.bulk import SMALL, read_form_alone, read_submission
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
-from qtide.service.service import Service, check_operates, usable
+from qtide.service.service import PIECE, Service, check_operates, usable
 from qtide.service.task import Caller, ServiceTask, TaskState
 
 Text = Annotated[str, Field(max_length=200)]
@@ -155,7 +157,7 @@ class ErrorForm(BaseModel):
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The refusals of a route, for its description."""
-    known = statuses or (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 503, 507)
+    known = statuses or (400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 431, 503, 507)
     return {status: {"model": ErrorForm} for status in known}
 
 
@@ -265,6 +267,11 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """Cancel a task; one that is on the device ends when the device releases it."""
         return _json(described(service, await service.cancel(caller, id)))
+
+    @router.delete("/tasks/{id}", status_code=204, tags=["tasks"])
+    async def forget(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
+        """Cancel a task and delete its payload and answer; its usage stays in the accounts."""
+        await service.forget(caller, id)
 
 
 def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
@@ -419,14 +426,25 @@ async def _digest(form: SubmissionForm, payload: bytes) -> str:
 async def _with_answer(
     service: Service, caller: Caller, task: ServiceTask, status: int
 ) -> Response:
-    """A task with its answer, which is JSON already and inserted unchanged."""
+    """A task with its answer, which is JSON already and inserted unchanged, piece by piece."""
     words = json.dumps(described(service, task))
-    found = await service.answer_for(caller, task)
-    if found is not None:
-        head = f'{words[:-1]}, "answer_format": {json.dumps(found.format)}, "answer": '
-        body = head.encode() + found.data + b"}"
+    extent = await service.answer_extent(caller, task)
+    if extent is None:
+        return Response(words, status, media_type="application/json")
+    head = f'{words[:-1]}, "answer_format": {json.dumps(extent.format)}, "answer": '.encode()
+    pieces = service.answer_pieces(task, extent)
+    if extent.size <= PIECE:
+        body = head + b"".join([each async for each in pieces]) + b"}"
         return Response(body, status, media_type="application/json")
-    return Response(words, status, media_type="application/json")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield head
+        async for piece in pieces:
+            yield piece
+        yield b"}"
+
+    length = {"content-length": str(len(head) + extent.size + 1)}
+    return StreamingResponse(whole(), status, length, "application/json")
 
 
 def _row(service: Service, numbered: tuple[int, ServiceTask]) -> str:

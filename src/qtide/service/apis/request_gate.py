@@ -132,7 +132,7 @@ def describe_tokens(app: FastAPI) -> None:
 
 LOAD = "qtide.load"
 """Where a request's scope has the bytes that it holds."""
-PUBLIC = ("/health", "/metrics", "/docs", "/docs/oauth2-redirect", "/openapi.json")
+PUBLIC = ("/health", "/metrics", "/docs", "/openapi.json")
 """Paths that need no token; APIs may have more."""
 MOST_PUBLIC = 4096
 """Bytes of a request without a token."""
@@ -254,6 +254,11 @@ class Load:
         """Wait if its sender is too fast."""
         await self._traffic.wait(self._who)
 
+    async def pass_through(self, amount: int) -> None:
+        """Count bytes that are sent at once, at the pace that its reader may have."""
+        await self._traffic.wait(self._who)
+        self._traffic.charge(self._who, amount)
+
     def release(self) -> None:
         """Give all of it back; what was received is no longer held."""
         if self._amount:
@@ -309,8 +314,11 @@ class Outgoing:
             self._start = message
             return
         body = message.get("body", b"")
-        if self._start is not None and not await self._began(len(body)):
+        whole = 0 if message.get("more_body") else len(body)
+        if self._start is not None and not await self._began(whole):
             return
+        if message.get("more_body"):  # a stream: only a piece of it is in memory
+            await self._load.pass_through(len(body))
         for at in range(0, len(body) - PIECE, PIECE):
             piece = bytes(memoryview(body)[at : at + PIECE])
             await self._send({"type": message["type"], "body": piece, "more_body": True})

@@ -63,12 +63,23 @@ class DurationEstimate:
         power = max(-60, min(60, extent.beyond(nearest)))
         return float(min(self._known[nearest].mean * 2.0**power, self._limit))
 
+    def knows(self, extent: Extent) -> bool:
+        """Whether a task of that extent has run."""
+        return extent in self._known
+
     def longest(self, extent: Extent | None) -> float:
-        """How long it takes at worst; of an extent that was hardly seen, the device's limit."""
-        known = self._known.get(extent) if extent is not None else None
-        if known is None or known.tasks < ENOUGH:
+        """How long it takes at worst, by tasks that are as large in every respect.
+
+        If hardly any was seen, it is the device's limit.
+        """
+        if extent is None:
             return self._limit
-        return min(SAFETY * known.longest, self._limit)
+        larger = (
+            SAFETY * known.longest
+            for each, known in self._known.items()
+            if known.tasks >= ENOUGH and each.covers(extent)
+        )
+        return min(self._limit, min(larger, default=self._limit))
 
     def adopt(self, other: DurationEstimate) -> None:
         """Know what another one has learnt."""
@@ -190,6 +201,11 @@ class ServedDevice:
                 f"than {self.setup.limit:g} s; split it"
             )
         return seconds
+
+    def knows_seconds(self, payload_s: float | None, extent: Extent) -> bool:
+        """Whether it is known how long a task takes, or only guessed."""
+        timed = payload_s is not None or self.setup.profile is not None
+        return timed or self._estimate.knows(extent)
 
     def ended(self, task: ServiceTask) -> None:
         """A task is over; learn from how long it took."""

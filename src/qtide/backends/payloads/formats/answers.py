@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qtide.backends.payloads import document
-from qtide.backends.payloads.guard import MOST_CIRCUITS
+from qtide.backends.payloads.guard import MOST_ANSWER, MOST_CIRCUITS
 from qtide.backends.payloads.payload import PayloadRefused, is_of
 from qtide.backends.payloads.shots import Shots
 
@@ -23,7 +23,7 @@ class SamplesFormat:
 
     def unpack(self, data: bytes) -> Any:
         """The `dimod.SampleSet` again."""
-        form = document.record(document.read(data, "the sample set"), "the sample set")
+        form = document.record(document.read(data, "the sample set", MOST_ANSWER), "the sample set")
         import dimod  # heavy, and only clients and devices need it
 
         try:
@@ -47,7 +47,9 @@ class ShotsFormat:
 
     def unpack(self, data: bytes) -> list[Shots]:
         """The shots again."""
-        forms = document.sequence(document.read(data, "the answer"), "the answer", MOST_CIRCUITS)
+        forms = document.sequence(
+            document.read(data, "the answer", MOST_ANSWER), "the answer", MOST_CIRCUITS
+        )
         answers = []
         for number, form in enumerate(forms):
             where = f"circuit {number}"
@@ -71,7 +73,7 @@ class ValueFormat:
 
     def unpack(self, data: bytes) -> Any:
         """The value again."""
-        return document.read(data, "the answer")
+        return document.read(data, "the answer", MOST_ANSWER)
 
 
 samples = SamplesFormat()
