@@ -57,25 +57,40 @@ def test_a_failed_attempt_teaches_nothing() -> None:
 def test_the_phase_that_followed_will_follow_again() -> None:
     clock = Clock()
     phases = Phases(clock)
-    play(phases, clock, (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0), (SCATTER, 10.0))
-    assert phases.next_need(SOLVE) == Need(0.0, SCORE)
-    assert phases.next_need(SCATTER) == Need(120.0, SCORE)  # past the quantum phase
-    assert phases.next_need(SCORE) == Need(0.0, SCATTER)
+    cycle = (SCATTER, 10.0), (SOLVE, 120.0), (SCORE, 3.0)
+    play(phases, clock, *cycle, cycle[0])
+    assert phases.needs("1") == [Need(120.0, 3.0, SCORE), Need(123.0, 10.0, SCATTER)]
+    play(phases, clock, cycle[1])
+    assert phases.needs("1") == [Need(0.0, 3.0, SCORE), Need(3.0, 10.0, SCATTER)]
+    play(phases, clock, cycle[2])
+    assert phases.needs("1") == [Need(0.0, 10.0, SCATTER), Need(130.0, 3.0, SCORE)]
+
+
+def test_what_came_before_tells_which_of_two_phases_follows() -> None:
+    """scatter, score, scatter, score, solve: after a score comes a scatter or the payload."""
+    clock = Clock()
+    phases = Phases(clock)
+    cycle = (SCATTER, 1.0), (SCORE, 2.0), (SCATTER, 1.0), (SCORE, 2.0), (SOLVE, 9.0)
+    play(phases, clock, *cycle, *cycle, *cycle[:2])
+    assert phases.needs("1")[0] == Need(0.0, 1.0, SCATTER)
+    play(phases, clock, *cycle[2:4])
+    assert phases.needs("1")[0] == Need(9.0, 1.0, SCATTER)
+    assert len(phases.needs("1")) == 4  # one cycle, and no more
 
 
 def test_what_never_happened_is_not_known() -> None:
     clock = Clock()
     phases = Phases(clock)
-    assert phases.next_need(SCATTER) is None
+    assert phases.needs("1") == []
     play(phases, clock, (SCATTER, 1.0), (SOLVE, 1.0))
-    assert phases.next_need(SCATTER) is None  # nothing classical came after it
+    assert phases.needs("1") == []  # nothing classical came after it
 
 
 def test_quantum_phases_in_a_circle_are_not_followed_for_ever() -> None:
     clock = Clock()
     phases = Phases(clock)
     play(phases, clock, *[(SOLVE, 1.0)] * (HORIZON + 2))
-    assert phases.next_need(SOLVE) is None
+    assert phases.needs("1") == []
 
 
 def test_branches_that_run_together_do_not_follow_each_other() -> None:
@@ -85,8 +100,9 @@ def test_branches_that_run_together_do_not_follow_each_other() -> None:
         clock.time += 1.0
     with phases.during(SCORE, "1.1.2"):
         clock.time += 1.0
-    assert phases.next_need(SCATTER) == Need(0.0, SCORE)
-    assert phases.next_need(SOLVE) is None
+    with phases.during(SCATTER, "1.1.3"):
+        assert phases.needs("1.1.3") == [Need(0.0, 1.0, SCORE), Need(1.0, 1.0, SCATTER)]
+    assert phases.needs("1.2.1") == []
 
 
 def test_getting_nodes_takes_the_wait_and_the_start() -> None:
@@ -107,7 +123,8 @@ def test_a_later_run_begins_with_what_was_learnt() -> None:
     after.recall(json.loads(json.dumps(before.as_json())))
     assert after.tasks.known(A) == 4.0
     assert after.tasks.known(B) is None
-    assert after.phases.next_need(SCATTER) == Need(120.0, SCORE)
+    play(after.phases, clock, (SCATTER, 10.0))
+    assert after.phases.needs("1") == [Need(120.0, 3.0, SCORE)]
 
 
 def test_what_a_task_imported_is_not_how_long_it_takes() -> None:

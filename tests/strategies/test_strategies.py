@@ -229,3 +229,31 @@ def test_a_request_that_is_being_withdrawn_is_not_counted_on(tmp_path: Path) -> 
         return bench.world.now()
 
     assert bench.run(main(), until=1e4) < 60
+
+
+def test_nodes_asked_for_ahead_are_not_given_back_as_they_arrive(tmp_path: Path) -> None:
+    """They come just as the phase begins, before its tasks are in the queue."""
+    bench = Bench(tmp_path, nodes=3, delays=Delays(start=5.0))
+
+    async def rounds() -> None:
+        for _ in range(6):
+            await classical(*(task(work, 20) for _ in range(3)))
+            await quantum(Burst(30))
+
+    bench.run(play(bench.assignment(nodes=3), "elastic", rounds()))
+    assert bench.world.now() == pytest.approx(5 + 6 * (20 + 30))
+
+
+def test_a_narrow_step_between_wide_phases_costs_no_new_start(tmp_path: Path) -> None:
+    """A merge has one task; to start the other nodes again would take five seconds each time."""
+    bench = Bench(tmp_path, nodes=3, delays=Delays(start=5.0))
+
+    async def rounds() -> None:
+        for _ in range(8):
+            await classical(*(task(work, 2) for _ in range(6)))
+            await task(work, 0.05)
+
+    bench.run(play(bench.assignment(nodes=3), "elastic", rounds()))
+    assert bench.world.now() == pytest.approx(5 + 8 * (4 + 0.05), rel=0.02)
+    starts = [span for span in bench.intervals() if span.what == "starting"]
+    assert len(starts) == 3

@@ -294,7 +294,7 @@ class Phases:
                 found.append(Need(after, lasts, following))
             after += lasts
             context = (*context, following.name)[-CONTEXT:]
-            if context == first:
+            if context[-len(first) :] == first:
                 break
         return found
 

@@ -19,6 +19,10 @@ from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy, shape
 
 
+SUPPOSED = 0.01
+"""Seconds that an unknown gap lasts at least: nodes that are had again for free are given back."""
+
+
 class Elastic(Strategy):
     """Tells its pool what is needed now, what comes next, and when."""
 
@@ -96,7 +100,7 @@ class Elastic(Strategy):
         """After what was never followed: the widest phase again, and a payload before."""
         quantum = isinstance(phase, Classical) and self.site.has_qpu
         after = self.site.qpu.profile.seconds(None) if quantum else 0.0
-        return Need(after, 0.0, self.forecast.phases.widest())
+        return Need(max(after, SUPPOSED), 0.0, self.forecast.phases.widest())
 
 
 def _end(lease: Lease, otherwise: float) -> float:

@@ -107,16 +107,16 @@ class Trade:
         """
         merits = [self._merit(number, each.tasks) for each in stages]
         costs = [0.0] * len(stages)
-        for n in reversed(range(len(stages) - 1)):
+        for n in reversed(range(len(stages))):
             end = stages[n].gap + stages[n].lasts
-            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
-            idle = unused + max(0.0, stages[n + 1].gap - end)
-            costs[n] = rate * idle + costs[n + 1]
-            lost = 0.0
-            for m in range(n + 1, len(stages)):
-                costs[n] = min(costs[n], lost + self._return(stages[m].gap - end) + costs[m])
+            best, lost = inf, 0.0
+            if n + 1 < len(stages):
+                best = rate * max(0.0, stages[n + 1].gap - end) + costs[n + 1]
+            for m in range(n + 1, len(stages)):  # given back, and asked for again at the m-th phase
+                best = min(best, lost + self._return(stages[m].gap - end) + costs[m])
                 lost += merits[m]
-            costs[n] = min(costs[n], lost)
+            unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
+            costs[n] = rate * unused + min(best, lost)
         return costs
 
     def patience(self, price: float = 0.0) -> float:
