@@ -1,4 +1,4 @@
-"""A comparison as Python holds it: the table and the timelines of a program's strategies."""
+"""A comparison as a Python object: a table and timelines of a program under several strategies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qtide.interfaces.progress import progress
 from qtide.interfaces.python.description import comparison_report
-from qtide.interfaces.python.run import Run
+from qtide.interfaces.python.run import Run, shown
 from qtide.runs.comparison import Case, ComparisonPlan, notes
 from qtide.runs.folder import Call, reference
 from qtide.runs.run_options import RunOptions, parted
@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row per case: `strategy`, `jobs`, and all figures; pandas takes it as it is."""
+        """A row per case: `strategy`, `jobs` and all figures, ready for pandas."""
         return [case.as_dict() for case in self._cases]
 
     @property
@@ -42,24 +42,22 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know about the figures."""
+        """What a reader needs to know about the figures."""
         return notes(self._cases)
 
     def timelines(self) -> dict[int, Figure]:
-        """A picture per number of jobs, as figures of matplotlib."""
-        from qtide.interfaces.report.timeline import draw
+        """A timeline for each number of jobs, as figures of matplotlib."""
+        from qtide.interfaces.report.timeline import draw  # matplotlib is heavy
 
         numbers = dict.fromkeys(case.jobs for case in self._cases)
         panels = {n: [case.panel() for case in self._cases if case.jobs == n] for n in numbers}
         return {number: draw(each) for number, each in panels.items()}
 
     def report(self) -> Path:
-        """Write the page with all of it; where that is."""
+        """Write the report of the comparison, and return the path of its page."""
         return comparison_report(self.folder, self._cases).page
 
     def _repr_html_(self) -> str:
-        from qtide.interfaces.python.run import shown
-
         return shown(self.folder.name, self._cases, self.notes)
 
     def _repr_png_(self) -> bytes:
@@ -69,7 +67,7 @@ class Comparison:
         return png([*self.timelines().values()][-1])
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from rich.console import Console  # only printed comparisons need it
 
         from qtide.interfaces.report.table import TableRow, rich_table
 
@@ -93,8 +91,8 @@ def compare(
 ) -> Comparison:
     """Run a program with these arguments under several strategies, as `qtide compare` does.
 
-    `strategy` and `jobs` may be several; without a strategy, all are compared. Further keywords are
-    the program's arguments, and options of a run.
+    `strategy` and `jobs` may each be a list; without a strategy, all are compared. Further keywords
+    are arguments of the program and options of a run.
     """
     kwargs, more = parted(program, given, OWN)
     own = {"strategy": strategy, "jobs": jobs, "warm_up": warm_up}

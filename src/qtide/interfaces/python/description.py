@@ -1,4 +1,4 @@
-"""The description of a run: everything that its folder and its cluster say about it."""
+"""A run in words and figures: everything that its folder and its cluster know about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
-    """Everything that its folder says."""
+    """Everything that is known of a run."""
     close_open_spans(run)
     spans, state = run.intervals(), run.state
     metrics = measure(spans)
@@ -49,23 +49,23 @@ def describe(run: RunFolder) -> dict[str, Any]:
 
 
 def _unknown(spans: Iterable[Interval]) -> list[str]:
-    """What a driver that was killed did for at least as long as is known."""
+    """Kinds of spans whose end is unknown because the driver was killed: lower bounds."""
     return sorted({span.what for span in spans if span.open_ended})
 
 
 def _given_back(spans: Iterable[Interval]) -> set[int]:
-    """The jobs of the cluster that the run has given back: their numbers are the labels."""
+    """Numbers of the cluster's jobs that the run has given back; spans have them as labels."""
     held = [span for span in spans if span.what == "held" and span.label.isdecimal()]
     return {int(span.label) for span in held if not span.open_ended}
 
 
 def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
-    """What its strategy did with idle nodes and in place of the QPU, and why."""
+    """What the strategy decided, and why."""
     return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:
-    """What became of a driver that ended without a message, as far as is known here."""
+    """What is known of a driver that ended without a message."""
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
         return {}

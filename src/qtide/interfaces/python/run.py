@@ -1,4 +1,4 @@
-"""A run as Python holds it: where it stands, what came out, and what it held."""
+"""A run as a Python object: its state, its result, and what it used."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CANCELLING = 60.0
-"""Seconds within which a driver has to give everything back."""
+"""Seconds that a driver may take to give everything back."""
 PAUSE = 0.1
-"""Seconds between two looks at a run."""
+"""Seconds between two checks of a run's state."""
 
 
 class RunFailed(QtideError):  # noqa: N818 - what happened
@@ -41,12 +41,12 @@ class Run(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the run."""
         return self._run.name
 
     @property
     def folder(self) -> Path:
-        """Where everything about it is kept."""
+        """The folder with everything about the run."""
         return self._run.path
 
     @property
@@ -56,7 +56,7 @@ class Run(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What the program returned; an error if it has not, or not yet."""
+        """What the program returned; raises an error if the run has not ended well."""
         state = self.state
         if state == "failed":
             raise RunFailed(str((self._run.end or {}).get("error")))
@@ -68,11 +68,11 @@ class Run(Generic[T]):
 
     @property
     def metrics(self) -> Metrics:
-        """What it held and used, from its ledger."""
+        """What the run held and used, from its ledger."""
         return measure(self._run.intervals())
 
     def wait(self, timeout: float | None = None) -> Run[T]:
-        """Return when it has ended; TimeoutError if that takes longer than so many seconds."""
+        """Return when the run has ended; raise TimeoutError after `timeout` seconds."""
         limit = None if timeout is None else time.monotonic() + timeout
         while self.state in ("new", "running"):
             if limit is not None and time.monotonic() > limit:
@@ -81,7 +81,7 @@ class Run(Generic[T]):
         return self
 
     def cancel(self) -> None:
-        """Let its driver, wherever that is, give everything back; the run can be resumed."""
+        """Make the driver give everything back and end; the run can be resumed."""
         run = self._run
         if run.state != "running":
             raise UsageError(f"{run.name} is not running; it is {run.state}")
@@ -95,20 +95,20 @@ class Run(Generic[T]):
             time.sleep(PAUSE)
 
     def describe(self) -> dict[str, Any]:
-        """Everything that `qtide show --json` says about it."""
-        from qtide.interfaces.python.description import describe
+        """Everything that `qtide show --json` prints."""
+        from qtide.interfaces.python.description import describe  # rarely used, not light
 
         return describe(self._run)
 
     def timeline(self) -> Figure:
-        """The picture of what it held and used, as a figure of matplotlib."""
-        from qtide.interfaces.report.timeline import draw
+        """The timeline of what the run held and used, as a figure of matplotlib."""
+        from qtide.interfaces.report.timeline import draw  # matplotlib is heavy
 
         return draw([self._case.panel()])
 
     def report(self) -> Path:
-        """Write the page with its timeline; where that is."""
-        from qtide.interfaces.python.description import write_report
+        """Write the report of the run, and return the path of its page."""
+        from qtide.interfaces.python.description import write_report  # rarely used, not light
 
         return write_report(self.folder).page
 
@@ -142,7 +142,7 @@ class Run(Generic[T]):
 
 
 _numbers = count(1)
-"""Ids are unique on the whole page of a notebook."""
+"""Numbers that make the ids of each element unique on the page of a notebook."""
 
 
 def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:

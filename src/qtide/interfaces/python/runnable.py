@@ -1,4 +1,4 @@
-"""Programs as users hold them: run, submitted and compared from Python, with their own types."""
+"""Programs as Python objects: `program` marks them; they are run and submitted from here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRIVER = ("name", "driver", "driver_option")
 
 
 class Action(Generic[P, R]):
-    """Takes the arguments of a program, of any type, and the options of a run, by their names.
+    """Called with the arguments of a program, and with the options of a run as keywords.
 
     Python's types cannot express both at once. So without options the arguments are checked by the
     program's own types; with options, call `program.using(options...).run(arguments...)` for that.
@@ -68,7 +68,7 @@ class Action(Generic[P, R]):
     @overload
     def __call__(self, *args: Any, runs: str | Path, **more: Any) -> R: ...
     def __call__(self, *args: Any, **given: Any) -> R:
-        """Do it."""
+        """Run or submit the program."""
         if (file := loading()) is not None:
             raise UsageError(
                 f"{file} runs {self._program.name} as soon as it is imported; put that below "
@@ -81,12 +81,12 @@ class Action(Generic[P, R]):
 
 
 def run(call: Call, options: RunOptions) -> Run[Any]:
-    """Run it to its end, and raise what the program does."""
+    """Run the program to its end; raises the program's own error."""
     return driven(_create(call, options))
 
 
 def submit(call: Call, options: RunOptions) -> Run[Any]:
-    """Start it with a driver of its own."""
+    """Start the program with a driver of its own."""
     driver = str(options.find("driver", BACKGROUND))
     check_driver(driver)
     folder = _create(call, options)
@@ -115,9 +115,11 @@ def _create(call: Call, options: RunOptions) -> RunFolder:
 
 
 def _ended(folder: RunFolder) -> BaseException:
-    """A run that was ended from outside: by Ctrl-C here, or by `cancel` from anywhere."""
+    """The error of a run that was cancelled: by Ctrl-C here, or by `cancel` from anywhere."""
     if folder.presence.cancel_requested:
-        return QtideError(f"{folder.name} was cancelled; go on with qtide.resume({folder.name!r})")
+        return QtideError(
+            f"{folder.name} was cancelled; continue with qtide.resume({folder.name!r})"
+        )
     return KeyboardInterrupt()
 
 
@@ -127,9 +129,9 @@ def list_runs(folder: str | Path | None = None) -> list[Run[Any]]:
 
 
 def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = None) -> Run[Any]:
-    """Go on with a run that failed, was interrupted or was killed, as `qtide resume` does.
+    """Resume a run that failed, was interrupted or was killed, as `qtide resume` does.
 
-    It is named by its name or a prefix of it, its folder, or `last`. Finished phases are kept.
+    `run` is its name or a prefix of it, its folder, or `last`. Finished phases are not repeated.
     """
     if isinstance(run, Run):
         run = run.folder
@@ -150,17 +152,17 @@ class Runnable(Program, Generic[P, T]):
         super().__init__(function, nodes)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        """The coroutine, as a plain call of the function gives it: for use in another program."""
+        """Call the function itself: a coroutine, for use in another program."""
         return super().__call__(*args, **kwargs)
 
     @property
     def run(self) -> Action[P, Run[T]]:
-        """Run it to its end, as `qtide run` does; returns the run, or raises its error."""
+        """Run the program to its end, as `qtide run` does; returns the run or raises its error."""
         return self.using().run
 
     @property
     def submit(self) -> Action[P, Run[T]]:
-        """Start it with a driver of its own, as `qtide submit` does, and give the run at once."""
+        """Start the program with a driver of its own, as `qtide submit` does; returns at once."""
         return self.using().submit
 
     def using(
@@ -173,9 +175,9 @@ class Runnable(Program, Generic[P, T]):
         return Using(self, {**(others or {}), **options})
 
     def main(self) -> None:
-        """Run it with the words of the command line, if its file is what Python was started with.
+        """Run the program with the command line's arguments, if its file is the main script.
 
-        It takes all that `qtide run` takes. The last line of a file: `mine.main()`.
+        It takes all options of `qtide run`. Put it last in the file: `mine.main()`.
         """
         if self.function.__module__ == "__main__":
             sys.stdout.flush()
@@ -185,7 +187,7 @@ class Runnable(Program, Generic[P, T]):
 
 
 class Using(Generic[P, T]):
-    """A program and options of its runs."""
+    """A program with options for its runs."""
 
     def __init__(self, program: Runnable[P, T], options: dict[str, Any]) -> None:
         self._program = program
@@ -193,12 +195,12 @@ class Using(Generic[P, T]):
 
     @property
     def run(self) -> Action[P, Run[T]]:
-        """Run it to its end, and give the run."""
+        """Run the program to its end; returns the run."""
         return Action(self._program, self._options, run)
 
     @property
     def submit(self) -> Action[P, Run[T]]:
-        """Start it with a driver of its own, and give the run at once."""
+        """Start the program with a driver of its own; returns at once."""
         return Action(self._program, self._options, submit, DRIVER)
 
 
@@ -207,7 +209,7 @@ def program(function: Callable[P, Coroutine[Any, Any, T]], /) -> Runnable[P, T]:
 @overload
 def program(*, nodes: int) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
 def program(function: Any = None, /, *, nodes: int | None = None) -> Any:
-    """Mark an async function as a hybrid program; `nodes` is the most it can use."""
+    """Mark an async function as a hybrid program; `nodes` is the most nodes it can use."""
 
     def mark(marked: Any) -> Runnable[..., Any]:
         if not inspect.iscoroutinefunction(marked):

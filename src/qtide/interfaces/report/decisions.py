@@ -1,4 +1,4 @@
-"""Decisions in words: what a job did with its nodes over each gap, or in place of the QPU."""
+"""Decisions in words: nodes kept or given back over a gap, and tasks in place of the QPU."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ CHOICES = {
     "chose the qpu": "took the QPU for",
     "chose the task": "ran the classical equivalent of",
 }
-"""What became of a phase that may do without the QPU."""
+"""How a phase with a classical equivalent was run."""
 
 MPI = "mpi"
-"""What an MPI program that changes its size has in place of a strategy."""
+"""Name of the strategy of an MPI program, which changes its size by itself."""
 
 PARTS = ("grant", "start", "connect", "move")
-"""Of a change of an MPI program's size."""
+"""Parts of a change of an MPI program's size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided at a moment, in a sentence."""
+    """A decision in a sentence, and when it was made."""
 
     at: float
     text: str
 
 
 def decisions(notes: Iterable[Note]) -> Iterator[Decision]:
-    """One for all nodes about which the same was decided at the same moment."""
+    """Decisions in order; equal ones of the same moment are one sentence for all their nodes."""
     for (at, what, _), same in groupby(notes, key=_alike):
         yield Decision(at, _sentence(what, list(same)))
 
 
 def headline(strategy: str) -> str:
-    """What the sentences are about; an MPI program decides by itself, so no costs were weighed."""
+    """Heading of the decisions."""
     if strategy == MPI:
-        return "how the number of nodes changed, and what each part of that took"
+        return "how the number of nodes changed, and how long each part took"
     return "what was decided, and why"
 
 
 def remarks(found: Iterable[str]) -> list[str]:
-    """What a reader of these sentences has to know beside."""
+    """What a reader of these sentences needs to know."""
     return [COSTS] if any(" costs " in each for each in found) else []
 
 
