@@ -29,13 +29,13 @@ class QpuHandle:
         return self.client.submit(payload, self.device, **words)
 
     def backend(self) -> Backend:
-        """As a backend for Qiskit."""
+        """As a backend for Qiskit, which takes a second to load."""
         from qtide.backends.client.backend import Backend
 
         return Backend(self.client, self.device or self.client.default_device("qpy"))
 
     def sampler(self) -> DimodSampler:
-        """As a sampler for dimod."""
+        """As a sampler for dimod, which is loaded only now."""
         from qtide.backends.client.dimod_sampler import DimodSampler
 
         return DimodSampler(self.client, self.device or self.client.default_device("bqm"))

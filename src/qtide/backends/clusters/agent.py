@@ -1,8 +1,9 @@
 """The agent: the process that works on a node.
 
 It imports what earlier tasks of the program needed, if its driver knows that, and otherwise almost
-nothing until a task needs it. It answers each task with the ticket it came with. A supervisor
-beside it ends it, with everything it started, as soon as its driver is gone.
+nothing until a task needs it: that is why imports here are late. It answers each task with the
+ticket it came with. A supervisor beside it ends it, with everything it started, as soon as its
+driver is gone.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ SLOTS = 1024
 STARTS = 65_536
 
 Started = Callable[[Array], object]
-"""Called with background jobs that started: a row each of their number in the trace, their start,
-submission, run time, nodes and user."""
+"""Called with background jobs that started, one row each: number in the trace, start, submission,
+run time, nodes and user."""
 Interrupted = Callable[[Array, float], object]
-"""Called with such a row of a job that has to start again, and the seconds that it has not run."""
+"""Called with the row of a job that has to start again, and the seconds that it has not run yet."""
 
 
 class BatchQueue:
@@ -60,7 +60,7 @@ class BatchQueue:
 
     @property
     def free(self) -> int:
-        """How many nodes nobody has."""
+        """How many nodes are free."""
         return int(self._counts[kernel.FREE])
 
     @property
@@ -104,7 +104,7 @@ class BatchQueue:
         return int(slot)
 
     def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
-        """A request is held no longer, or is content with fewer nodes."""
+        """Let a held request compete again, or with fewer nodes."""
         self._stir(now)
         if nodes is not None:
             self._slot_counts[slot, kernel.NODES] = nodes

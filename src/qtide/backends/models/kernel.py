@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """The function as machine code, which is kept on disk for the next process."""
     try:
-        import numba
+        import numba  # optional: without it, the same code runs slowly
     except ImportError:
         return function
     return cast("Callable[Given, Result]", numba.njit(cache=True)(function))

@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
 """The configuration of every part of a site, read by pydantic alone."""
 
+SUFFIX = ".toml"
 Seconds = Annotated[float, Ge(0)]
+Scheduler = Literal["fifo", "easy"]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """At `at` seconds the node dies; it is back after `back` seconds, or never.
+    """The loss of a node: at which second, and after how many seconds it is back, if ever.
 
-    With `answers`, what runs on it goes on all the same and answers too late, as a node does
-    that was only cut off.
+    With `answers`, its task goes on and answers too late, as on a node that was only cut off.
     """
 
     at: Annotated[float, Ge(0)]
@@ -59,7 +60,7 @@ class Failures:
     __pydantic_config__ = STRICT
 
     def losses(self, nodes: Sequence[str]) -> Iterator[Loss]:
-        """The failures of all nodes, without end: those of one that is down do not count."""
+        """The failures of all nodes, without end; those of a node that is down do not count."""
         random, at = Random(self.seed), 0.0
         while True:
             at += random.expovariate(len(nodes) / self.every)
@@ -91,7 +92,7 @@ class Window:
 
 @dataclass(frozen=True)
 class QpuModel:
-    """What a QPU takes beside the time of its payloads."""
+    """The QPUs of a site: how many, and which delays their payloads have."""
 
     number: Annotated[int, Ge(1)] = 1
     """How many of them there are."""
@@ -99,13 +100,13 @@ class QpuModel:
     """Leases of all QPUs together, as a batch system counts them; by default, each QPU has as many
     as it has virtual QPUs."""
     offload: Seconds = 0.0
-    """Seconds per payload until it is in the device's queue, and its answer back."""
+    """Seconds per payload to send it to the device's queue and to return its answer."""
     wait: Seconds = 0.0
-    """Seconds per payload that others' payloads are before it."""
+    """Seconds per payload that it waits for payloads of others."""
     spread: Literal["fixed", "exponential", "lognormal"] = "fixed"
-    """How the time of a payload varies around what its profile says,"""
+    """How the time of a payload varies around that of its profile."""
     variation: Seconds = 0.2
-    """and the coefficient of variation of the lognormal one."""
+    """The coefficient of variation of a lognormal spread."""
     order: Literal["jobs", "arrival"] = "jobs"
     """Without the service: whether earlier jobs' payloads go first, or those that came first."""
     windows: tuple[Window, ...] = ()
@@ -133,11 +134,11 @@ class ServiceModel:
     """The vQPU service of a site: what its configuration says, and what its clients ask for."""
 
     policy: str = "fair"
-    """In which order payloads go, by the name of the service's policy."""
+    """The name of the service's policy, which orders payloads."""
     promised: Annotated[float, Ge(0), Lt(1)] = 0.5
     """The share of the time ahead that may be promised."""
     longest: Annotated[float, Gt(0)] | None = None
-    """The longest wait that clients ask to be promised; who is refused submits without."""
+    """The longest wait that clients ask for; a refused client submits without one."""
     limit: Annotated[float, Gt(0)] = 3600.0
     """How long a payload may occupy a device; one that takes longer fails."""
     commit: Seconds = 0.0004
@@ -150,15 +151,15 @@ class ServiceModel:
 
 @dataclass(frozen=True)
 class Mix:
-    """Jobs of so many rounds: tasks side by side, a payload, then one task alone.
+    """Hybrid jobs: each round has tasks side by side, a payload, then one task alone.
 
-    With a `share`, so many of the background's jobs are hybrid instead, each for as long as it ran
-    and on as many nodes; the seconds here only say in which proportion.
+    With a `share`, that part of the background's jobs is hybrid instead, each as long as before and
+    on as many nodes; the seconds here then only set the proportions.
     """
 
     jobs: Annotated[int, Ge(0)] = 100
     days: Annotated[float, Gt(0)] = 1.0
-    """In how many days they are submitted, by day and week as the others."""
+    """Days in which they are submitted, by hour and weekday as the others."""
     share: Annotated[float, Ge(0), Le(1)] = 0.0
     marked: bool = False
     """Whether the jobs that the trace marks are hybrid, as `qtide twin import` writes it."""
@@ -166,50 +167,45 @@ class Mix:
     nodes: Annotated[int, Ge(1)] = 3
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
     table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
-    """Instead of tasks: how long one task takes that runs on so many nodes at once."""
+    """Instead of tasks: seconds of one task by the number of nodes that it runs on."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
     variation: Seconds = 0.0
     """The coefficient of variation of each job's durations."""
     users: Annotated[int, Ge(1)] = 50
-    """Who submits them; a few users submit most."""
+    """How many users submit them; a few of them submit most."""
     seed: int = 0
 
     __pydantic_config__ = STRICT
 
 
-SUFFIX = ".toml"
-
-Scheduler = Literal["fifo", "easy"]
-
-
 @dataclass(frozen=True)
 class Delays:
-    """What the cluster itself takes its time for, in seconds."""
+    """Seconds that the cluster itself takes for each step."""
 
     grant: Seconds = 0.0
-    """until a request is looked at; no node is held meanwhile"""
+    """Until a request is looked at; no node is held meanwhile."""
     start: Seconds = 0.0
-    """until a node that was granted can work"""
+    """Until a granted node can work."""
     release: Seconds = 0.0
-    """until a node that was given back is free"""
+    """Until a node that was given back is free; it is held meanwhile."""
     withdraw: Seconds = 0.0
-    """until a request that was withdrawn has left the queue"""
+    """Until a withdrawn request has left the queue."""
     reconfigure: Seconds | None = None
-    """until a request of a malleable job to grow is looked at; as `grant` if it is not given"""
+    """Until a malleable job's request to grow is looked at; the same as `grant` by default."""
     cold: Seconds = 0.0
-    """by which the first start of a job on a node takes longer"""
+    """Added to the first start of a job on a node."""
     turnaround: Seconds = 0.0
-    """until a node that was given back can be granted again; nobody holds it meanwhile"""
+    """Until a node that is free can be granted again; nobody holds it meanwhile."""
     step: Seconds = 0.0
-    """between two phases of a program, for its driver; only the twin's own jobs take it"""
+    """Between two phases of a program, for its driver; only the twin's own jobs take it."""
 
     __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
 class Power:
-    """Watts."""
+    """Electrical power, in watts."""
 
     node_idle: Seconds = 150.0
     node_busy: Seconds = 500.0
@@ -314,7 +310,7 @@ class Partition:
     limit: Annotated[float, Gt(0)] | None = None
     background: Background = field(default_factory=Background)
     hybrid: Annotated[float, Ge(0)] = 1.0
-    """How many of the hybrid jobs come here, in proportion to the other partitions."""
+    """Weight of this partition among those that hybrid jobs come to."""
     losses: tuple[Loss, ...] = ()
 
     __pydantic_config__ = STRICT
@@ -436,7 +432,7 @@ def _beside(file: Path, background: Background) -> Background:
 
 
 def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
-    """All mistakes, by the model and by what the file itself says."""
+    """All mistakes of a site file that its types do not show."""
     yield from _of_partitions(model, table)
     yield from _of_background("background", model.background)
     yield from _of_losses("losses", model.losses, model.nodes)
