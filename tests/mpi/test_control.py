@@ -1,14 +1,19 @@
 """The root's end of the control connections: who is admitted, who is rejected, who is missed."""
 
 import json
+import resource
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qtide.mpi.control import ControlLine, ControlServer
+from qtide.mpi.control import CALLERS, ControlLine, ControlServer
 from tests.backends.slurm.stage import until
 
 
@@ -161,3 +166,39 @@ def test_brackets_in_brackets_are_rejected(server: ControlServer) -> None:
         stranger.sendall(b"[" * 100_000 + b"\n")
         assert stranger.recv(1) == b""
     assert server.rejected == 1
+
+
+def test_a_line_without_an_end_is_cut_off_before_it_is_kept(server: ControlServer) -> None:
+    with socket.create_connection(server.address, timeout=5) as stranger:
+        with suppress(OSError):
+            for _ in range(1000):
+                stranger.sendall(b"x" * 65536)
+        assert until(lambda: server.rejected == 1, 5)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**21  # 2 GB in kB
+
+
+def test_idle_callers_give_way_and_have_a_bounded_number_of_threads(server: ControlServer) -> None:
+    before = threading.active_count()
+    idle = [socket.create_connection(server.address, timeout=5) for _ in range(5 * CALLERS)]
+    assert until(lambda: server.rejected >= 4 * CALLERS, 10)
+    assert threading.active_count() <= before + CALLERS + 1
+    (line,) = admitted(server, 1)
+    line.close()
+    for each in idle:
+        each.close()
+
+
+def test_newcomers_are_admitted_again_after_descriptors_ran_out(server: ControlServer) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    caller = socket.socket()  # while there are descriptors
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, hard))
+    try:
+        caller.connect(server.address)
+        time.sleep(0.2)  # the server cannot accept it
+        assert not server.connected
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    caller.close()
+    (line,) = admitted(server, 1)
+    line.close()

@@ -1,10 +1,14 @@
 """Which rank has which rows: all of them, each once, on every number of ranks."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.mpi.distributed import BlockLayout, share
+from qtide.core.errors import UsageError
+from qtide.mpi.distributed import BlockLayout, Distributed, share
 
 LAYOUTS = st.builds(BlockLayout, st.integers(1, 200), st.none() | st.integers(1, 20))
 SIZES = st.integers(1, 9)
@@ -17,6 +21,20 @@ def test_every_row_has_one_owner(layout: BlockLayout, size: int) -> None:
     for rank, rows in enumerate(owned):
         assert (layout.owners(rows, size) == rank).all()
         assert len(rows) == layout.count(rank, size)
+
+
+@given(st.integers(0, 200), SIZES)
+def test_the_ranks_have_equally_many_rows_but_for_one(rows: int, size: int) -> None:
+    counts = [BlockLayout(rows).count(rank, size) for rank in range(size)]
+    assert sum(counts) == rows
+    assert max(counts) - min(counts) <= 1
+    assert counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("dtype", [object, [("name", object)]])
+def test_python_objects_are_refused(dtype: Any) -> None:
+    with pytest.raises(UsageError, match="keep those in job"):
+        Distributed((3,), dtype)
 
 
 @given(LAYOUTS, SIZES, SIZES)

@@ -69,7 +69,7 @@ POLL = 0.002
 """Seconds between two looks at whether a blocking call is still worth waiting for."""
 CALL_LIMIT = 60.0
 """Seconds within which a blocking call has to end if all who take part are there."""
-GRACE = 10.0
+GRACE = 4.0
 """Seconds within which a blocking call has to end that was given up; its own limit is shorter."""
 
 
@@ -80,27 +80,33 @@ class MpiStuck(QtideError):  # noqa: N818 - what happened
 def call(function: Callable[[], T], watch: Watch) -> T:
     """Make a call that MPI only has in a blocking form, in a thread, and watch meanwhile.
 
-    MPICH lets no other call pass while it connects processes. So a call that was given up is waited
-    for: it has a limit of its own. If it hangs nevertheless, nothing more can be done with MPI.
+    A call that was given up is waited for, as it has a limit of its own. If it hangs nevertheless,
+    its thread is abandoned: other calls pass by it, unless MPICH is just connecting processes.
     """
     made = _Call(function)
     last = time.monotonic() + CALL_LIMIT
     try:
         while not made.ended.wait(POLL):
             watch()
-            if time.monotonic() > last:
-                raise NodesLost(f"MPI has not joined the processes of the job in {CALL_LIMIT:g} s")
+            _check_limit(last)
     except BaseException:
         if not made.ended.wait(GRACE):
-            library().stuck = True
-            raise MpiStuck(
-                "MPI hangs, as a node was lost while processes were being connected; start the "
-                "program again: it goes on from what was saved last"
-            ) from None
+            library().abandoned = True
+            if not _Call(library().progress).ended.wait(GRACE):
+                library().stuck = True
+                raise MpiStuck(
+                    "MPI hangs, as a node was lost while processes were being connected; start the "
+                    "program again: it goes on from what was saved last"
+                ) from None
         raise
     if made.error is not None:
         raise made.error
     return made.result
+
+
+def _check_limit(last: float) -> None:
+    if time.monotonic() > last:
+        raise NodesLost(f"MPI has not joined the processes of the job in {CALL_LIMIT:g} s")
 
 
 class _Call(Generic[T]):
@@ -138,8 +144,18 @@ class _WatchedRequest:
     """What blocks in a request, as tests in a loop."""
 
     watch: Watch = staticmethod(_no_watch)
+    sends = False
+    """Whether it is the request of a send."""
     Test: Any
     test: Any
+
+    def Cancel(self) -> None:  # noqa: N802 - MPI's own name
+        """Cancel a receive. MPICH crashes if a send between joined processes is cancelled."""
+        if self.sends:
+            raise UsageError("a send on a job's communicator cannot be cancelled; receive it")
+        super().Cancel()  # type: ignore[misc]
+
+    cancel = Cancel
 
     def Wait(self, status: Any = None) -> bool:  # noqa: N802 - MPI's own name
         """Wait for the operation."""
@@ -597,7 +613,7 @@ MORE_REQUESTS = ("Irecv", "Isendrecv", "Isendrecv_replace", "Ibsend")
 OBJECT_REQUESTS = ("isend", "issend", "ibsend", "irecv")
 
 CREATING = (
-    *("Split", "Split_type", "Create", "Create_cart", "Create_graph", "Create_dist_graph"),
+    *("Split", "Split_type", "Create", "Create_cart", "Create_graph"),
     *("Create_dist_graph_adjacent", "Create_group", "Create_intercomm", "Sub", "Merge"),
     "Disconnect",
 )
@@ -608,6 +624,8 @@ WITHOUT_BARRIER = ("Create_group", "Merge", "Create_intercomm", "Disconnect")
 REFUSED = {
     **dict.fromkeys(("Accept", "Connect", "Join"), "use MPI.COMM_SELF on the root"),
     **dict.fromkeys(("Spawn", "Spawn_multiple"), "use Job.expand()"),
+    "Create_dist_graph": "MPICH hangs in it; use Create_dist_graph_adjacent",
+    "Create_from_group": "MPICH aborts in it; use Create_group",
     **dict.fromkeys(("Agree", "Iagree", "Shrink", "Ishrink", "Revoke"), "use Job.recover()"),
 }
 """What is not possible on a guarded communicator, and what to do instead."""
@@ -621,8 +639,13 @@ def _blocking(start: Any) -> Any:
 
 
 def _non_blocking(start: Any, kind: Any) -> Any:
+    sends = "send" in start.__name__.lower() and "recv" not in start.__name__
+
     def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _guarded(kind, start(self, *args, **kwargs), self.watch)
+        request = _guarded(kind, start(self, *args, **kwargs), self.watch)
+        if sends:
+            request.sends = True
+        return request
 
     return operation
 

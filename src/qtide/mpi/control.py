@@ -36,6 +36,12 @@ CHANGE_LIMIT = 120.0
 MEET_LIMIT = 60.0
 """Seconds within which processes that were started together have to connect."""
 NOT_MET = f"the processes of the MPI program did not meet within {MEET_LIMIT:g} s; start it again"
+HELLO_BYTES, MESSAGE_BYTES = 1024, 2**22
+"""The longest line of a caller that is not admitted yet, and of a member."""
+CALLERS = 32
+"""How many callers may be connected that are not admitted yet; the oldest gives way."""
+DESCRIPTOR_PAUSE = 0.05
+"""Seconds before the next accept if the process has no descriptor left."""
 LEAVE_LIMIT = 10.0
 """Seconds that the root waits for members to leave."""
 POLL = 0.001
@@ -189,6 +195,8 @@ class ControlServer(ControlClient):
         self._lines: dict[int, ControlLine] = {}
         self._left: set[int] = set()
         self._reports: defaultdict[int, dict[int, bool]] = defaultdict(dict)
+        self._callers: list[ControlLine] = []
+        self._closed = False
         self.rejected = 0
         """How many callers were not admitted."""
         threading.Thread(target=self._accept, daemon=True, name="control").start()
@@ -271,6 +279,9 @@ class ControlServer(ControlClient):
     def close(self, limit: float = LEAVE_LIMIT) -> None:
         """Give members `limit` seconds to leave, then close all connections."""
         self._wait_for(lambda: self._left >= set(self._lines), limit)
+        self._closed = True
+        with suppress(OSError):  # which ends an accept that is waiting
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for member in list(self._lines):
             self.dismiss(member)
@@ -285,22 +296,30 @@ class ControlServer(ControlClient):
             self._news.notify_all()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 connection, _ = self._server.accept()
-            except OSError:
-                return
-            line = ControlLine(connection)
-            threading.Thread(target=self._serve, args=(line,), daemon=True, name="control").start()
+                line = ControlLine(connection)
+                serving = threading.Thread(target=self._serve, args=(line,), daemon=True)
+                with self._news:
+                    self._callers.append(line)
+                    late = self._callers[:-CALLERS]
+                for each in late:  # their threads end, and take them off the list
+                    each.close()
+                serving.start()
+            except (OSError, RuntimeError):  # no descriptor or no thread is left: others may end
+                time.sleep(DESCRIPTOR_PAUSE)
 
     def _serve(self, line: ControlLine) -> None:
-        messages = line.messages()
+        messages = line.messages(HELLO_BYTES)
         member = self._admit(next(messages, {}), line)
+        with self._news:
+            self._callers.remove(line)
         if member is None:
             self.rejected += 1
             line.close()
             return
-        for message in messages:
+        for message in line.messages():
             if "change" in message:
                 self._note(message["change"], member, bool(message.get("success")))
             elif "failed" in message:
@@ -335,6 +354,7 @@ class ControlLine:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._file = connection.makefile("rb")
         self._writing = threading.Lock()
         option = connection.setsockopt
         option(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -349,12 +369,12 @@ class ControlLine:
         with suppress(OSError), self._writing:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self, longest: int = MESSAGE_BYTES) -> Iterator[Message]:
         """Yield messages until the other end is gone, or sends something else."""
         # RecursionError: of brackets in brackets
-        with suppress(OSError, ValueError, RecursionError), self._connection.makefile("rb") as file:
-            for line in file:
-                message = json.loads(line)
+        with suppress(OSError, ValueError, RecursionError):
+            while line := self._file.readline(longest + 1):
+                message = json.loads(line) if len(line) <= longest else None
                 if not isinstance(message, dict):
                     return
                 yield message

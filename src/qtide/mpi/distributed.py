@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qtide.core.errors import UsageError
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.library import library
 
@@ -23,6 +24,10 @@ class Distributed:
     ) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
+        if self.dtype.hasobject:
+            raise UsageError(
+                "a distributed array has numbers, not Python objects; keep those in job.state"
+            )
         self.layout = BlockLayout(shape[0], block)
         self.rank, self.size = 0, 0
         self.local: Array = np.empty((0, *shape[1:]), dtype=self.dtype)
@@ -76,37 +81,41 @@ class Distributed:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """`rows` rows: one block for each rank or, if `block` is given, blocks of so many in turns."""
+    """Rows in one block for each rank or, with `block`, in blocks of so many rows in turns.
+
+    Without `block`, the numbers of rows of any two ranks differ by one at most.
+    """
 
     rows: int
     block: int | None = None
 
-    def width(self, size: int) -> int:
-        """The rows of one block on so many ranks."""
-        return self.block or max(1, -(-self.rows // size))
-
     def owned(self, rank: int, size: int) -> Rows:
-        """The rows of a rank, in ascending order."""
-        width = self.width(size)
-        starts = np.arange(rank * width, self.rows, width * size)
+        """Return the rows of a rank, in ascending order."""
+        if self.block is None:
+            return np.arange(*self.span(rank, size))
         if rank >= size:
             return np.empty(0, dtype=np.int64)
-        rows = (starts[:, None] + np.arange(width)).ravel()
+        starts = np.arange(rank * self.block, self.rows, self.block * size)
+        rows = (starts[:, None] + np.arange(self.block)).ravel()
         return rows[rows < self.rows]
 
     def owners(self, rows: Rows, size: int) -> Rows:
-        """The ranks that have these rows."""
-        return (rows // self.width(size)) % size
+        """Return the ranks that have these rows."""
+        if self.block is None:
+            ends = [self.span(rank, size)[1] for rank in range(size)]
+            return np.searchsorted(ends, rows, side="right")
+        return (rows // self.block) % size
 
     def span(self, rank: int, size: int) -> tuple[int, int]:
-        """The rows of a rank that has one block: the first, and the one after the last."""
-        width = self.width(size)
+        """Return the first row of a rank that has one block, and the one after its last."""
         if rank >= size:
             return self.rows, self.rows
-        return min(rank * width, self.rows), min((rank + 1) * width, self.rows)
+        least, more = divmod(self.rows, size)
+        first = rank * least + min(rank, more)
+        return first, first + least + (rank < more)
 
     def count(self, rank: int, size: int) -> int:
-        """How many rows a rank has."""
+        """Return how many rows a rank has."""
         if self.block is None:
             first, last = self.span(rank, size)
             return last - first

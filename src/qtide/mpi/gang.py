@@ -19,6 +19,7 @@ from qtide.mpi import join
 from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import (
     MEET_LIMIT,
+    MESSAGE_BYTES,
     NOT_MET,
     ControlClient,
     ControlServer,
@@ -28,6 +29,8 @@ from qtide.mpi.control import (
 )
 from qtide.mpi.library import library
 
+SHOWN = 1000
+"""How many characters of an exception are passed on that is too long."""
 POLL = 0.005
 """Seconds between two looks for the leader's file."""
 
@@ -106,7 +109,10 @@ def _packed(error: Exception) -> str:
         pickle.loads(data)
     except Exception:  # whatever an exception of a user may do
         data = pickle.dumps(PhaseError(f"{type(error).__name__}: {error}"))
-    return b64encode(data).decode()
+    text = b64encode(data).decode()
+    if len(text) > MESSAGE_BYTES // 2:  # too long for a line of the control connection
+        return _packed(PhaseError(f"{type(error).__name__}: {str(error)[:SHOWN]}"))
+    return text
 
 
 def _publish(file: Path, text: str) -> None:

@@ -58,8 +58,10 @@ class Library:
         if MPI.Is_initialized():
             raise UsageError("import qtide.malleable before mpi4py.MPI, which has begun MPI")
         self._pmi = PmiServer()
+        self.abandoned = False
+        """Whether a call in some thread never returns; then MPI cannot be ended in order."""
         self.stuck = False
-        """Whether a call may never return; then MPI cannot be ended in order."""
+        """Whether no call would return."""
         self._begin()
         self._own = MPI.COMM_SELF.Dup()
         self._never = self._own.Irecv(bytearray(1), 0)
@@ -89,7 +91,7 @@ class Library:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        if not self.stuck:
+        if not (self.stuck or self.abandoned):
             faulthandler.dump_traceback_later(END_LIMIT, exit=True)
             self._never.Cancel()
             self._never.Wait()
