@@ -50,6 +50,9 @@ def owner(choice: str, name: str) -> OptionOwner:
     """The plug-in with that name; UsageError lists those there are."""
     if choice == "strategy" and name in ADVISERS.names():
         return OptionOwner(choice, name, "the strategy is chosen when the run starts", ())
+    if choice == "strategy" and name not in STRATEGIES.names():
+        known = ", ".join((*STRATEGIES.names(), *ADVISERS.names()))
+        raise UsageError(f"there is no strategy {name!r}; there are: {known}")
     plugin = REGISTRIES[choice].load(name)
     return OptionOwner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
 

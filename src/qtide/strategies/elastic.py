@@ -18,7 +18,6 @@ from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy, shape
 
-
 SUPPOSED = 0.01
 """Seconds that an unknown gap lasts at least: nodes that are had again for free are given back."""
 
