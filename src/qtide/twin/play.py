@@ -28,7 +28,7 @@ from qtide.core.values import Packed, Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 from qtide.programs.journal import JournalRecord
-from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task
+from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task, together
 from qtide.programs.replay import CandidateChoice, Replay
 from qtide.runs.run_options import plugin_value
 from qtide.runs.served import PromiseCounts, ServedQpu, SharedQpus
@@ -39,7 +39,7 @@ from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 
 @dataclass(frozen=True)
 class HybridStep:
-    """Tasks that run at the same time, by their seconds; or a payload of so many seconds."""
+    """Tasks that run at the same time, by their seconds; a payload of so many seconds; or both."""
 
     tasks: tuple[float, ...] = ()
     quantum: float | None = None
@@ -68,14 +68,17 @@ class HybridJob:
     @property
     def shortest(self) -> float:
         """Seconds that it takes if it never waits."""
-        return self.quantum + sum(max(step.tasks, default=0.0) for step in self.steps)
+        return sum(max((*step.tasks, step.quantum or 0.0)) for step in self.steps)
 
 
 async def program(job: HybridJob) -> None:
     """What the strategies drive."""
     for step in job.steps:
-        if step.tasks:
-            await classical(*(_task(seconds, step.nodes) for seconds in step.tasks))
+        tasks = [_task(seconds, step.nodes) for seconds in step.tasks]
+        if tasks and step.quantum is not None:
+            await together(classical(*tasks), quantum(Burst(step.quantum, 0)))
+        elif tasks:
+            await classical(*tasks)
         else:
             await quantum(Burst(step.quantum, 0))
 
