@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from qtide.core.ledger import Interval
+from qtide.runs.run_options import RunOptions
 from qtide.twin.calibrate import job_of
 from qtide.twin.play import HybridStep
 
@@ -23,8 +24,6 @@ def test_tasks_beside_a_payload_are_one_step() -> None:
 
 
 def test_auto_takes_its_prices_and_the_options_of_the_strategies(tmp_path: Path) -> None:
-    from qtide.runs.run_options import RunOptions
-
     given = {"strategy": "auto", "qpu_price": 2, "time_weight": 0.75, "runs": tmp_path}
     options = RunOptions("run", given).spec("synthetic").options
     assert (options["qpu_price"], options["node_price"]) == (2.0, 1.0)
