@@ -1,7 +1,8 @@
 """elastic among strangers: what it costs by its own weighing, beside every other strategy.
 
 Virtual time, the strategies' own code. A cell is a site and a workload: strangers' load, how long a
-grant and a cold start take, quantum and classical times, jobs at once, and what the user favours.
+grant and a cold start take, quantum and classical times, jobs at once, what the user favours (the
+time weight), and the shape of the program.
 Cost: favour x jobs x mean wall + (1 - favour) x node-seconds; every strategy meets the same
 strangers, seed by seed. Jobs see their own waits, not those of strangers.
 """
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from qtide.core.values import Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import Future
 from qtide.programs.journal import JournalRecord
+from qtide.programs.phase import Classical
 from qtide.programs.replay import Replay
 from qtide.strategies.site import Site
 from qtide.strategies.strategy import Assignment, strategy
@@ -58,6 +60,7 @@ class Cell:
     classical: float
     jobs: int
     favour: float
+    shape: str = "pair"
 
     @property
     def size(self) -> int:
@@ -98,12 +101,66 @@ def sample(cells: int, seed: int = 1) -> list[Cell]:
     return [Cell(*row) for row in zip(*columns, strict=True)]
 
 
-async def program(cell: Cell) -> None:
+def shaped(cells: int) -> list[Cell]:
+    """Cells of the other shapes, one job each; every shape meets every value as often."""
+    found = sample(cells, seed=2)
+    names = itertools.cycle(name for name in SHAPES if name != "pair")
+    return [replace(cell, jobs=1, shape=name) for cell, name in zip(found, names, strict=False)]
+
+
+def wide(number: int, seconds: float) -> Classical:
+    """So many tasks at once."""
+    return classical(*(task(pretend, seconds) for _ in range(number)))
+
+
+def merge() -> None:
+    """A narrow step between wide ones."""
+    pretend(0.05)
+
+
+async def pair(cell: Cell) -> None:
     """Rounds of two unequal tasks, a payload, and a third task."""
     for _ in range(ROUNDS):
         await classical(task(pretend, cell.classical), task(pretend, cell.classical / 8))
         await quantum(Burst(cell.quantum))
         await task(pretend, cell.classical / 2)
+
+
+async def widths(cell: Cell) -> None:
+    """Phases of changing width, then a payload."""
+    for _ in range(2 * ROUNDS):
+        for number in (1, 8, 2, 16):
+            await wide(number, cell.classical / 4)
+        await quantum(Burst(cell.quantum))
+
+
+async def merges(cell: Cell) -> None:
+    """Merges between wide phases, then a payload."""
+    for _ in range(2 * ROUNDS):
+        await wide(8, cell.classical / 4)
+        await task(merge)
+        await wide(8, cell.classical / 4)
+        await task(merge)
+        await quantum(Burst(cell.quantum))
+
+
+async def narrow(cell: Cell) -> None:
+    """A wide phase, a merge, a payload."""
+    for _ in range(2 * ROUNDS):
+        await wide(6, cell.classical / 2)
+        await task(merge)
+        await quantum(Burst(cell.quantum))
+
+
+async def two_after(cell: Cell) -> None:
+    """Two phases after a payload."""
+    for _ in range(2 * ROUNDS):
+        await quantum(Burst(cell.quantum))
+        await wide(4, cell.classical / 2)
+        await wide(3, cell.classical / 4)
+
+
+SHAPES = {each.__name__: each for each in (pair, widths, merges, narrow, two_after)}
 
 
 async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, seed: int) -> None:
@@ -129,7 +186,7 @@ async def drive(site: Site, job: JobContext, name: str, cell: Cell) -> None:
         try:
             await performer.open()
             journal: Any = Forgetful()
-            await Replay(site.world, performer, journal, job).play(program(cell))
+            await Replay(site.world, performer, journal, job).play(SHAPES[cell.shape](cell))
         finally:
             await performer.close()
 
@@ -191,7 +248,7 @@ def rows(results: Sequence[Result]) -> Iterator[list[str]]:
     for each in results:
         cell = each.cell
         yield [
-            f"{cell.load:.0%}",
+            *(cell.shape, f"{cell.load:.0%}"),
             *(f"{value:g}" for value in (cell.grant, cell.start, cell.quantum, cell.classical)),
             *(f"{cell.jobs}", f"{cell.favour:g}", each.best),
             *(f"{each.costs[each.best]:,.0f}", f"{each.costs['elastic']:,.0f}"),
@@ -200,7 +257,7 @@ def rows(results: Sequence[Result]) -> Iterator[list[str]]:
 
 
 HEAD = (
-    *("load", "grant", "start", "quantum", "classical", "jobs", "favour", "best other"),
+    *("shape", "load", "grant", "start", "quantum", "classical", "jobs", "favour", "best other"),
     *("its cost", "elastic", "ratio"),
 )
 
@@ -215,11 +272,13 @@ def main() -> None:
     """Measure, print the cells, the worst ten, and the claims."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=72)
+    parser.add_argument("--shaped", type=int, default=48, help="cells of the other shapes")
     parser.add_argument("--seeds", type=int, default=20)
     chosen = parser.parse_args()
     began = time.monotonic()
+    cells = sample(chosen.cells) + shaped(chosen.shaped)
     with ProcessPoolExecutor() as pool:
-        results = list(pool.map(partial(examine, seeds=chosen.seeds), sample(chosen.cells)))
+        results = list(pool.map(partial(examine, seeds=chosen.seeds), cells))
     results.sort(key=lambda each: -each.ratio)
     show(rows(results))
     print("\nthe worst ten:")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qtide.core.ledger import Ledger
-from qtide.runs.comparison import Case, compare, notes
+from qtide.runs.comparison import Case, _verdict, compare, notes, verdicts
 from qtide.runs.earlier import with_precedent
 from qtide.runs.folder import WARM_UP, RunFolder
 from qtide.runs.spec import Spec
@@ -133,3 +133,19 @@ def test_a_run_from_python_is_an_earlier_run_of_the_same_file(
     assert found.options["durations"] == str(run.path)
     other = with_precedent(Spec("/here/other.py", cluster="simulated"), tmp_path)
     assert other.options["durations"] == ""
+
+
+def test_a_verdict_says_who_won_by_what_weighing_and_where_it_flips() -> None:
+    said = _verdict(1, {"static": (100.0, 300.0), "workflow": (150.0, 120.0), "split": (160, 300)})
+    assert said.startswith("1 job: workflow costs least if a second of a job counts as much")
+    assert "150.0 s and 120.0 node-seconds per job; above 0.78, static would." in said
+    even = _verdict(2, {"static": (100.0, 300.0), "elastic": (100.0, 50.0)})
+    assert even.startswith("2 jobs: elastic") and even.endswith("at every other weight.")
+
+
+def test_a_comparison_of_two_strategies_ends_with_a_verdict(tmp_path: Path) -> None:
+    spec = Spec("synthetic", ["published", "--iterations", "1"], cluster="simulated:3")
+    cases = compare(tmp_path, spec, ["static", "elastic"], [1, 2], lambda *_: None)
+    one, two = verdicts(cases)
+    assert one.startswith("1 job: elastic costs least") and two.startswith("2 jobs: ")
+    assert verdicts(cases[:1]) == []

@@ -125,6 +125,42 @@ def notes(cases: Sequence[Case]) -> list[str]:
     return lines + [text for case in cases for run in case.runs if (text := open_ended(run))]
 
 
+def verdicts(cases: Sequence[Case]) -> list[str]:
+    """Which strategy costs least, by which weighing, and where another one would; per number."""
+    groups: dict[int, dict[str, tuple[float, float]]] = defaultdict(dict)
+    for case in cases:
+        metrics = case.panel().metrics
+        groups[case.jobs][case.strategy] = metrics.mean_wall, metrics.nodes_held / case.jobs
+    return [_verdict(jobs, found) for jobs, found in groups.items() if len(found) > 1]
+
+
+def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
+    """The costs are straight lines over the time weight, so the best one changes at crossings."""
+
+    def cost(name: str, weight: float) -> float:
+        wall, nodes = found[name]
+        return weight * wall + (1 - weight) * nodes
+
+    best = min(found, key=lambda name: cost(name, 0.5))
+    flips = []
+    for name in found:
+        gain = cost(best, 0.0) - cost(name, 0.0), cost(best, 1.0) - cost(name, 1.0)
+        if gain[0] * gain[1] < 0:  # it is better at one end, and worse at the other
+            weight = gain[0] / (gain[0] - gain[1])
+            flips.append((weight, name, "above" if gain[1] > 0 else "below"))
+    above = min((each for each in flips if each[2] == "above"), default=None)
+    below = max((each for each in flips if each[2] == "below"), default=None)
+    turns = [
+        f"{side} {weight:.2f}, {name} would" for weight, name, side in filter(None, (below, above))
+    ]
+    wall, nodes = found[best]
+    return (
+        f"{'1 job' if jobs == 1 else f'{jobs} jobs'}: {best} costs least if a second of a job "
+        f"counts as much as a node-second (time weight 0.5), with {wall:,.1f} s and {nodes:,.1f} "
+        f"node-seconds per job; {'; '.join(turns) or 'so it does at every other weight'}."
+    )
+
+
 def _unrest(cases: Sequence[Case]) -> list[str]:
     """A warning if the same work took longer under one strategy than under another."""
     groups: dict[int, list[float]] = defaultdict(list)

@@ -49,7 +49,9 @@ Ended = Callable[[list[Outcome]], None]
 
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
-    """Execute one run to its end."""
+    """Execute one run to its end; one that has ended well is not written again."""
+    if run.state == "done":
+        return Outcome(run, run.value)
     close_open_spans(run)
     engine = engine_of(run.spec)
     if engine is not None:

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.core.errors import UsageError
-from qtide.core.options import Declared, declared
+from qtide.core.options import Declared, NoOptions, declared
 from qtide.core.plugins import Plugins
 from qtide.programs.arguments import value_of
 from qtide.programs.program import Program
@@ -49,7 +49,19 @@ class OptionOwner:
 def owner(choice: str, name: str) -> OptionOwner:
     """The plug-in with that name; UsageError lists those there are."""
     if choice == "strategy" and name in ADVISERS.names():
-        return OptionOwner(choice, name, "the strategy is chosen when the run starts", ())
+        # it may choose any strategy, so the options of all of them may be given
+        kinds = [ADVISERS.load(name), *map(STRATEGIES.load, STRATEGIES.names())]
+        found = {
+            each.name: each
+            for kind in kinds
+            for each in declared(getattr(kind, "Options", NoOptions))
+            if each.name != "engine"
+        }
+        summary = "the strategy is chosen when the run starts"
+        return OptionOwner(choice, name, summary, tuple(found.values()))
+    if choice == "strategy" and name not in STRATEGIES.names():
+        known = ", ".join((*STRATEGIES.names(), *ADVISERS.names()))
+        raise UsageError(f"there is no strategy {name!r}; there are: {known}")
     plugin = REGISTRIES[choice].load(name)
     return OptionOwner(choice, name, plugin.summary, tuple(declared(plugin.Options)))
 

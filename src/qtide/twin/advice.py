@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from qtide.backends.client.client import Client, ServiceFailed
@@ -15,6 +16,7 @@ from qtide.backends.models.site_model import Background, SiteModel
 from qtide.core.errors import QtideError
 from qtide.core.ledger import Interval
 from qtide.core.metrics import measure
+from qtide.core.options import Option, chosen, number_from
 from qtide.runs.earlier import earlier_runs, is_done
 from qtide.runs.folder import RunFolder
 from qtide.runs.spec import Spec
@@ -36,6 +38,22 @@ class Prices:
     second: float = 1.0
     node: float = 1.0
     qpu: float = 10.0
+
+    def words(self) -> str:
+        """For people."""
+        return f"a node-second costs {self.node:g} s of the job, a second of the QPU {self.qpu:g} s"
+
+
+@dataclass(frozen=True)
+class AdviceOptions:
+    """How `auto` weighs what a strategy takes."""
+
+    node_price: Annotated[
+        float, Option("What a node-second costs, in seconds of the job.", number_from(0))
+    ] = 1.0
+    qpu_price: Annotated[
+        float, Option("What a second of the QPU costs, in seconds of the job.", number_from(0))
+    ] = 10.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +165,7 @@ def strategy_map(
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
     """The same job, its quantum time scaled to `ratio` times its classical time."""
-    classical = job.shortest - job.quantum
+    classical = sum(max(step.tasks, default=0.0) for step in job.steps)
     number = sum(step.quantum is not None for step in job.steps) or 1
     seconds = ratio * classical / number
     steps = [replace(s, quantum=seconds) if s.quantum is not None else s for s in job.steps]
@@ -252,10 +270,13 @@ def choose(spec: Spec, runs: Path) -> Advised:
         return Advised(Spec("").strategy, f"no earlier run of {spec.program} is known")
     spans = [span for span in earlier.intervals() if not span.open_ended]
     job = job_of(spans, 1)
-    job = replace(job, nodes=spec.nodes or max(1, *(len(step.tasks) for step in job.steps)))
+    job = replace(job, nodes=spec.nodes or max([1, *(len(step.tasks) for step in job.steps)]))
     now = present(spec, job)
-    advice = advise(job, _site(spec, spans, job, now), now.nodes or {})
-    return Advised(advice.strategy, "; ".join((f"by {earlier.name}", *now.words, advice.why)))
+    options = chosen(AdviceOptions, spec.options)
+    prices = Prices(node=options.node_price, qpu=options.qpu_price)
+    advice = advise(job, _site(spec, spans, job, now), now.nodes or {}, prices)
+    words = (f"by {earlier.name}", *now.words, advice.why, prices.words())
+    return Advised(advice.strategy, "; ".join(words))
 
 
 def present(spec: Spec, job: HybridJob) -> QueueState:
@@ -301,3 +322,6 @@ def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
     if not known:
         return None, ["the service does not say when the QPU will be available"]
     return min(known) / spec.time_scale, [f"payloads wait {min(known):.0f} s for the QPU"]
+
+
+choose.Options = AdviceOptions  # type: ignore[attr-defined]  # as every plug-in has them

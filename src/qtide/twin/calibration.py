@@ -85,14 +85,23 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
 
 
 def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
-    """The job of a run as the twin plays it: its phases, with the seconds that their tasks took."""
+    """The job of a run as the twin plays it: each phase with what its tasks took."""
+    groups: dict[str, list[Interval]] = defaultdict(list)
+    for phase in _phases(spans):  # parts of a `together()` have the same number in the program
+        groups[phase.key.partition(".")[0] or f"at {phase.start}"].append(phase)
     steps = []
-    for phase in _phases(spans):
-        inside = [each for each in spans if each.what == "busy" and _within(each, phase)]
-        if phase.lane == "quantum":
-            steps.append(HybridStep(quantum=sum(each.seconds for each in inside)))
-        elif inside:
-            steps.append(HybridStep(tuple(each.seconds for each in inside)))
+    for phases in groups.values():
+        first, last = min(each.start for each in phases), max(each.end for each in phases)
+        inside = [
+            each
+            for each in spans
+            if each.what == "busy" and first <= each.start and each.end <= last
+        ]
+        tasks = tuple(each.seconds for each in inside if each.lane.startswith("node/"))
+        busy = sum(each.seconds for each in inside if each.lane.startswith("qpu/"))
+        quantum = busy if any(each.lane == "quantum" for each in phases) else None
+        if tasks or quantum is not None:
+            steps.append(HybridStep(tasks, quantum))
     return HybridJob(tuple(steps), nodes=nodes)
 
 

@@ -30,7 +30,7 @@ from qtide.core.values import NullValues
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 from qtide.programs.journal import NullJournal
-from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task
+from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task, together
 from qtide.programs.replay import CandidateChoice, Replay
 from qtide.runs.run_options import plugin_value
 from qtide.runs.served import PromiseCounts, ServedQpu, SharedQpus
@@ -41,7 +41,7 @@ from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 
 @dataclass(frozen=True)
 class HybridStep:
-    """One phase of a hybrid job: tasks that run side by side, or one quantum payload."""
+    """One phase of a hybrid job: tasks that run side by side, a quantum payload, or both."""
 
     tasks: tuple[float, ...] = ()
     """Seconds of each task."""
@@ -72,7 +72,7 @@ class HybridJob:
     @property
     def shortest(self) -> float:
         """Seconds that it takes if it never waits."""
-        return self.quantum + sum(max(step.tasks, default=0.0) for step in self.steps)
+        return sum(max((*step.tasks, step.quantum or 0.0)) for step in self.steps)
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,16 @@ def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
 async def program(job: HybridJob) -> None:
     """The phases of a job, as a program that a strategy can drive."""
     for step in job.steps:
-        if step.quantum is not None:
+        tasks = [
+            task(work, seconds) if step.nodes == 1 else task(shared, seconds).on(step.nodes)
+            for seconds in step.tasks
+        ]
+        if tasks and step.quantum is not None:
+            await together(classical(*tasks), quantum(Burst(step.quantum, 0)))
+        elif tasks:
+            await classical(*tasks)
+        elif step.quantum is not None:
             await quantum(Burst(step.quantum, 0))
-        elif step.nodes == 1:
-            await classical(*(task(work, seconds) for seconds in step.tasks))
-        else:
-            await classical(*(task(shared, seconds).on(step.nodes) for seconds in step.tasks))
 
 
 def work(seconds: float) -> None:

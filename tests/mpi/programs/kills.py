@@ -26,7 +26,7 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "gather": lambda comm, dead: comm.gather(1, dead) or comm.barrier(),
     "scatter": lambda comm, dead: comm.scatter(None, dead),
     "scan": lambda comm, _: comm.scan(1) and comm.barrier(),
-    "exscan": lambda comm, _: comm.exscan(1) and comm.barrier() or comm.barrier(),
+    "exscan": lambda comm, _: (comm.exscan(1) and comm.barrier()) or comm.barrier(),
     "Send": lambda comm, dead: comm.Send(np.zeros(LARGE), dead),
     "ssend": lambda comm, dead: comm.ssend(1, dead),
     "Recv": lambda comm, dead: comm.Recv(np.zeros(1), dead),

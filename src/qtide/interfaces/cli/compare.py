@@ -13,7 +13,7 @@ from qtide.interfaces.cli.console import as_json, say, show_table, terminal
 from qtide.interfaces.cli.run import takes_spec
 from qtide.interfaces.progress import TerminalProgress, scale_of
 from qtide.interfaces.python.description import comparison_report, summary_line
-from qtide.runs.comparison import Case, ComparisonPlan, notes
+from qtide.runs.comparison import Case, ComparisonPlan, notes, verdicts
 from qtide.runs.earlier import durations
 from qtide.runs.spec import Spec
 from qtide.strategies.strategy import strategy_names
@@ -74,9 +74,10 @@ def _show(folder: Path, cases: list[Case], *, json_wanted: bool) -> None:
     if json_wanted:
         lines = [case.as_dict() for case in cases]
         described = {"folder": str(folder), "report": str(made.page), "notes": notes(cases)}
+        described["verdicts"] = verdicts(cases)
         as_json(described | {"durations": durations(cases[0].runs[0]), "cases": lines})
         return
     show_table(cases)
-    for note in notes(cases):
+    for note in (*notes(cases), *verdicts(cases)):
         say(note)
     say(f"report: {made.page}")

@@ -15,7 +15,7 @@ from qtide.core.job import JobContext
 from qtide.core.ledger import Interval, Ledger
 from qtide.core.metrics import Metrics, Panel, measure
 from qtide.interfaces.report.decisions import decisions
-from qtide.runs.comparison import Case, notes, read_cases
+from qtide.runs.comparison import Case, notes, read_cases, verdicts
 from qtide.runs.driver import close_open_spans
 from qtide.runs.folder import RunFolder, unique
 from qtide.runs.presence import where
@@ -115,7 +115,7 @@ def comparison_report(folder: Path, cases: Sequence[Case]) -> Report:
     spec = cases[0].runs[0].spec
     title = f"{Path(spec.program).name} {' '.join(spec.words)}".strip()
     made = [Group(jobs, tuple(panels)) for jobs, panels in groups.items()]
-    return write_report(folder, title, made, notes(cases))
+    return write_report(folder, title, made, [*notes(cases), *verdicts(cases)])
 
 
 def summary_line(case: Case) -> str:

@@ -1,0 +1,30 @@
+"""Phases that ran together are played together, not one after the other."""
+
+from pathlib import Path
+
+from qtide.core.ledger import Interval
+from qtide.runs.run_options import RunOptions
+from qtide.twin.calibration import job_of
+from qtide.twin.simulation import HybridStep
+
+
+def test_tasks_beside_a_payload_are_one_step() -> None:
+    """A task of 80 s beside a payload of 100 s takes 100 s, of which the QPU works 100."""
+    spans = [
+        Interval("j", "phase", "classical", 0, 80, "work", key="1.1"),
+        Interval("j", "busy", "node/n1", 0, 80, "work"),
+        Interval("j", "phase", "quantum", 0, 100, "Burst", key="1.2"),
+        Interval("j", "busy", "qpu/q", 0, 100, "Burst"),
+        Interval("j", "phase", "classical", 100, 110, "score", key="2"),
+        Interval("j", "busy", "node/n1", 100, 110, "score"),
+    ]
+    job = job_of(spans, 1)
+    assert job.steps == (HybridStep((80.0,), 100.0), HybridStep((10.0,)))
+    assert (job.shortest, job.quantum) == (110.0, 100.0)
+
+
+def test_auto_takes_its_prices_and_the_options_of_the_strategies(tmp_path: Path) -> None:
+    given = {"strategy": "auto", "qpu_price": 2, "time_weight": 0.75, "runs": tmp_path}
+    options = RunOptions("run", given).spec("synthetic").options
+    assert (options["qpu_price"], options["node_price"]) == (2.0, 1.0)
+    assert options["time_weight"] == 0.75
