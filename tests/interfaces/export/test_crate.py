@@ -57,6 +57,28 @@ async def every(text: Path, times: int = 2, flag: str = "", ünï: bool = True, 
 @program
 async def nothing():
     return 5
+
+
+def words_of(path):
+    return Path(path).read_text().split()
+
+
+def joined(words, start):
+    return [*words, str(start)]
+
+
+@program
+async def flow(text: Path, start: float = 1000.5):
+    """Passes results on, as they are and computed."""
+    words = await task(words_of, text)
+    first, second = await classical(task(len, words), task(joined, words, start))
+    answer = await quantum(Burst(first, 7))
+
+    async def branch(mark):
+        counted = await task(sorted, second)
+        return await task(sum, [mark, len(counted)])
+
+    return await together(branch(5), task(repr, words))
 '''
 
 Entities = dict[str, dict[str, Any]]
@@ -122,12 +144,30 @@ def test_a_record_tells_what_was_run_on_what_and_what_came_out(here: Path) -> No
     assert json.loads((record / first["result"]["@id"]).read_text()) == [6, 3]
     assert (
         second["description"]
-        == "quantum Burst on annealer: the QPU should begin in 0.0 s, and may in 0 s"
+        == "quantum Burst on annealer, with an input that the program made after phase 1: "
+        "the QPU should begin in 0.0 s, and may in 0 s"
     )
     assert sorted(each["name"] for each in both) == ["Phase 3.1: Burst", "Phase 3.2: solve"]
     assert value(found, "#run-qpu-seconds-busy") == 905.0
     assert found["#run"]["startTime"] < first["endTime"] < found["#run"]["endTime"]
     assert "bqm" in value(found, "#device-annealer-formats")
+
+
+def test_data_flows_from_phase_to_phase(here: Path) -> None:
+    run("every_kind.py:flow", "some words.txt", "--name", "it")
+    printed("export", "ro-crate", "it", "-o", "record")
+    found = entities(here / "record")
+    given = {each["name"].split()[1][:-1]: each.get("object", []) for each in executions(found)}
+    results = {each["name"].split()[1][:-1]: each["result"] for each in executions(found)}
+    assert given["1"] == {"@id": "inputs/text/some%20words.txt"}
+    assert given["2"] == [{"@id": "#input-start-value"}, results["1"]]
+    assert given["3"] == results["2"]  # computed: a Burst
+    assert given["4.1.1"] == results["2"]
+    assert given["4.1.2"] == results["4.1.1"]
+    assert given["4.2"] == results["1"]
+    described = {each["name"].split()[1][:-1]: each["description"] for each in executions(found)}
+    assert "an input that the program made after phase 2" in described["3"]
+    assert "made" not in described["4.2"]
 
 
 def test_a_resumed_run_has_both_tries(here: Path) -> None:
@@ -151,6 +191,7 @@ def test_every_kind_of_record_is_valid(here: Path) -> None:
     run("every_kind.py:every", "some words.txt", "--name", "done")
     fails("--flag", "no", "--name", "failed")
     run("every_kind.py:nothing", "--name", "no-phase")
+    run("every_kind.py:flow", "some words.txt", "--name", "flow")
     with session(name="script", cluster="simulated:2") as scripted:
         scripted.submit(len, "four").result()
     _make_old(RunFolder(here / "qtide-runs" / "old"), here / "qtide-runs" / "done")
@@ -158,7 +199,7 @@ def test_every_kind_of_record_is_valid(here: Path) -> None:
     run("gone.py:every", "some words.txt", "--name", "gone")
     (here / "gone.py").unlink()
     del sys.modules["gone"]
-    names = ["done", "failed", "script", "old", "gone"]
+    names = ["done", "failed", "script", "old", "gone", "flow"]
     for name in [*names, "no-phase"]:
         printed("export", "ro-crate", name, "-o", f"{name}.zip" if name == "done" else f"c-{name}")
     crates = [
@@ -166,7 +207,7 @@ def test_every_kind_of_record_is_valid(here: Path) -> None:
     ]
     said = checked(here, *crates, "workflow-run-crate=c-no-phase")
     assert {crate: each["issues"] for crate, each in said.items()} == {crate: [] for crate in said}
-    assert len(said) == 6 and all(each["checks"] > 50 for each in said.values())
+    assert len(said) == 7 and all(each["checks"] > 50 for each in said.values())
 
 
 def test_the_checker_finds_what_is_missing(here: Path) -> None:

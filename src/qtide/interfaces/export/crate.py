@@ -79,7 +79,10 @@ class Crate:
         output, result = self._output()
         workflow = self._workflow(source, parameters, output)
         action = self._action(source, workflow, values, result)
-        steps = CrateSteps(self.graph, self._history, workflow, self._agent(), self.texts)
+        arguments = dict(zip(source.arguments, values, strict=True))
+        steps = CrateSteps(
+            self.graph, self._history, workflow, self._agent(), self.texts, arguments
+        )
         performed = [steps.add(each) for each in self._executions]
         self._organise(action, [each.control for each in performed])
         own = [self._copy(name, self.run.path / name, told) for name, told in RUN_FILES.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from qtide.core.ledger import Interval
 from qtide.core.values import Packed
 from qtide.interfaces.export.crate_graph import NUMBER, CrateGraph, Ref, text_of
 from qtide.interfaces.export.crate_source import devices_of
+from qtide.interfaces.export.data_flow import PhaseInputs, data_flow
 from qtide.programs.journal import JournalRecord, records
 from qtide.programs.replay import choice_of
 from qtide.runs.driver import plain
@@ -34,9 +35,14 @@ class CrateSteps:
         workflow: Ref,
         agent: Ref,
         texts: dict[str, str],
+        arguments: Mapping[str, Ref],
     ) -> None:
         self.files: list[Ref] = []
         """The files of the results."""
+        self._arguments = arguments
+        self._flow = data_flow(history.run)
+        self._results: dict[str, Ref] = {}
+        """The latest result of each phase, by its key."""
         self._graph = graph
         self._history = history
         self._workflow = workflow
@@ -115,6 +121,9 @@ class CrateSteps:
         span, moment = execution.span, self._history.moment
         places = ", ".join(lane.partition("/")[2] for lane in execution.lanes)
         told = f"{span.lane} {span.label}{f' on {places}' if places else ''}"
+        given = self._flow.get(execution.key, PhaseInputs())
+        if given.computed:
+            told += f", with an input that the program made after phase {', '.join(given.phases)}"
         status = "FailedActionStatus" if execution.failed else "CompletedActionStatus"
         return self._graph.add(
             f"#phase-{execution.number}",
@@ -126,6 +135,10 @@ class CrateSteps:
             startTime=moment(span.start),
             endTime=moment(span.end),
             actionStatus=f"http://schema.org/{status}",
+            object=[
+                *(self._arguments[name] for name in given.arguments if name in self._arguments),
+                *(self._results[key] for key in given.phases if key in self._results),
+            ],
             result=self._result(execution),
             resourceUsage=self._usage(execution),
         )
@@ -143,6 +156,7 @@ class CrateSteps:
             encodingFormat="application/json",
         )
         self.files.append(file)
+        self._results[execution.key] = file
         return [file]
 
     def _usage(self, execution: Execution) -> list[Ref]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from time import monotonic
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
@@ -93,7 +94,7 @@ def session(
         world,
         lambda: opened(run.spec, world, device_log, durations),
         named=bool(name),
-        initializer=Initializer(run.name, initializer, initargs) if initializer else None,
+        initializer=Initializer(token_hex(8), initializer, initargs) if initializer else None,
     )
 
 
@@ -243,10 +244,11 @@ class Session(Executor):
         With `wait=False` this happens after the return, in another thread; in virtual time, at the
         end of the block.
         """
-        if self._state not in ("open", "closing"):
-            return
-        self.flush()
-        self._state = "closing"
+        with self._lock:
+            if self._state not in ("open", "closing"):
+                return
+            self.flush()
+            self._state = "closing"
         if cancel_futures:
             for future in list(self._unfinished):
                 future.cancel()
@@ -347,7 +349,7 @@ class Session(Executor):
         if os.getpid() != self._process:
             raise UsageError("a session belongs to the process that opened it: open one in each")
         if self._broken is not None:
-            raise self._broken
+            raise BrokenExecutor(str(self._broken))
         if self._named and threading.get_ident() != self._thread:
             raise UsageError(
                 f"the calls of the session {self.name} are kept in their order, so all have to "

@@ -104,11 +104,9 @@ class SessionWorker:
     def drop_cancelled(self) -> None:
         """End works of which all calls were cancelled before any was sent; they may need nodes."""
         for started, work in list(self._works.items()):
-            if (
-                work.calls
-                and not work.begun
-                and all(each.future.cancelled() for each in work.calls)
-            ):
+            unsent = work.calls and not work.begun
+            # the last first: calls are mostly cancelled in order, and this is asked for each
+            if unsent and all(call.future.cancelled() for call in reversed(work.calls)):
                 started.cancel()
 
     async def _serve(self, site: Site, ledger: Ledger, closed: worlds.Future[None]) -> None:
