@@ -160,7 +160,7 @@ class Client:
             raise ServiceFailed(_silence(self.access, _brief(error))) from None
         if answer.status >= 400:
             raise _refusal(self.access.url, answer)
-        return answer.json()
+        return answer.json() if answer.data else None
 
 
 class RemoteTask:
