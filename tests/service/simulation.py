@@ -107,8 +107,7 @@ class Site:
         """Let the service die at once, with its workers, and start another."""
         self.kills += 1
         self.store = self.device.store = self.store.reopened()
-        for task in list(self.service._background._running):
-            task.cancel()  # its last writes go nowhere
+        await self.service.abandon()  # its last writes go nowhere
         if self.device.worker is not None:
             self.device.worker.die()
         await self.world.sleep(0.0)
@@ -210,23 +209,16 @@ class Site:
 
     def _check_accounts(self, rows: list[Any]) -> None:
         service = self.service
-        assert not service._backlog._tasks
-        assert not service._backlog._over_quota
-        assert not any(service._meter._tasks.values()), "a user still counts as having a task"
-        assert not service._meter._held
-        assert not service._backlog._blocked
-        dispatcher = service.devices["dev"].dispatcher
-        assert not dispatcher._queue._promises and dispatcher._unbegun is None
-        assert not dispatcher._queue.waiting and not dispatcher._queue.handed
-        assert not dispatcher._cancelling and not dispatcher._overdue and not dispatcher._background
+        assert service.at_rest, "something is still held for a task that is over"
         now, users, owners = self.world.now(), Counter[str](), Counter[ShareOwner]()
         for row in rows:
             users[row["user"]] += row["used"]
             owners[ShareOwner.of(Caller(row["user"], row["account"]))] += row["used"]
         for owner, seconds in owners.items():
-            assert abs(service._shares.used(owner, now) - seconds) < 1e-3
+            assert abs(service.shares.used(owner, now) - seconds) < 1e-3
         for user, seconds in users.items():
-            assert now > DAY or abs(service._meter._seconds["user", user] - seconds) < 1e-6
+            counted = service.quotas_left(Caller(user))[0]["qpu_seconds"]
+            assert now > DAY or abs(counted - seconds) < 1e-6
 
 
 def _one_after_the_other(occupations: Iterable[Occupation]) -> bool:

@@ -198,13 +198,13 @@ def test_a_port_that_systemd_holds_is_never_free(tmp_path: Path) -> None:
             f"os.execv({str(QTIDE)!r}, ['qtide', 'serve', {str(service.file)!r}])"
         )
         with (tmp_path / "serve.log").open("ab") as log:
-            service._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-c", script],
                 stderr=log,
                 pass_fds=[held.fileno()],
                 start_new_session=True,
             )
-        service._await_devices()
+        service.watch(process)
         assert service.client("ada").run(Burst(0.0, "held"), "dev") == "held"
         assert service.stop() == 0
         with pytest.raises(OSError, match="in use"), socket.socket() as thief:

@@ -39,7 +39,7 @@ def test_seconds_are_reserved_and_unused_ones_are_released() -> None:
     meter.hold(long, 0.0)
     assert not meter.fits(Caller("ada"), 3.0, 0.0)
     long.used = 1.0
-    meter.settle(long, 0.0)
+    meter.charge(long, 0.0)
     assert meter.fits(Caller("ada"), 9.0, 0.0)
     assert not meter.fits(Caller("ada"), 9.5, 0.0)
 
@@ -77,6 +77,6 @@ def test_in_the_end_what_counts_is_what_was_used(pairs: list[tuple[float, float]
         meter.hold(each, 0.0)
     for each, (_, used) in zip(tasks, pairs, strict=True):
         each.used = used
-        meter.settle(each, 0.0)
+        meter.charge(each, 0.0)
     total = sum(used for _, used in pairs)
-    assert meter._seconds["user", "ada"] == pytest.approx(total, abs=1e-6)
+    assert meter.left(Caller("ada"), 0.0)[0].seconds == pytest.approx(total, abs=1e-6)

@@ -45,15 +45,8 @@ def test_a_background_task_goes_on_whatever_happens(caplog: pytest.LogCaptureFix
 
 def test_connections_do_not_take_the_files_that_the_service_needs(tmp_path: Path) -> None:
     """With 200 files in all, 300 connections leave enough for the store and its devices."""
-    service = LocalService(tmp_path, BURSTS)
-    service.file.write_text(service.file.read_text() + "[limits]\nconnections_per_peer = 500\n")
-    with (tmp_path / "serve.log").open("ab") as log:
-        service._process = subprocess.Popen(
-            ["sh", "-c", f"ulimit -n 200; exec {QTIDE} serve {service.file}"],
-            stderr=log,
-            start_new_session=True,
-        )
-    service._await_devices()
+    limits = "[limits]\nconnections_per_peer = 500\n"
+    service = LocalService(tmp_path, BURSTS + limits, most_files=200).start()
     with ExitStack() as opened:
         opened.callback(service.stop)
         for _ in range(300):

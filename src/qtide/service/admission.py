@@ -46,7 +46,7 @@ class Unreachable(QtideError):  # noqa: N818 - what happened
 
 
 LIMIT = 5.0
-"""Seconds that munged may take."""
+"""Seconds within which munged, slurmctld and the user database each have to answer."""
 THREADS = 4
 LONGEST = 4096
 """Characters that a credential of ours never has."""
@@ -56,6 +56,15 @@ FAULTS = {1, 5, 6, 7}
 
 WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
 """The codes that a user can act on; all others count as forgeries."""
+AT_ONCE = 8
+"""Queries that slurmctld gets at the same time; it has other things to do."""
+
+ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
+"""States in which a job has started and its processes will continue."""
+WAITING = 256
+"""Requests of one peer or user that wait for their turn."""
+FRESH = 60.0
+"""Seconds after which Slurm is asked again whether it checks accounts."""
 
 
 @dataclass(frozen=True)
@@ -75,166 +84,12 @@ class Identity:
     gid: int
 
 
-class Munge:
-    """A munged, by its socket; None is the system's default."""
-
-    def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
-        self._socket = str(socket) if socket else None
-        self._limit = limit
-        self._threads = ThreadPoolExecutor(THREADS, "munge")
-
-    async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
-        """Who sends this request; a credential is good for one request, once."""
-        identity, payload = await self.decode(credential)
-        if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
-            raise Unproven("the credential was made for another request; make one for this")
-        return identity
-
-    async def decode(self, credential: str) -> tuple[Identity, bytes]:
-        """Who made a credential, and its payload."""
-        if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
-            raise Unproven("the credential was not made by munge")
-        work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
-        try:
-            return await asyncio.wait_for(work, self._limit)
-        except TimeoutError:
-            raise Unreachable(f"munged gave no answer within {self._limit:g} s") from None
-        except ProofFailed as failed:
-            raise _refusal(failed) from None
-
-    def close(self) -> None:
-        """End the threads; one that waits for munged is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _decode(self, credential: str) -> tuple[Identity, bytes]:
-        with closing(Libmunge(self._socket)) as munge:
-            return _decoded(munge, credential.encode())
-
-
-def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
-    """Libmunge returns the payload even of a bad credential: only the code decides."""
-    payload, length = ctypes.c_void_p(), ctypes.c_int()
-    uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
-    places = [ctypes.byref(each) for each in (payload, length, uid, gid)]
-    code = munge.library.munge_decode(credential, munge.context, *places)
-    try:
-        munge.check(code)
-        held = ctypes.string_at(payload.value, length.value) if payload.value else b""
-        return Identity(uid.value, gid.value), held
-    finally:
-        free(payload)
-
-
-def _refusal(failed: ProofFailed) -> Unproven | Unreachable:
-    if failed.code in FAULTS:
-        return Unreachable(f"munged does not answer: {failed}")
-    return Unproven(
-        f"the credential {WHY.get(failed.code, f'was not made by our munge: {failed}')}"
-    )
-
-
-"""Seconds that slurmctld may take."""
-
-AT_ONCE = 8
-"""Queries that slurmctld gets at the same time; it has other things to do."""
-
-ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
-"""States in which a job has started and its processes will continue."""
-
-
 @dataclass(frozen=True)
 class Holder:
     """A job, or a component of a heterogeneous one, by its start: a requeued job is another."""
 
     job: int
     start: int
-
-
-@dataclass(frozen=True)
-class SlurmJob:
-    """A job, or a component of one, with the slots that it holds."""
-
-    entry: QueueEntry
-    slots: int
-
-    @staticmethod
-    def of(entry: QueueEntry, names: Collection[str]) -> SlurmJob:
-        """The names of slots, as licences or as GRES."""
-        return SlurmJob(entry, slots_held(entry.licences, entry.gres, entry.nodes, names))
-
-    @property
-    def holder(self) -> Holder:
-        """The job or component that its slots depend on."""
-        return Holder(self.entry.job, int(self.entry.start or 0))
-
-    @property
-    def holds(self) -> bool:
-        """Whether it has started, has not ended, and has a slot."""
-        return self.entry.state in ALIVE and self.slots > 0
-
-
-class SlotJobs:
-    """The jobs of one cluster."""
-
-    def __init__(
-        self, slurm: Slurm, names: Collection[str] = SLOT_NAMES, limit: float = LIMIT
-    ) -> None:
-        self._slurm = slurm
-        self._names = frozenset(names)
-        self._limit = limit
-        self._at_once = asyncio.Semaphore(AT_ONCE)
-        self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
-
-    async def of(self, job: int) -> list[SlurmJob]:
-        """The job with that number first, then its other components; empty if there is none.
-
-        All tasks of a step ask at once: Slurm is queried once for all of them.
-        """
-        if job not in self._asked:
-            self._asked[job] = asyncio.create_task(self._of(job))
-            self._asked[job].add_done_callback(lambda _: self._asked.pop(job))
-        return await asyncio.shield(self._asked[job])
-
-    async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Those that still have a slot, in one query however many they are."""
-        known = set(holders)
-        if not known:
-            return set()
-        found = await self._query("--states=RUNNING,SUSPENDED")
-        return known & {each.holder for each in found if each.holds}
-
-    async def _of(self, job: int) -> list[SlurmJob]:
-        found = await self._query(f"--jobs={job}")
-        own = [each for each in found if each.entry.job == job]
-        if own and own[0].entry.leader != job:
-            found = await self._query(f"--jobs={own[0].entry.leader}")
-        parts = [each for each in found if own and each.entry.leader == own[0].entry.leader]
-        return own + [each for each in parts if each.entry.job != job]
-
-    async def _query(self, *terms: str) -> list[SlurmJob]:
-        try:
-            async with self._at_once:
-                found = await queue.entries(self._slurm, *terms, limit=self._limit)
-        except SlurmFailed as error:
-            raise Unreachable(f"Slurm does not answer queries about jobs: {error}") from None
-        return [SlurmJob.of(each, self._names) for each in found]
-
-
-__all__ = [
-    "AdmissionRequest",
-    "Grant",
-    "Holder",
-    "Refused",
-    "SlurmAdmission",
-    "Unproven",
-    "Unreachable",
-]
-
-"""Seconds within which munged, slurmctld and the user database each have to answer."""
-WAITING = 256
-"""Requests of one peer or user that wait for their turn."""
-FRESH = 60.0
-"""Seconds after which Slurm is asked again whether it checks accounts."""
 
 
 @dataclass(frozen=True)
@@ -354,3 +209,131 @@ def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob
     if not own or own[0].entry.job != job or own[0].entry.state != "RUNNING":
         raise Refused(f"job {job} is no running job of yours")
     return own
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job, or a component of one, with the slots that it holds."""
+
+    entry: QueueEntry
+    slots: int
+
+    @staticmethod
+    def of(entry: QueueEntry, names: Collection[str]) -> SlurmJob:
+        """The names of slots, as licences or as GRES."""
+        return SlurmJob(entry, slots_held(entry.licences, entry.gres, entry.nodes, names))
+
+    @property
+    def holder(self) -> Holder:
+        """The job or component that its slots depend on."""
+        return Holder(self.entry.job, int(self.entry.start or 0))
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has started, has not ended, and has a slot."""
+        return self.entry.state in ALIVE and self.slots > 0
+
+
+class SlotJobs:
+    """The jobs of one cluster."""
+
+    def __init__(
+        self, slurm: Slurm, names: Collection[str] = SLOT_NAMES, limit: float = LIMIT
+    ) -> None:
+        self._slurm = slurm
+        self._names = frozenset(names)
+        self._limit = limit
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
+
+    async def of(self, job: int) -> list[SlurmJob]:
+        """The job with that number first, then its other components; empty if there is none.
+
+        All tasks of a step ask at once: Slurm is queried once for all of them.
+        """
+        if job not in self._asked:
+            self._asked[job] = asyncio.create_task(self._of(job))
+            self._asked[job].add_done_callback(lambda _: self._asked.pop(job))
+        return await asyncio.shield(self._asked[job])
+
+    async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
+        """Those that still have a slot, in one query however many they are."""
+        known = set(holders)
+        if not known:
+            return set()
+        found = await self._query("--states=RUNNING,SUSPENDED")
+        return known & {each.holder for each in found if each.holds}
+
+    async def _of(self, job: int) -> list[SlurmJob]:
+        found = await self._query(f"--jobs={job}")
+        own = [each for each in found if each.entry.job == job]
+        if own and own[0].entry.leader != job:
+            found = await self._query(f"--jobs={own[0].entry.leader}")
+        parts = [each for each in found if own and each.entry.leader == own[0].entry.leader]
+        return own + [each for each in parts if each.entry.job != job]
+
+    async def _query(self, *terms: str) -> list[SlurmJob]:
+        try:
+            async with self._at_once:
+                found = await queue.entries(self._slurm, *terms, limit=self._limit)
+        except SlurmFailed as error:
+            raise Unreachable(f"Slurm does not answer queries about jobs: {error}") from None
+        return [SlurmJob.of(each, self._names) for each in found]
+
+
+class Munge:
+    """A munged, by its socket; None is the system's default."""
+
+    def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
+        self._socket = str(socket) if socket else None
+        self._limit = limit
+        self._threads = ThreadPoolExecutor(THREADS, "munge")
+
+    async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
+        """Who sends this request; a credential is good for one request, once."""
+        identity, payload = await self.decode(credential)
+        if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
+            raise Unproven("the credential was made for another request; make one for this")
+        return identity
+
+    async def decode(self, credential: str) -> tuple[Identity, bytes]:
+        """Who made a credential, and its payload."""
+        if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
+            raise Unproven("the credential was not made by munge")
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
+        try:
+            return await asyncio.wait_for(work, self._limit)
+        except TimeoutError:
+            raise Unreachable(f"munged gave no answer within {self._limit:g} s") from None
+        except ProofFailed as failed:
+            raise _refusal(failed) from None
+
+    def close(self) -> None:
+        """End the threads; one that waits for munged is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _decode(self, credential: str) -> tuple[Identity, bytes]:
+        with closing(Libmunge(self._socket)) as munge:
+            return _decoded(munge, credential.encode())
+
+
+def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
+    """Libmunge returns the payload even of a bad credential: only the code decides."""
+    payload, length = ctypes.c_void_p(), ctypes.c_int()
+    uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
+    places = [ctypes.byref(each) for each in (payload, length, uid, gid)]
+    code = munge.library.munge_decode(credential, munge.context, *places)
+    try:
+        munge.check(code)
+        held = ctypes.string_at(payload.value, length.value) if payload.value else b""
+        return Identity(uid.value, gid.value), held
+    finally:
+        free(payload)
+
+
+def _refusal(failed: ProofFailed) -> Unproven | Unreachable:
+    if failed.code in FAULTS:
+        return Unreachable(f"munged does not answer: {failed}")
+    return Unproven(
+        f"the credential {WHY.get(failed.code, f'was not made by our munge: {failed}')}"
+    )

@@ -53,6 +53,9 @@ class Backlog:
         """The tasks beyond a quota, by whose it is, in the order of their arrival."""
         self._background = BackgroundTasks(world)
 
+    def __bool__(self) -> bool:
+        return bool(self._tasks or self._over_quota or self._blocked)
+
     def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - what users call it
         """The task with that id, if it is not over."""
         return self._tasks.get(id) or self._arriving.get(id)
@@ -83,7 +86,7 @@ class Backlog:
     def remove(self, task: ServiceTask) -> None:
         """A task is over."""
         self._tasks.pop(task.id, None)
-        self._meter.settle(task, self._world.now())
+        self._meter.charge(task, self._world.now())
         self._meter.count(task.caller, -1)
         if task.device in self._devices:
             self._devices[task.device].ended(task)
@@ -142,7 +145,7 @@ class Backlog:
             del self._blocked[blocked]
         return True
 
-    def resettle(self, device: ServedDevice) -> None:
+    def take_over(self, device: ServedDevice) -> None:
         """Let the tasks of a device that took the place of another one, or came back, wait there.
 
         Only called while none of them is on a device.
@@ -301,7 +304,7 @@ class Intake:
             except BaseException:
                 device.release(task)
                 if blocked is None:
-                    self._meter.settle(task, task.submitted)
+                    self._meter.charge(task, task.submitted)
                 raise
             self._backlog.add(task, blocked)
         self.on_accepted(task)

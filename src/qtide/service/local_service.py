@@ -6,6 +6,7 @@ It is the real service in its own process, with emulated devices, and may be kil
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -29,11 +30,21 @@ START_LIMIT = 60.0
 class LocalService:
     """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration.
 
-    If it is bound, it ends with the thread that started it, even if that is killed.
+    If it is bound, it ends with the thread that started it, even if that is killed. `most_files`
+    limits its open files.
     """
 
-    def __init__(self, folder: Path, devices: str, head: str = "", *, bound: bool = False) -> None:
-        self._prepare = die_with_parent if bound else None
+    def __init__(
+        self,
+        folder: Path,
+        devices: str,
+        head: str = "",
+        *,
+        bound: bool = False,
+        most_files: int | None = None,
+    ) -> None:
+        self._bound = bound
+        self._most_files = most_files
         self.folder = folder
         self.state = folder / "state"
         (self.port,) = free_ports(1)
@@ -53,11 +64,24 @@ class LocalService:
                 [QTIDE, "serve", self.file, "--listen", self._place],  # whatever qtide.toml says
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=self._prepare,  # noqa: PLW1509 - it only calls the kernel
+                preexec_fn=self._prepare if self._bound or self._most_files else None,  # noqa: PLW1509 - it only calls the kernel
             )
         if ready:
             self._await_devices()
         return self
+
+    def watch(self, process: subprocess.Popen[bytes]) -> LocalService:
+        """Take over a service that was started in another way, once its devices are ready."""
+        self._process = process
+        self._await_devices()
+        return self
+
+    def _prepare(self) -> None:
+        if self._bound:
+            die_with_parent()
+        if self._most_files is not None:
+            limits = (self._most_files, self._most_files)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     def kill(self) -> None:
         """Kill it, as a power cut would, but only this process."""

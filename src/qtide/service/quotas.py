@@ -144,6 +144,11 @@ class QuotaMeter:
                 return subject.key
         return None
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no task counts, and nothing is reserved."""
+        return not self._held and not any(self._tasks.values())
+
     def keys(self, caller: Caller) -> list[SubjectKey]:
         """The user and the account of a caller."""
         return [subject.key for subject in self._subjects(caller)]
@@ -154,7 +159,7 @@ class QuotaMeter:
         self._held[task.id] = task
         self._add(task.caller, task.seconds)
 
-    def settle(self, task: ServiceTask, now: float) -> None:
+    def charge(self, task: ServiceTask, now: float) -> None:
         """Replace what a task had reserved by what it took; 0 releases all of it."""
         self._roll_over(now)
         held = task.seconds if self._held.pop(task.id, None) else 0.0

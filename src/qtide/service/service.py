@@ -145,7 +145,7 @@ class Service:
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self.world = self._world = world
         fair = configuration.fair
-        self._shares = Shares(fair.shares, fair.half_life, fair.head_start)
+        self.shares = Shares(fair.shares, fair.half_life, fair.head_start)
         self._meter = QuotaMeter(configuration.quotas)
         self._endings = Endings(world, store)
         self._stopping = False
@@ -175,8 +175,9 @@ class Service:
     async def open(self) -> None:
         """Continue what an earlier service left, and start the devices."""
         half_life = self.configuration.fair.half_life
-        remember(self.store, self._shares, self._meter, half_life, self._world.now())
+        remember(self.store, self.shares, self._meter, half_life, self._world.now())
         self.storage.remember()
+        self.store.post(tokens.record_operators(self.configuration.operators))
         self._drains.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
@@ -193,6 +194,16 @@ class Service:
         await self._background.cancel()
         await self.bulk.close()
         self.store.close()
+
+    async def abandon(self) -> None:
+        """End at once, as a killed process would; for simulations."""
+        await self._background.cancel()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no task is waiting, running or reserved for anywhere."""
+        rest = not self._backlog and self._meter.at_rest
+        return rest and all(each.dispatcher.at_rest for each in self.devices.values())
 
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
         """Accept a task: from here on it is not lost. The same key gives the same task."""
@@ -384,10 +395,11 @@ class Service:
         old, self.configuration = self.configuration, new
         fair = new.fair
         self.register.operators = frozenset(new.operators)
+        self.store.post(tokens.record_operators(new.operators))
         self._intake.priorities = new.priorities
         self.storage.adopt(new.limits)
         self._meter.adopt(new.quotas)
-        self._shares.adopt(fair.shares, fair.half_life, fair.head_start)
+        self.shares.adopt(fair.shares, fair.half_life, fair.head_start)
         for device in self.devices.values():
             device.validator.adopt(new.limits)
             if fair != old.fair:
@@ -400,7 +412,7 @@ class Service:
     def _device(self, name: str, setup: DeviceSetup) -> ServedDevice:
         limits = self.configuration.limits
         made = ServedDevice(
-            name, setup, self._world, self._endings, self._shares, self._start_worker, limits
+            name, setup, self._world, self._endings, self.shares, self._start_worker, limits
         )
         made.dispatcher.on_begun = self.metrics.began
         return made
@@ -408,7 +420,7 @@ class Service:
     def _take_in(self, device: ServedDevice) -> None:
         """A device came while the service runs: what waits for it does so there."""
         self._drains.restore()
-        self._backlog.resettle(device)
+        self._backlog.take_over(device)
 
     def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:
         found = {each.name: each for each in devices}

@@ -49,6 +49,7 @@ CREATE TABLE tokens (
   operator INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL, name TEXT NOT NULL,
   holder INTEGER, holder_start INTEGER
 );
+CREATE TABLE operators (user TEXT PRIMARY KEY);
 CREATE TABLE drains (
   device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL, licences INTEGER NOT NULL
 );

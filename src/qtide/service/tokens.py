@@ -77,6 +77,24 @@ def valid(store: sqlite3.Connection) -> list[Token]:
     return [_token(row) for row in rows]
 
 
+def record_operators(users: Iterable[str]) -> Any:
+    """Note who operates the service by its configuration, for `qtide token list`."""
+    rows = [(user,) for user in users]
+
+    def action(store: sqlite3.Connection) -> None:
+        store.execute("DELETE FROM operators")
+        store.executemany("INSERT OR IGNORE INTO operators VALUES (?)", rows)
+
+    return action
+
+
+def operates(store: sqlite3.Connection, caller: Caller) -> bool:
+    """Whether a token is an operator's: by itself, or as one of a user whom the service names."""
+    named = "SELECT 1 FROM operators WHERE user = ?"
+    by_name = caller.job is None and store.execute(named, (caller.user,)).fetchone() is not None
+    return caller.operator or by_name
+
+
 def holders(store: sqlite3.Connection) -> set[Holder]:
     """The jobs and components with which tokens end."""
     return {token.holder for token in valid(store) if token.holder is not None}

@@ -181,7 +181,7 @@ class Client:
             raise ServiceFailed(_no_answer(self.access, _brief(error))) from None
         if answer.status >= 400:
             raise _refusal(self.access, answer)
-        return answer.json()
+        return answer.json() if answer.data else None
 
     def _connections(self) -> urllib3.PoolManager | UnixPool:
         """Those of this process: after a fork, two processes must not share a connection."""

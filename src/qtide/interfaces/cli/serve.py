@@ -78,7 +78,8 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 def _check(file: Path | None) -> None:
     """Say everything that is wrong, one line each; nothing is served."""
-    from qtide.service.configuration import examined, troubles, without_effect
+    from qtide.service.configuration import examined
+    from qtide.service.trial import troubles, without_effect
 
     if file is None:
         raise UsageError("--check needs a configuration: qtide serve --check FILE")
@@ -160,7 +161,7 @@ def list_tokens(state: State = None, json: shared_options.Json = False) -> None:
 
     Example: qtide token list
     """
-    from qtide.service.tokens import valid
+    from qtide.service.tokens import operates, valid
 
     with _store(state) as store:
         rows = [
@@ -169,7 +170,7 @@ def list_tokens(state: State = None, json: shared_options.Json = False) -> None:
                 "user": each.caller.user,
                 "account": each.caller.account or None,
                 "job": each.caller.job,
-                "operator": each.caller.operator,
+                "operator": operates(store, each.caller),
                 "expires": each.expires if json else clock(each.expires),
                 "name": each.name,
             }

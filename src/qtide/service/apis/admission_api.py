@@ -20,11 +20,12 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.background import BackgroundTasks
-from qtide.service.configuration import SlurmSection, without_effect
+from qtide.service.configuration import SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
+from qtide.service.trial import without_effect
 
 log = logging.getLogger(__name__)
 

@@ -38,6 +38,11 @@ class DeviceQueue:
         self.began: float | None = None
         """When the first of the tasks handed over started."""
 
+    @property
+    def promised(self) -> bool:
+        """Whether any task was promised a start that it has not had."""
+        return bool(self._promises)
+
     def reserve(self, task: ServiceTask, now: float) -> Outlook | None:
         """Promise a task that is about to be added its start; or say what to expect without.
 

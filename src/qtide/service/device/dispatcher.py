@@ -222,6 +222,12 @@ class Dispatcher:
         self._endings.note(records.hand_back(tasks))
 
     @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits, runs, was promised or is watched."""
+        watched = self._unbegun or self._overdue or self._cancelling
+        return not (self._at_work or watched or self._queue.waiting or self._queue.promised)
+
+    @property
     def _at_work(self) -> bool:
         """Whether tasks are on the device, or between it and the queue."""
         return bool(self._queue.handed or self._recovering or self._background)
