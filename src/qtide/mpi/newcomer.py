@@ -9,19 +9,23 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from qtide.core.files import keep_bytecode
 
 BOOT = "from qtide.mpi.newcomer import main; main()"
+START = Path.cwd()
+"""Where the program was started: it may change its folder later, and newcomers do so again."""
 
 
 def command(original: list[str], arguments: list[str]) -> list[str]:
-    """The command that starts the same program again, from the one that started this process."""
+    """Return the command that starts the same program again, from the one that started this one."""
     place = len(original) - len(arguments)
+    at = ["env", f"--chdir={START}"] if Path.cwd() != START else []
     if arguments[0] in ("", "-c", "-m") or original[place:] != arguments:
-        return [sys.executable, *original[1:]]
-    return [sys.executable, *original[1:place], "-c", BOOT, *arguments]
+        return [*at, sys.executable, *original[1:]]
+    return [*at, sys.executable, *original[1:place], "-c", BOOT, *arguments]
 
 
 def main() -> None:
