@@ -41,8 +41,9 @@ class RootRecord:
     """The run of a malleable job: its folder, ledger, control server and nodes."""
 
     def __init__(
-        self, runs: Path, name: str, cluster: str, most: int, *, resume: bool = False
+        self, runs: Path, name: str, cluster: str, most: int, start: Path, *, resume: bool = False
     ) -> None:
+        self._start = start
         self.kind, argument = cluster_kind(cluster)
         if not self.kind.starts_commands:
             raise UsageError(
@@ -73,7 +74,8 @@ class RootRecord:
     def broker(self) -> NodeBroker:
         """The broker, started with the first growth."""
         job = JobContext(self._folder.name, self._ledger, self._folder.values)
-        return NodeBroker(self.server, job, self.kind, self._setting, len(self._founders) + 1)
+        first = len(self._founders) + 1
+        return NodeBroker(self.server, job, self.kind, self._setting, self._start, first)
 
     def founded(self, names: Sequence[str]) -> None:
         """Record the nodes of processes that were started together with the root.
@@ -162,10 +164,12 @@ class NodeBroker:
         job: JobContext,
         kind: ClusterKind,
         setting: Setting,
+        start: Path,
         first: int,
     ) -> None:
         self._server = server
         self._job = job
+        self._folder = start
         self._identities, self._generations = count(first), count(1)
         self._newcomers: dict[int, Newcomer] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -264,7 +268,7 @@ class NodeBroker:
         try:
             if not newcomer.released.is_set():
                 invitation = self._server.expect(newcomer.identity, newcomer.generation, arrived)
-                words = command(sys.orig_argv, sys.argv)
+                words = command(sys.orig_argv, sys.argv, self._folder)
                 process = await allocation.launch(node, words, {JOIN: invitation})
                 await _first_of(process.wait(), _lost(node.lost), newcomer.released.wait())
         finally:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Policy = Callable[["Job"], int | None]
 """Returns how many nodes a job should have now, or None for no change."""
 
+START = Path.cwd()
+"""Where the program was started; it may change its folder later, and newcomers do so again."""
 COOL_DOWN = 1.0
 """Seconds after a change in which the policy is not asked."""
 RUNS = "QTIDE_RUNS"
@@ -123,7 +125,7 @@ class Job:
         from qtide.mpi.broker import RootRecord  # newcomers start without what it needs
 
         record = RootRecord(
-            self._runs, self._name, self._cluster, self.sizes.most, resume=self._resume
+            self._runs, self._name, self._cluster, self.sizes.most, START, resume=self._resume
         )
         self._record, self._membership = record, Membership(record.server)
         if record.interrupted is not None:

@@ -15,14 +15,12 @@ from types import ModuleType
 from qtide.core.files import keep_bytecode
 
 BOOT = "from qtide.mpi.newcomer import main; main()"
-START = Path.cwd()
-"""Where the program was started: it may change its folder later, and newcomers do so again."""
 
 
-def command(original: list[str], arguments: list[str]) -> list[str]:
-    """Return the command that starts the same program again, from the one that started this one."""
+def command(original: list[str], arguments: list[str], start: Path) -> list[str]:
+    """Return the command that starts the program again, in the folder where it was started."""
     place = len(original) - len(arguments)
-    at = ["env", f"--chdir={START}"] if Path.cwd() != START else []
+    at = ["env", f"--chdir={start}"] if Path.cwd() != start else []
     if arguments[0] in ("", "-c", "-m") or original[place:] != arguments:
         return [*at, sys.executable, *original[1:]]
     return [*at, sys.executable, *original[1:place], "-c", BOOT, *arguments]
