@@ -624,6 +624,8 @@ WITHOUT_BARRIER = ("Create_group", "Merge", "Create_intercomm", "Disconnect")
 REFUSED = {
     **dict.fromkeys(("Accept", "Connect", "Join"), "use MPI.COMM_SELF on the root"),
     **dict.fromkeys(("Spawn", "Spawn_multiple"), "use Job.expand()"),
+    "Psend_init": "MPICH hangs in it; use Send_init",
+    "Precv_init": "MPICH hangs in it; use Recv_init",
     "Create_dist_graph": "MPICH hangs in it; use Create_dist_graph_adjacent",
     "Create_from_group": "MPICH aborts in it; use Create_group",
     **dict.fromkeys(("Agree", "Iagree", "Shrink", "Ishrink", "Revoke"), "use Job.recover()"),
