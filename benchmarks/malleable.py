@@ -1,7 +1,8 @@
 """How fast an MPI program grows and shrinks on a real Slurm, and moves its data.
 
 The peers, in the same run: a plain start of numpy and mpi4py, without which no process can join; a
-plain Alltoallv of the same data; and the same program on a fixed number of nodes. The published
+plain Alltoallv of the same data; mpi4py's own operations; and the same program on a fixed number of
+nodes. The published
 library for malleable MPI programs (DMR) took 2.0 to 2.5 s per iteration, and 0.9 % more wall time.
 Run it on a quiet machine, for five minutes: python benchmarks/malleable.py
 """
@@ -73,6 +74,8 @@ def main() -> None:
         plain = median(started() for _ in range(5))
         words = [str(HERE / "mpi" / "move.py"), str(GIGABYTE), name]
         moves: dict[str, list[float]] = json.loads(told(words, folder, variables))
+        words = [str(HERE / "mpi" / "messages.py"), name]
+        messages: dict[str, Any] = json.loads(told(words, folder, variables))
         warm = ["--rounds", "1", "--seconds", "0"]
         told([str(EXAMPLE), "--points", "2000", *warm], folder, variables)
         grown, fixed = clustering(folder, variables), clustering(folder, variables, "--static")
@@ -83,6 +86,11 @@ def main() -> None:
     print(f"nodes idle again after a shrink: median {median(changes['idle']):.3f} s")
     own, peer = min(moves["own"]), min(moves["plain"])
     print(f"1 GB from 2 to 3 ranks: {own:.2f} s;  peer, a plain Alltoallv: {peer:.2f} s")
+    ratios = {what: each["own"] / each["raw"] for what, each in messages["operations"].items()}
+    for what, each in messages["operations"].items():
+        own_us, raw_us = 1e6 * each["own"], 1e6 * each["raw"]
+        print(f"{what} B: {own_us:.1f} µs;  peer, mpi4py's own: {raw_us:.1f} µs")
+    print(f"a rank that waits uses {100 * messages['waiting']:.1f} % of a core")
     for what, each in (("malleable", grown), ("static", fixed)):
         print(f"clustering, {what}: wall {each.total:.1f} s, {each.nodes_held:.1f} node-seconds")
     more = grown.total - fixed.total
@@ -92,6 +100,10 @@ def main() -> None:
             at_most("expand 1 → 3 nodes, median s", expand, 0.5),
             at_most("shrink 3 → 1 nodes, median s", shrink, 0.1),
             at_least("1 GB moved, speed relative to Alltoallv", peer / own, 0.6),
+            at_most(
+                "messages of 64 B to 64 MB, worst time relative to raw", max(ratios.values()), 1.1
+            ),
+            at_most("a rank that waits, % of a core", 100 * messages["waiting"], 20.0),
             at_most("clustering, overhead per iteration, s", more / ITERATIONS, 0.6),
             at_most("clustering, more wall time than static, %", 100 * more / fixed.total, 1.0),
         ],

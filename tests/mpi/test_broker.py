@@ -52,7 +52,7 @@ def test_the_simulated_cluster_starts_no_commands(tmp_path: Path) -> None:
 
 def test_a_job_refuses_a_cluster_that_starts_no_commands(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local, slurm or slurm:PARTITION, not simulated"):
-        RootRecord(tmp_path, "job", "simulated", 3)
+        RootRecord(tmp_path, "job", "simulated", 3, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

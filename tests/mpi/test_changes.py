@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from qtide.core.ledger import read
 from tests.backends.slurm.stage import Stage as SlurmStage
 from tests.backends.slurm.stage import until
-from tests.mpi.stage import Stage
+from tests.mpi.stage import PROGRAMS, Stage
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "mpi"
 
@@ -119,3 +120,35 @@ def test_the_parts_of_each_change_are_in_the_ledger(local: Stage) -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert "how the number of nodes changed" in shown
     assert re.search(r"grew from 1 node to 3 nodes: grant .* start .* connect .* move ", shown)
+
+
+def test_a_relative_script_is_found_after_a_change_of_folder_and_runs_are_kept_where_told(
+    local: Stage, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "moves.py").write_text((PROGRAMS / "moves.py").read_text())
+    done = subprocess.run(
+        [sys.executable, "moves.py"],
+        cwd=tmp_path,
+        env=local.variables | {"QTIDE_RUNS": str(tmp_path / "kept")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    size, refusal = done.stdout.splitlines()
+    assert size == "2"
+    assert refusal.startswith("a program can have one Job block")
+    assert [each.name[:5] for each in (tmp_path / "kept").iterdir()] == ["moves"]
+
+
+def test_nodes_of_a_launcher_count_as_held_until_the_program_ends(local: Stage) -> None:
+    mpiexec = str(Path(sys.executable).with_name("mpiexec"))
+    local.run("founders.py", "3", "1", launcher=(mpiexec, "-n", "3"))
+    (ledger,) = Path(local.folder).rglob("ledger.jsonl")
+    spans = read(ledger)
+    held = [each.end for each in spans if each.what == "held"]
+    busy = sorted(each.end for each in spans if each.what == "busy")
+    assert len(held) == 3
+    assert min(held) >= busy[1]

@@ -13,7 +13,7 @@ from qtide.mpi.distributed import Distributed
 ARRAYS = st.tuples(st.integers(1, 40), st.none() | st.integers(1, 7))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ARRAYS, st.integers(1, 6), st.integers(1, 6))
 def test_what_some_ranks_write_others_read(
     terms: tuple[int, int | None], before: int, after: int

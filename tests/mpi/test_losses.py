@@ -1,10 +1,14 @@
 """Nodes that are lost at the worst moments: the program goes on, and nothing hangs."""
 
+import re
+import signal
+
 import pytest
 
-from tests.mpi.stage import Stage
+from tests.backends.slurm.stage import until
+from tests.mpi.stage import PROGRAMS, Stage
 
-BEFORE = ("connect", "merge", "redistribution")
+BEFORE = ("connect", "connected", "merge", "redistribution")
 
 
 @pytest.mark.parametrize("moment", BEFORE)
@@ -21,3 +25,29 @@ def test_a_node_lost_in_a_collective_is_noticed_and_survived(on_slurm: Stage) ->
     first, last = on_slurm.run("losses.py", "collective").splitlines()
     assert float(first.removeprefix("lost within ")) < 5
     assert last == "done 3 499500 losses 1"
+
+
+OPERATIONS = re.findall(
+    r'^    "([\w.]+)": lambda', (PROGRAMS / "kills.py").read_text(), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_operation_hangs_when_a_rank_is_killed(half: int, local: Stage) -> None:
+    names = OPERATIONS[half::2]
+    told = local.run("kills.py", ",".join(names), limit=150)
+    assert told.splitlines() == [f"{name} soon" for name in names]
+    assert len(OPERATIONS) >= 38
+
+
+def test_a_program_goes_on_from_what_was_saved(local: Stage) -> None:
+    def killed() -> None:
+        process = local.start("saved.py", "dies")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (-signal.SIGKILL, "saved 3\n"), err
+        assert until(lambda: not local.processes(), 10), local.processes()
+
+    killed()
+    assert local.run("saved.py", "lives") == "began with 0, 4950\n"
+    assert local.run("saved.py", "dies") == "began with 3, 4950\n"
+    killed()  # the run before was finished: this one begins anew

@@ -29,6 +29,7 @@ from qtide.core.files import lock
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.world.real import LoopThread, RealWorld
+from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.control import JOIN, ControlServer, own_address
 from qtide.mpi.library import progress
 from qtide.mpi.newcomer import command
@@ -39,7 +40,10 @@ from qtide.runs.spec import Spec
 class RootRecord:
     """The run of a malleable job: its folder, ledger, control server and nodes."""
 
-    def __init__(self, runs: Path, name: str, cluster: str, most: int) -> None:
+    def __init__(
+        self, runs: Path, name: str, cluster: str, most: int, start: Path, *, resume: bool = False
+    ) -> None:
+        self._start = start
         self.kind, argument = cluster_kind(cluster)
         if not self.kind.starts_commands:
             raise UsageError(
@@ -48,6 +52,8 @@ class RootRecord:
         self.kind.check(Setting(argument))
         self._setting = Setting(argument, None if argument else most)
         spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
+        self.interrupted = _interrupted(runs, spec) if resume else None
+        """The last checkpoint of the run before, if that ended before its program did."""
         self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
         self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
         lock(self._lock)  # so that others see that it is running
@@ -68,10 +74,18 @@ class RootRecord:
     def broker(self) -> NodeBroker:
         """The broker, started with the first growth."""
         job = JobContext(self._folder.name, self._ledger, self._folder.values)
-        return NodeBroker(self.server, job, self.kind, self._setting, len(self._founders) + 1)
+        first = len(self._founders) + 1
+        return NodeBroker(self.server, job, self.kind, self._setting, self._start, first)
 
     def founded(self, names: Sequence[str]) -> None:
-        """Record the nodes of processes that were started together with the root."""
+        """Record the nodes of processes that were started together with the root.
+
+        They belong to whoever started the processes, and are held until the program ends.
+        """
+        sys.stderr.write(
+            f"qtide: the nodes of the {len(names) + 1} processes that were started together are "
+            "held until the program ends; start one process, and every node can be given back\n"
+        )
         for identity, name in enumerate(names, 1):
             self._founders[identity] = self._ledger.span("held", f"node/{name}")
             self._busy[identity] = self._ledger.span("busy", f"node/{name}")
@@ -89,9 +103,7 @@ class RootRecord:
         """Give the nodes of members back that have left."""
         for each in members:
             self._busy.pop(each).close()
-            if each in self._founders:
-                self._founders[each].close()
-            else:
+            if each not in self._founders:
                 self.broker.release(each)
 
     def lost(self, members: Collection[int]) -> None:
@@ -120,6 +132,18 @@ class RootRecord:
         os.close(self._lock)
 
 
+def _interrupted(runs: Path, spec: Spec) -> Checkpoint | None:
+    """Return what the newest run of the same program saved, unless that run was finished."""
+    for run in sorted(RunFolder.all(runs), key=lambda each: each.created, reverse=True):
+        if run.damage is not None:
+            continue
+        other = run.spec
+        if (other.program, other.words, other.strategy) == (spec.program, spec.words, "mpi"):
+            over = run.state in ("done", "running", "new")
+            return None if over else Checkpoint.newest((run.path / "saved").absolute())
+    return None
+
+
 POLITE = 3.0
 """Seconds that a process may take to end by itself."""
 CLOSE_LIMIT = 180.0
@@ -140,10 +164,12 @@ class NodeBroker:
         job: JobContext,
         kind: ClusterKind,
         setting: Setting,
+        start: Path,
         first: int,
     ) -> None:
         self._server = server
         self._job = job
+        self._folder = start
         self._identities, self._generations = count(first), count(1)
         self._newcomers: dict[int, Newcomer] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -242,7 +268,7 @@ class NodeBroker:
         try:
             if not newcomer.released.is_set():
                 invitation = self._server.expect(newcomer.identity, newcomer.generation, arrived)
-                words = command(sys.orig_argv, sys.argv)
+                words = command(sys.orig_argv, sys.argv, self._folder)
                 process = await allocation.launch(node, words, {JOIN: invitation})
                 await _first_of(process.wait(), _lost(node.lost), newcomer.released.wait())
         finally:

@@ -21,6 +21,14 @@ class Checkpoint:
     folder: Path
     version: int
 
+    @staticmethod
+    def newest(folder: Path) -> Checkpoint | None:
+        """Return the newest complete version in a folder that belongs to this user."""
+        owned = folder.is_dir() and folder.stat().st_uid == os.getuid()
+        found = folder.glob("*/manifest") if owned else ()
+        versions = [int(each.parent.name) for each in found if each.parent.name.isdecimal()]
+        return Checkpoint(folder, max(versions)) if versions else None
+
     @property
     def path(self) -> Path:
         """The folder of this version."""

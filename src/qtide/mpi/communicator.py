@@ -33,8 +33,8 @@ SPIN = 0.002
 """Seconds in which it is then tested without a pause,"""
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
 """and the pauses from then on, so that a rank that waits for long leaves its core to others."""
-MOVING = 5e-6
-"""A test that takes longer than this has moved data: then there is no pause."""
+MOVING = 20e-6
+"""A test that computes for longer than this has moved data: then there is no pause."""
 TURN = 64
 """How many tests move data before other processes of this machine have their turn."""
 NAP_TURN = 20e-6
@@ -46,15 +46,15 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
     for _ in range(FIRST):  # MPICH only makes progress while it is tested
         if done(found := test()):
             return found
-    clock = time.perf_counter
-    since, nap, moves = clock(), NAP_FIRST, 0
+    since, nap, moves = time.perf_counter(), NAP_FIRST, 0
     while True:
         watch()
-        began = clock()
+        used = time.thread_time()  # a process that others interrupt uses none meanwhile
         if done(found := test()):
             return found
-        now = clock()
-        if now - began > MOVING:
+        moved = time.thread_time() - used > MOVING
+        now = time.perf_counter()
+        if moved:
             since, nap, moves = now, NAP_FIRST, moves + 1
             if moves % TURN == 0:
                 time.sleep(NAP_TURN)
@@ -240,11 +240,11 @@ class Message(MPI.Message, metaclass=_Kind):
         """Receive it as an object."""
         return self.irecv().wait(status)
 
-    def Irecv(self, buf: Any) -> Request:  # noqa: N802 - MPI's own name
+    def Irecv(self, buf: Any) -> Any:  # noqa: N802 - MPI's own name
         """Begin to receive it into a buffer."""
         return _guarded(Request, super().Irecv(buf), self.watch)
 
-    def irecv(self) -> Request:
+    def irecv(self) -> Any:
         """Begin to receive it as an object."""
         return _guarded(Request, super().irecv(), self.watch)
 
@@ -328,7 +328,7 @@ class Guarded:
         request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
         wait(lambda: request.Test(status), self.watch)
 
-    def Probe(self, *args: Any, **kwargs: Any) -> bool:  # noqa: N802 - MPI's own name
+    def Probe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
         """Wait for a message."""
         return wait(lambda: _COMM.Iprobe(self, *args, **kwargs), self.watch)
 
@@ -341,7 +341,7 @@ class Guarded:
         """Match a message, if there is one."""
         return _guarded(Message, _COMM.Improbe(self, *args, **kwargs), self.watch)
 
-    def probe(self, *args: Any, **kwargs: Any) -> bool:
+    def probe(self, *args: Any, **kwargs: Any) -> Any:
         """Wait for an object."""
         return wait(lambda: _COMM.iprobe(self, *args, **kwargs), self.watch)
 
@@ -509,7 +509,7 @@ class _Objects(Guarded):
         return reduce(op, before) if before else None
 
 
-class Communicator(_Objects, MPI.Intracomm):  # type: ignore[misc]
+class Communicator(_Objects, MPI.Intracomm):
     """The communicator of a job: all operations of mpi4py's, none of which hangs."""
 
     def __new__(cls, raw: Any = None, watch: Watch = _no_watch) -> Communicator:
@@ -550,19 +550,19 @@ class _Topology(_Objects):
         return _split(data, sizes)
 
 
-class CartCommunicator(_Topology, MPI.Cartcomm):  # type: ignore[misc]
+class CartCommunicator(_Topology, MPI.Cartcomm):
     """A communicator whose ranks are the points of a grid."""
 
 
-class GraphCommunicator(_Topology, MPI.Graphcomm):  # type: ignore[misc]
+class GraphCommunicator(_Topology, MPI.Graphcomm):
     """A communicator whose ranks are the nodes of a graph."""
 
 
-class DistGraphCommunicator(_Topology, MPI.Distgraphcomm):  # type: ignore[misc]
+class DistGraphCommunicator(_Topology, MPI.Distgraphcomm):
     """A communicator whose ranks are the nodes of a distributed graph."""
 
 
-class InterCommunicator(Guarded, MPI.Intercomm):  # type: ignore[misc]
+class InterCommunicator(Guarded, MPI.Intercomm):
     """A communicator of two groups. It has no collectives on objects."""
 
 
@@ -624,6 +624,8 @@ WITHOUT_BARRIER = ("Create_group", "Merge", "Create_intercomm", "Disconnect")
 REFUSED = {
     **dict.fromkeys(("Accept", "Connect", "Join"), "use MPI.COMM_SELF on the root"),
     **dict.fromkeys(("Spawn", "Spawn_multiple"), "use Job.expand()"),
+    "Psend_init": "MPICH hangs in it; use Send_init",
+    "Precv_init": "MPICH hangs in it; use Recv_init",
     "Create_dist_graph": "MPICH hangs in it; use Create_dist_graph_adjacent",
     "Create_from_group": "MPICH aborts in it; use Create_group",
     **dict.fromkeys(("Agree", "Iagree", "Shrink", "Ishrink", "Revoke"), "use Job.recover()"),

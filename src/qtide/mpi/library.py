@@ -27,7 +27,7 @@ except ImportError:
 # importing its module MPI would begin MPI, too early and as a world that cannot be joined
 mpi4py.rc.initialize = mpi4py.rc.finalize = False
 try:
-    from mpi4py import MPI
+    from mpi4py import MPI as MPI  # noqa: PLC0414 - others take it from here, after rc is set
 except (ImportError, RuntimeError) as error:
     raise UsageError(
         f"mpi4py cannot load an MPI library ({error}); install MPICH: {INSTALL}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from qtide.core.errors import UsageError
 from qtide.mpi import join
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 Policy = Callable[["Job"], int | None]
 """Returns how many nodes a job should have now, or None for no change."""
 
+START = Path.cwd()
+"""Where the program was started; it may change its folder later, and newcomers do so again."""
 COOL_DOWN = 1.0
 """Seconds after a change in which the policy is not asked."""
+RUNS = "QTIDE_RUNS"
+"""The variable that names the folder of runs, unless the program does."""
 CLUSTER = "QTIDE_CLUSTER"
 """The variable that names the cluster, unless the program does."""
 
@@ -55,6 +59,9 @@ class Job:
     start the same program; their first such call returns together with the one that brought them.
     """
 
+    _entered: ClassVar[Job | None] = None
+    """The job of this process."""
+
     def __init__(
         self,
         most: int,
@@ -64,8 +71,9 @@ class Job:
         policy: Policy | None = None,
         cluster: str | None = None,
         cool_down: float = COOL_DOWN,
-        folder: str | Path = "qtide-runs",
+        folder: str | Path | None = None,
         name: str | None = None,
+        resume: bool = True,
     ) -> None:
         self.sizes = Sizes(least, preferred or most, most)
         self.policy = policy
@@ -73,7 +81,8 @@ class Job:
         self._cool_down = cool_down
         self._cluster = cluster or os.environ.get(CLUSTER, "local")
         self._name = name or Path(sys.argv[0]).stem or "job"
-        self._runs = Path(folder).absolute()
+        self._runs = Path(folder or os.environ.get(RUNS) or "qtide-runs").absolute()
+        self._resume = resume
         self._record: RootRecord | None = None
         self._growth: Growth | None = None
         self._arriving = ""
@@ -83,6 +92,7 @@ class Job:
         """Seconds that the last growth took, from the request until its nodes computed."""
 
     def __enter__(self) -> Job:
+        self._check_only()
         invitation = os.environ.pop(JOIN, None)
         launcher = None if invitation else Launcher.of_this_process()
         if launcher is not None and launcher.size > self.sizes.most:
@@ -99,12 +109,29 @@ class Job:
             self._arriving = self._membership.arrive()
         return self
 
+    def _check_only(self) -> None:
+        """Refuse a second block: newcomers would enter the first one."""
+        before, Job._entered = Job._entered, self
+        if before is not None:
+            if before._record is None:
+                raise MemberLeft(0)
+            raise UsageError(
+                "a program can have one Job block, as newcomers start it from its first line; put "
+                "both parts into one block"
+            )
+
     def _found(self, launcher: Launcher | None) -> None:
         """Begin as the root, with all processes that were started together with this one."""
         from qtide.mpi.broker import RootRecord  # newcomers start without what it needs
 
-        record = RootRecord(self._runs, self._name, self._cluster, self.sizes.most)
+        record = RootRecord(
+            self._runs, self._name, self._cluster, self.sizes.most, START, resume=self._resume
+        )
         self._record, self._membership = record, Membership(record.server)
+        if record.interrupted is not None:
+            self._checkpoint = record.interrupted
+            sys.stderr.write(f"qtide: goes on from what was saved in {self._checkpoint.path}\n")
+            self._restore(self._checkpoint)
         if launcher is not None and launcher.size > 1:
             record.founded(launcher.meet(record.server))
             others = list(range(1, launcher.size))
@@ -228,7 +255,7 @@ class Job:
         return 0 if self._record is None else self._record.kind.others_waiting()
 
     def save(self) -> None:
-        """Save the state and all arrays, for `recover`."""
+        """Save the state and all arrays, for `recover` and for the next start of the program."""
         before = self._checkpoint
         version = before.version + 1 if before else 1
         new = Checkpoint(self._record.checkpoints, version) if self._record else None
@@ -255,6 +282,9 @@ class Job:
         checkpoint = self._checkpoint = self.comm.bcast(self._checkpoint)
         if checkpoint is None:
             raise NodesLost("nodes of the job are gone, and nothing was saved; call save() before")
+        self._restore(checkpoint)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         state, shapes = checkpoint.read_manifest()
         self._membership.restore(state, shapes)
         for name in shapes:

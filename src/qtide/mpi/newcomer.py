@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from qtide.core.files import keep_bytecode
@@ -16,12 +17,13 @@ from qtide.core.files import keep_bytecode
 BOOT = "from qtide.mpi.newcomer import main; main()"
 
 
-def command(original: list[str], arguments: list[str]) -> list[str]:
-    """The command that starts the same program again, from the one that started this process."""
+def command(original: list[str], arguments: list[str], start: Path) -> list[str]:
+    """Return the command that starts the program again, in the folder where it was started."""
     place = len(original) - len(arguments)
+    at = ["env", f"--chdir={start}"] if Path.cwd() != start else []
     if arguments[0] in ("", "-c", "-m") or original[place:] != arguments:
-        return [sys.executable, *original[1:]]
-    return [sys.executable, *original[1:place], "-c", BOOT, *arguments]
+        return [*at, sys.executable, *original[1:]]
+    return [*at, sys.executable, *original[1:place], "-c", BOOT, *arguments]
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from mpi4py import MPI  # isort: skip  # as existing programs do; ours comes fir
 
 LARGE = 2**18  # of 8 bytes: no rank can send this to one that is gone
 
+derived: dict[str, Any] = {}
 OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "Barrier": lambda comm, _: comm.Barrier(),
     "Bcast": lambda comm, dead: comm.Bcast(np.zeros(LARGE), dead),
@@ -46,7 +47,7 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "Waitany": lambda comm, dead: MPI.Request.Waitany([comm.Irecv(np.zeros(1), dead)]),
     "Waitsome": lambda comm, dead: MPI.Request.Waitsome([comm.Irecv(np.zeros(1), dead)]),
     "Recv_init": lambda comm, dead: started(comm.Recv_init(np.zeros(1), dead)).Wait(),
-    "Message.probe": lambda comm, dead: MPI.Message.probe(comm, dead),
+    "Message.probe": lambda comm, dead: MPI.Message.probe(comm, source=dead),
     "Split": lambda comm, _: comm.Split(0),
     "Split_type": lambda comm, _: comm.Split_type(MPI.COMM_TYPE_SHARED),
     "Dup": lambda comm, _: comm.Dup(),
@@ -54,8 +55,8 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "Create": lambda comm, _: comm.Create(comm.Get_group()),
     "Create_cart": lambda comm, _: comm.Create_cart([comm.size]),
     "Create_graph": lambda comm, _: comm.Create_graph([0] * comm.size, []),
-    "derived": lambda comm, _: derived.Allreduce(np.ones(1), np.ones(1)),
-    "halo": lambda _, __: cart.neighbor_allgather(1),
+    "derived": lambda _, __: derived["dup"].Allreduce(np.ones(1), np.ones(1)),
+    "halo": lambda _, __: derived["cart"].neighbor_allgather(1),
 }
 
 
@@ -69,8 +70,7 @@ with Job(most=2, folder=folder) as job:
     job.begin(step=0)
     while job.state.step < len(names):
         job.expand(2, least=2, wait=60)
-        derived = job.comm.Dup()
-        cart = job.comm.Create_cart([2], [True])
+        derived.update(dup=job.comm.Dup(), cart=job.comm.Create_cart([2], [True]))
         job.save()
         try:
             if job.rank == 1:

@@ -9,6 +9,7 @@ import numpy as np
 
 import qtide.mpi.join
 from qtide.malleable import Distributed, Job, NodesLost
+from qtide.mpi.library import library
 from qtide.mpi.membership import Membership
 
 MOMENT, FOLDER = sys.argv[1:3]
@@ -16,6 +17,12 @@ MOMENT, FOLDER = sys.argv[1:3]
 
 def die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_connected(ports: list[str], place: int, _: object) -> None:
+    """Die while the root merges the two of them."""
+    library().MPI.COMM_SELF.Connect(ports[place])
+    die()
 
 
 def doomed() -> bool:
@@ -26,6 +33,8 @@ def doomed() -> bool:
 
 if doomed() and MOMENT == "connect":
     qtide.mpi.join.connect = die  # type: ignore[assignment]
+if doomed() and MOMENT == "connected":
+    qtide.mpi.join.connect = die_connected  # type: ignore[assignment]
 if doomed() and MOMENT == "merge":
     Membership.restore = die  # type: ignore[method-assign,assignment]
 if doomed() and MOMENT == "redistribution":
