@@ -134,9 +134,8 @@ def flips(
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
     """The same job, its quantum time scaled to `ratio` times its classical time."""
-    classical = job.shortest - job.quantum
     number = sum(step.quantum is not None for step in job.steps) or 1
-    seconds = ratio * classical / number
+    seconds = ratio * job.classical / number
     steps = [replace(s, quantum=seconds) if s.quantum is not None else s for s in job.steps]
     return replace(job, steps=tuple(steps))
 
