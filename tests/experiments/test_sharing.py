@@ -12,14 +12,17 @@ import tempfile
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from qtide.core.errors import UsageError
+from qtide.backends.payloads.payload import Burst
+from qtide.core.errors import QtideError, UsageError
+from qtide.experiments.sharing import jobs
 from qtide.experiments.sharing.experiment import Measuring, measure, write
 from qtide.experiments.sharing.figures import lines, violins
 from qtide.experiments.sharing.jobs import at_once
-from qtide.experiments.sharing.replica import ReplicaRecord
+from qtide.experiments.sharing.replica import Replica, ReplicaRecord
 from qtide.experiments.sharing.results import Measured, keep, kept, rows
 from qtide.experiments.sharing.sharing_plan import Point, SharingPlan, read_plan
 from tests.interfaces.cli.inside import printed, refused
@@ -142,6 +145,38 @@ def test_a_failure_of_one_replica_is_raised_at_once() -> None:
     assert at_once([lambda: 1, lambda: 2]) == [1, 2]
     with pytest.raises(UsageError, match="no"):
         at_once([lambda: 1, fails])
+
+
+def test_a_job_that_fails_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "log-0").write_text("loading\nno service is known\n")
+    with pytest.raises(QtideError, match="not done after 0 s: no service is known"):
+        jobs._await(lambda: False, 0.0, tmp_path)
+    (tmp_path / "failed-0").touch()
+    with pytest.raises(QtideError, match="a job failed: no service is known"):
+        jobs._await(lambda: False, 3600.0, tmp_path)
+
+
+def test_a_replica_is_driven_as_any_other_program(tmp_path: Path) -> None:
+    class Finished:
+        said: ClassVar = {"qpu_seconds": 0.01, "started": 5.0, "submitted": 2.0}
+
+        def result(self, limit: float) -> int:
+            return 0
+
+    class Service:
+        seeds: ClassVar[list[int]] = []
+
+        def submit(self, payload: Burst, device: str, *, seed: int, **_: object) -> Finished:
+            self.seeds.append(seed)
+            return Finished()
+
+    client: Any = Service()
+    record = Replica(client, SMALL, 0.5, tmp_path).run()
+    assert record.tasks > 1 and client.seeds == list(range(record.tasks))
+    assert record.quantum == pytest.approx(0.01 * record.tasks)
+    assert record.queue == 3.0 * record.tasks and record.colours > 1
+    assert record.runtime >= 0.5 * record.quantum
+    assert json.loads((tmp_path / "colouring.json").read_text())["colours"] == record.colours
 
 
 def test_it_measures_on_a_real_service_and_continues_where_it_was(tmp_path: Path) -> None:

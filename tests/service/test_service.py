@@ -167,7 +167,7 @@ def test_one_user_with_many_tasks_does_not_hold_up_another(service: LocalService
         with ThreadPoolExecutor(16) as threads:
             tasks = list(threads.map(lambda _: greedy.submit(Burst(0.02), "dev"), range(200)))
         task = modest.submit(Burst(0.02), "dev")
-        assert task.refresh().said["position"] <= 2, "at most two of the greedy user's go first"
+        assert task.refresh().response["position"] <= 2, "at most two of the greedy user's go first"
     finally:
         service.operator().call("POST", "/v1/devices/dev/resume")
     task.result(60.0)

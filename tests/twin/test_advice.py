@@ -9,9 +9,10 @@ import pytest
 
 from qtide.backends.models.site_model import Background, Delays, QpuModel, SiteModel
 from qtide.backends.models.trace import Trace, write_swf
+from qtide.core.ledger import Interval, What
 from qtide.core.metrics import measure
 from qtide.twin.advice import Arrival, Prices, advise, strategy_map, with_ratio
-from qtide.twin.calibration import calibrate, job_of
+from qtide.twin.calibration import Fitted, calibrate, job_of
 from qtide.twin.capacity import growth, mean_value_analysis, offer_by_formula
 from qtide.twin.simulation import HybridJob, HybridStep, StrategySetup
 from tests.twin.sites import BUSY, played, wide
@@ -81,7 +82,43 @@ def test_calibration_finds_the_parameters_of_the_site_again() -> None:
 def test_a_calibration_is_a_site_file() -> None:
     (spans,) = played(SITE, StrategySetup("workflow"), [replace(wide(), nodes=3)])
     text = calibrate([spans]).toml(3)
-    assert text.startswith("nodes = 3\n\n[delays]\ngrant = 0  #") and "[qpu]\noffload" in text
+    assert "[delays]\ngrant = 0  #" in text and "[qpu]\noffload" in text
+
+
+def test_a_fit_that_says_nothing_is_named_with_what_would_mend_it() -> None:
+    """Static holds its nodes to the end: their idle time is no release."""
+    (spans,) = played(SITE, StrategySetup("static"), [wide()])
+    found = calibrate([spans])
+    assert found.parameters["release"].samples == 0 and found.parameters["release"].value == 0
+    assert "release: no run shows it" in found.doubts()
+    assert "under workflow" in found.advice()
+    assert "doubtful: no run shows it" in found.toml(3)
+    (better,) = played(SITE, StrategySetup("workflow"), [wide()])
+    assert not any(each.startswith("release") for each in calibrate([spans, better]).doubts())
+    assert Fitted(0.41, 5.2, 9).doubt == "0.41 ± 5.2 s says nothing"
+
+
+@pytest.mark.parametrize(("later", "keeps"), [(0.01, True), (0.9, False)])
+def test_nodes_that_start_faster_when_granted_again_are_seen(later: float, keeps: bool) -> None:
+    def span(what: What, lane: str, start: float, end: float, label: str = "") -> Interval:
+        return Interval("job", what, lane, start, end, label)
+
+    spans = [
+        span("starting", "node/n1", 0.0, 1.0),
+        span("busy", "node/n1", 1.0, 5.0, "work"),
+        span("starting", "node/n1", 10.0, 10.0 + later),
+    ]
+    found = calibrate([spans])
+    assert found.keeps_agents == keeps == found.site(3).keeps_agents
+    assert ("keeps_agents = true" in found.toml(3)) == keeps
+
+
+def test_tasks_beside_a_payload_stay_beside_it() -> None:
+    job = HybridJob((HybridStep((80.0, 60.0), 100.0), HybridStep((5.0,))), nodes=2)
+    assert job.shortest == 105 and job.quantum == 100 and job.classical == 85
+    (spans,) = played(SiteModel(nodes=2), StrategySetup("workflow"), [job])
+    assert measure(spans).total == pytest.approx(105)
+    assert job_of(spans, 2).steps == job.steps
 
 
 def test_a_wait_is_a_queue_in_which_patience_runs_out(tmp_path: Path) -> None:

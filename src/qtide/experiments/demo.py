@@ -1,4 +1,4 @@
-"""What a demonstration has found, in three sentences that hold for its own measurements."""
+"""The demonstration of `qtide demo`: strategies, then sharing, and what was found in sentences."""
 
 from __future__ import annotations
 

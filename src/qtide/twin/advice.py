@@ -165,9 +165,8 @@ def strategy_map(
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
     """The same job, its quantum time scaled to `ratio` times its classical time."""
-    classical = sum(max(step.tasks, default=0.0) for step in job.steps)
     number = sum(step.quantum is not None for step in job.steps) or 1
-    seconds = ratio * classical / number
+    seconds = ratio * job.classical / number
     steps = [replace(s, quantum=seconds) if s.quantum is not None else s for s in job.steps]
     return replace(job, steps=tuple(steps))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
@@ -34,6 +34,31 @@ class Fitted:
             return Fitted(0.0, 0.0, 0)
         return Fitted(max(0.0, median(values)), MeanEstimate.of(values).half, len(values))
 
+    @property
+    def doubt(self) -> str:
+        """Why the value should not be trusted; empty if it can be."""
+        if not self.samples:
+            return "no run shows it"
+        if self.samples < FEWEST:
+            return f"only {self.samples} of {FEWEST} observations"
+        if self.half > max(self.value, IRRELEVANT):
+            return f"{self.value:.2g} ± {self.half:.2g} s says nothing"
+        return ""
+
+
+FEWEST = 3
+"""Observations without which a parameter is doubtful."""
+IRRELEVANT = 0.1
+"""Seconds: an uncertainty that does not matter."""
+REMEDIES = {
+    "grant": "a single job under workflow, which requests nodes in every phase",
+    "start": "a single job under workflow, which starts its nodes anew in every phase",
+    "release": "a single job under workflow, which gives nodes back before its end",
+    "step": "a single job with more phases",
+    "offload": "a single job with more quantum phases",
+}
+"""The run that tells most about each parameter."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -43,25 +68,41 @@ class Calibration:
     """grant, start, release, step and offload, in seconds."""
     tasks: dict[str, Fitted]
     """Seconds of each kind of task."""
+    keeps_agents: bool = False
+    """Whether nodes that were granted again started faster than at first."""
 
-    def site(self, nodes: int, *, keeps_agents: bool = False) -> SiteModel:
+    def site(self, nodes: int, *, keeps_agents: bool | None = None) -> SiteModel:
         """The site, with `nodes` nodes."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
         return SiteModel(
             nodes=nodes,
-            keeps_agents=keeps_agents,
+            keeps_agents=self.keeps_agents if keeps_agents is None else keeps_agents,
             delays=Delays(**found),
             qpu=QpuModel(offload=offload),
         )
 
+    def doubts(self) -> list[str]:
+        """A sentence for each parameter that should not be trusted."""
+        return [f"{name}: {each.doubt}" for name, each in self.parameters.items() if each.doubt]
+
+    def advice(self) -> str:
+        """Which further run would narrow the answer most; empty if none is needed."""
+        doubtful = {name: each for name, each in self.parameters.items() if each.doubt}
+        if not doubtful:
+            return ""
+        worst = max(doubtful, key=lambda name: (not doubtful[name].samples, doubtful[name].half))
+        return f"add {REMEDIES[worst]}: {worst} is the least certain"
+
     def toml(self, nodes: int) -> str:
         """The site as a file."""
-        lines = [f"nodes = {nodes}", "", "[delays]"]
+        agents = ["keeps_agents = true"] if self.keeps_agents else []
+        lines = [f"nodes = {nodes}", *agents, "", "[delays]"]
         for name, each in self.parameters.items():
             if name == "offload":
                 lines += ["", "[qpu]"]
-            note = f"  # ± {each.half:.2g}, from {each.samples}"
+            doubt = f"; doubtful: {each.doubt}" if each.doubt else ""
+            note = f"  # ± {each.half:.2g}, from {each.samples}{doubt}"
             lines.append(f"{name} = {each.value:.6g}{note}")
         return "\n".join(lines) + "\n"
 
@@ -72,37 +113,77 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
         name: [] for name in ("grant", "start", "release", "step", "offload")
     }
     tasks: dict[str, list[float]] = defaultdict(list)
+    keeps = []
     for spans in ledgers:
         for name, values in _samples(spans).items():
             seen[name] += values
+        keeps.append(_keeps_agents(spans))
         for span in spans:
             if span.what == "busy" and span.lane.startswith("node/"):
                 tasks[span.label].append(span.seconds)
     if not tasks:
         raise UsageError("the runs have no finished task to calibrate from; name runs that worked")
-    fitted = {name: Fitted.of(values) for name, values in seen.items()}
-    return Calibration(fitted, {name: Fitted.of(values) for name, values in tasks.items()})
+    return Calibration(
+        {name: Fitted.of(values) for name, values in seen.items()},
+        {name: Fitted.of(values) for name, values in tasks.items()},
+        any(keeps),
+    )
 
 
 def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
-    """The job of a run as the twin plays it: each phase with what its tasks took."""
-    groups: dict[str, list[Interval]] = defaultdict(list)
-    for phase in _phases(spans):  # parts of a `together()` have the same number in the program
-        groups[phase.key.partition(".")[0] or f"at {phase.start}"].append(phase)
+    """The job of a run as the twin plays it: its steps, with the seconds that they took.
+
+    Phases of one `together` are one step: their tasks and payloads run side by side. Several phases
+    of one of its parts count as one task that takes as long as all of them.
+    """
+    phases = _phases(spans)
+    tasks = _tasks_by_phase(spans, phases)
     steps = []
-    for phases in groups.values():
-        first, last = min(each.start for each in phases), max(each.end for each in phases)
-        inside = [
-            each
-            for each in spans
-            if each.what == "busy" and first <= each.start and each.end <= last
-        ]
-        tasks = tuple(each.seconds for each in inside if each.lane.startswith("node/"))
-        busy = sum(each.seconds for each in inside if each.lane.startswith("qpu/"))
-        quantum = busy if any(each.lane == "quantum" for each in phases) else None
-        if tasks or quantum is not None:
-            steps.append(HybridStep(tasks, quantum))
+    for _, group in groupby(phases, key=lambda phase: phase.key.partition(".")[0] or phase):
+        members = list(group)
+        quantum = [phase for phase in members if phase.lane == "quantum"]
+        parts: dict[str, list[list[float]]] = defaultdict(list)
+        for phase in members:
+            if phase.lane != "quantum" and tasks[phase]:
+                parts[".".join(phase.key.split(".")[:2])].append(tasks[phase])
+        seconds: list[float] = []
+        for chain in parts.values():
+            seconds += chain[0] if len(chain) == 1 else [sum(max(each) for each in chain)]
+        on_device = sum(
+            span.seconds
+            for phase in quantum
+            for span in spans
+            if span.what == "busy" and span.lane.startswith("qpu/") and _within(span, phase)
+        )
+        if seconds or quantum:
+            steps.append(HybridStep(tuple(seconds), on_device if quantum else None))
     return HybridJob(tuple(steps), nodes=nodes)
+
+
+def _tasks_by_phase(
+    spans: Sequence[Interval], phases: Sequence[Interval]
+) -> dict[Interval, list[float]]:
+    """The seconds of each phase's tasks, in the order in which they began."""
+    found: dict[Interval, list[float]] = {phase: [] for phase in phases}
+    classical = [phase for phase in phases if phase.lane != "quantum"]
+    for span in sorted(spans, key=lambda span: (span.start, len(span.lane), span.lane)):
+        if span.what == "busy" and span.lane.startswith("node/"):
+            around = [phase for phase in classical if _within(span, phase)]
+            named = [phase for phase in around if span.label in phase.label]
+            if named or around:
+                found[(named or around)[0]].append(span.seconds)
+    return found
+
+
+def _keeps_agents(spans: Sequence[Interval]) -> bool:
+    """Whether nodes that the job had held before started in less than half the time."""
+    starts: dict[str, list[float]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.what == "starting" and not span.label:
+            starts[span.lane].append(span.seconds)
+    first = [each[0] for each in starts.values()]
+    later = [seconds for each in starts.values() for seconds in each[1:]]
+    return bool(later) and median(later) < median(first) / 2
 
 
 def _samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
@@ -139,12 +220,15 @@ def _within(span: Interval, phase: Interval) -> bool:
 def _releases(spans: Sequence[Interval]) -> list[float]:
     """Seconds from the end of the last task on a node until the node was free.
 
-    Only the shortest of a run is used: the other nodes may have been idle before.
+    Nodes that are held until the last phase ends are left out: they may have been idle, and the
+    program's own end takes time. Of the others, only the shortest of a run is used: the rest may
+    have been kept for a while.
     """
+    last = max((phase.start for phase in _phases(spans)), default=0.0)
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]
     found = []
     for held in spans:
         ends = [each.end for each in busy if each.lane == held.lane and _within(each, held)]
-        if held.what == "held" and ends:
+        if held.what == "held" and ends and held.end <= last:
             found.append(held.end - max(ends))
-    return [min(found)] if found else []
+    return sorted(found)[: max(1, len(found) // 2)]

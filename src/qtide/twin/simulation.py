@@ -30,7 +30,16 @@ from qtide.core.values import NullValues
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 from qtide.programs.journal import NullJournal
-from qtide.programs.phase import Phase, Quantum, Task, classical, quantum, task, together
+from qtide.programs.phase import (
+    Classical,
+    Phase,
+    Quantum,
+    Task,
+    classical,
+    quantum,
+    task,
+    together,
+)
 from qtide.programs.replay import CandidateChoice, Replay
 from qtide.runs.run_options import plugin_value
 from qtide.runs.served import PromiseCounts, ServedQpu, SharedQpus
@@ -41,7 +50,7 @@ from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 
 @dataclass(frozen=True)
 class HybridStep:
-    """One phase of a hybrid job: tasks that run side by side, a quantum payload, or both."""
+    """One phase of a hybrid job: tasks side by side, a quantum payload, or both at once."""
 
     tasks: tuple[float, ...] = ()
     """Seconds of each task."""
@@ -72,7 +81,12 @@ class HybridJob:
     @property
     def shortest(self) -> float:
         """Seconds that it takes if it never waits."""
-        return sum(max((*step.tasks, step.quantum or 0.0)) for step in self.steps)
+        return sum(max(step.quantum or 0.0, *step.tasks, 0.0) for step in self.steps)
+
+    @property
+    def classical(self) -> float:
+        """Seconds of its classical phases, each as long as its longest task."""
+        return sum(max(step.tasks, default=0.0) for step in self.steps)
 
 
 @dataclass(frozen=True)
@@ -199,16 +213,15 @@ def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
 async def program(job: HybridJob) -> None:
     """The phases of a job, as a program that a strategy can drive."""
     for step in job.steps:
-        tasks = [
-            task(work, seconds) if step.nodes == 1 else task(shared, seconds).on(step.nodes)
-            for seconds in step.tasks
-        ]
-        if tasks and step.quantum is not None:
-            await together(classical(*tasks), quantum(Burst(step.quantum, 0)))
-        elif tasks:
-            await classical(*tasks)
-        elif step.quantum is not None:
-            await quantum(Burst(step.quantum, 0))
+        phases: list[Classical | Quantum] = []
+        if step.tasks and step.nodes == 1:
+            phases.append(classical(*(task(work, seconds) for seconds in step.tasks)))
+        elif step.tasks:
+            on_nodes = (task(shared, seconds).on(step.nodes) for seconds in step.tasks)
+            phases.append(classical(*on_nodes))
+        if step.quantum is not None:
+            phases.append(quantum(Burst(step.quantum, 0)))
+        await (together(*phases) if len(phases) > 1 else phases[0])
 
 
 def work(seconds: float) -> None:

@@ -174,7 +174,15 @@ def slurm_jobs(plan: SharingPlan, folder: Path) -> Iterator[SlurmJobs]:
 
 
 def main(folder: Path, number: int, alpha: float) -> None:
-    """What a job does."""
+    """Run one replica as a job of Slurm; a failure is noted, so that nobody waits for it."""
+    try:
+        _replica(folder, number, alpha)
+    except BaseException:
+        (folder / f"failed-{number}").touch()
+        raise
+
+
+def _replica(folder: Path, number: int, alpha: float) -> None:
     own = folder / f"replica-{number}"
     own.mkdir()
     client, plan = Client(), read_plan(folder.parent)
@@ -191,13 +199,15 @@ def _all(folder: Path, what: str, number: int) -> bool:
 
 
 def _await(holds: Callable[[], bool], limit: float, folder: Path) -> None:
-    """Wait until something holds; say what the jobs have said if it takes too long."""
+    """Wait until something holds; quote the jobs' logs if one fails or it takes too long."""
     end = time.monotonic() + limit
     while not holds():
-        if time.monotonic() > end:
-            said = [file.read_text().strip() for file in sorted(folder.glob("log-*"))]
-            last = next((text.splitlines()[-1] for text in said if text), "they said nothing")
-            raise QtideError(f"the jobs in {folder} did not get on within {limit:g} s: {last}")
+        failed = any(folder.glob("failed-*"))
+        if failed or time.monotonic() > end:
+            logs = [file.read_text().strip() for file in sorted(folder.glob("log-*"))]
+            last = next((text.splitlines()[-1] for text in logs if text), "the logs are empty")
+            problem = "a job failed" if failed else f"the jobs are not done after {limit:g} s"
+            raise QtideError(f"{folder}: {problem}: {last}")
         time.sleep(PAUSE)
 
 

@@ -58,6 +58,7 @@ COMMANDS = {
     ),
     "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate the whole workload of a site."),
     "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
+    "predict": CommandEntry(TWIN, "twin:predict", "Predict a program from its earlier runs."),
     "twin": CommandEntry(TWIN, "twin:twin", "Calibrate the twin of a site from real runs."),
     "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),

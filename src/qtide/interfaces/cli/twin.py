@@ -19,6 +19,7 @@ from qtide.runs.folder import RunFolder
 from qtide.strategies.strategy import STRATEGIES, strategy_names
 
 if TYPE_CHECKING:
+    from qtide.twin.advice import Range
     from qtide.twin.replications import Scenario
     from qtide.twin.simulation import StrategySetup
 
@@ -59,7 +60,7 @@ def calibrate(
     if site is not None:
         site.write_text(found.toml(nodes))
     if json:
-        as_json(asdict(found))
+        as_json(asdict(found) | {"doubts": found.doubts(), "advice": found.advice()})
         return
     fitted = found.parameters | {f"task {name}": each for name, each in found.tasks.items()}
     print_rows(
@@ -73,6 +74,10 @@ def calibrate(
             for name, each in fitted.items()
         ]
     )
+    for doubt in found.doubts():
+        say(f"doubtful: {doubt}")
+    if found.advice():
+        say(found.advice())
     if site is not None:
         say(f"site: {site}")
 
@@ -152,6 +157,78 @@ def import_sacct(
 NO_HYBRIDS = (
     "no job is marked as hybrid: give --hybrid a pattern, or set hybrid.share in the site file"
 )
+
+
+def predict(
+    names: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNS",
+            help="Finished runs of one job of the program, with commas between.",
+            autocompletion=shared_options.runs,
+        ),
+    ] = "last",
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A strategy; may be repeated.  [default: all]",
+            autocompletion=shared_options.strategies,
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of the program at once.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="The most nodes of a job.")] = 3,
+    site_nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes of the cluster.  [default: --nodes]")
+    ] = None,
+    vqpus: Annotated[
+        int | None, typer.Option(min=1, help="Virtual QPUs.  [default: one per job]")
+    ] = None,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Predict how long jobs of a program take, from its runs and without calling its tasks.
+
+    Example: qtide predict last --jobs 2 --nodes 4 --strategy elastic
+    """
+    from qtide.twin.calibration import calibrate as fit
+    from qtide.twin.prediction import PredictionCase
+    from qtide.twin.prediction import predict as predicted
+
+    for name in strategy or ():
+        STRATEGIES.load(name)  # refuses unknown ones
+    folders = [RunFolder.find(runs, name) for name in names.split(",")]
+    if len({each.spec.program for each in folders}) > 1:
+        raise UsageError("the runs are of different programs; name runs of one")
+    ledgers = [_ended(each) for each in folders]
+    found = [
+        predicted(ledgers, PredictionCase(name, jobs, nodes, site_nodes or nodes, vqpus or jobs))
+        for name in strategy or strategy_names()
+    ]
+    doubts = fit(ledgers).doubts()
+    if json:
+        as_json({"predictions": [asdict(each) for each in found], "doubts": doubts})
+        return
+    print_rows(
+        [
+            {
+                "strategy": each.case.strategy,
+                "wall s": _interval(each.wall),
+                "node-s": _interval(each.node_seconds),
+            }
+            for each in found
+        ]
+    )
+    rests = ", ".join(f"{each.name} ({each.spec.strategy})" for each in folders)
+    say(f"from {rests}; no task was called")
+    for doubt in doubts:
+        say(f"doubtful: {doubt}")
+
+
+def _interval(found: Range) -> str:
+    if found.high - found.low < 0.005 * found.expected:
+        return f"{found.expected:,.1f}"
+    return f"{found.expected:,.1f} ({found.low:,.1f}–{found.high:,.1f})"
 
 
 def _ended(run: RunFolder) -> list[Interval]:

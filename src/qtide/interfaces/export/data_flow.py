@@ -17,15 +17,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from qtide.backends.client.target import Target
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.values import Packed, Values
 from qtide.core.world.virtual import VirtualWorld
 from qtide.interfaces.export.advance import MOMENT
-from qtide.programs.journal import Journal
+from qtide.programs.journal import TARGET, Journal
 from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.replay import CandidateChoice, Replay, ReplayStep
-from qtide.programs.target import KEY, Target
 from qtide.runs.folder import Call, RunFolder
 
 DEPTH = 4
@@ -69,7 +69,7 @@ def _replayed(run: RunFolder, folder: Path) -> dict[str, PhaseInputs]:
     job = JobContext(run.name, Ledger(run.name, world.now), flow, run.spec.seed)
     draft = shutil.copyfile(run.journal, folder / "journal")
     with closing(Journal(draft, call.program.name)) as journal:
-        target = journal.find(KEY)
+        target = journal.find(TARGET)
         playing = call.prepare(
             seed=run.spec.seed,
             folder=folder,
