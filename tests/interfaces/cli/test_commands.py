@@ -37,7 +37,8 @@ def test_run_list_and_report(tmp_path: Path) -> None:
     listed = as_json(tmp_path, "list")
     assert [(row["run"], row["state"]) for row in listed] == [("one", "done")]
     made = as_json(tmp_path, "report", "one")
-    assert all((tmp_path / path).stat().st_size > 1000 for path in made["pictures"])
+    png, svg = ((tmp_path / path).read_bytes() for path in made["pictures"])
+    assert png.startswith(b"\x89PNG") and b"elastic" in svg
     assert "elastic" in (tmp_path / made["page"]).read_text()
 
 

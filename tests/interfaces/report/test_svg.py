@@ -2,8 +2,9 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
-from qtide.interfaces.report.page import SVG, inline
+from qtide.interfaces.report.page import HUES, SVG, inline
 from qtide.interfaces.report.timeline import draw
 from tests.core.ledger_samples import panel, two_jobs
 
@@ -23,6 +24,12 @@ def test_its_colours_are_the_pages(picture: str) -> None:
     assert "var(--hue-1)" in picture
     assert "opacity: var(--tint)" in picture
     assert not re.search(r": #[0-9a-f]{6}", picture)
+
+
+def test_plain_axes_have_no_background_of_their_own() -> None:
+    figure = Figure()
+    figure.subplots().barh(["a"], [1.0], color=HUES[0])
+    assert "#ffffff" not in inline(figure, "x", "a bar")
 
 
 def test_its_ids_are_its_own_and_found(picture: str) -> None:

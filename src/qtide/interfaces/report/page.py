@@ -181,6 +181,8 @@ ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 def inline(figure: Figure, name: str, description: str) -> str:
     """The figure as an SVG element; `name` prefixes its ids, screen readers read `description`."""
+    for axes in figure.axes:
+        axes.patch.set_visible(False)  # its white would glare in dark mode
     buffer = StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
