@@ -30,6 +30,7 @@ from qtide.backends.devices.bursts import Bursts
 from qtide.backends.devices.profile import Profile
 from qtide.backends.leases.emulated import EmulatedQpu
 from qtide.backends.payloads.payload import Burst
+from qtide.core.forecasts import Known
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.metrics import measure
@@ -179,9 +180,13 @@ async def strangers(world: VirtualWorld, cluster: SimulatedCluster, cell: Cell, 
         await world.cancel(list(here))
 
 
-async def drive(site: Site, job: JobContext, name: str, cell: Cell) -> None:
-    """One job under a strategy."""
+async def drive(
+    site: Site, job: JobContext, name: str, cell: Cell, known: Known | None = None
+) -> Known:
+    """One job under a strategy, which begins with what is known; what it knows in the end."""
     performer = strategy(name, Assignment(site, job, NODES), {"time_weight": cell.favour})
+    if known is not None:
+        performer.forecast.recall(known)
     with job.ledger.span("run", "driver", name):
         try:
             await performer.open()
@@ -189,10 +194,23 @@ async def drive(site: Site, job: JobContext, name: str, cell: Cell) -> None:
             await Replay(site.world, performer, journal, job).play(SHAPES[cell.shape](cell))
         finally:
             await performer.close()
+    return performer.forecast.as_json()
 
 
 def cost(cell: Cell, name: str, seed: int) -> float:
-    """What a strategy costs in a cell, by the cell's own weighing."""
+    """What a strategy costs in a cell, by the cell's own weighing.
+
+    Of the other shapes, it is the second run that counts: as every run, it begins with what the one
+    before has learnt of the program, not of the site.
+    """
+    known = None
+    if cell.shape != "pair":
+        _, known = played(cell, name, seed + 1000)
+    return played(cell, name, seed, known)[0]
+
+
+def played(cell: Cell, name: str, seed: int, known: Known | None = None) -> tuple[float, Known]:
+    """The cost of one run of all jobs, and what the last of them has learnt."""
     world = VirtualWorld()
     cluster = SimulatedCluster(world, cell.size, Delays(cell.grant, cell.start))
     qpu = EmulatedQpu(world, Bursts(), PROFILE, cell.jobs)
@@ -203,16 +221,17 @@ def cost(cell: Cell, name: str, seed: int) -> float:
         for n in range(cell.jobs)
     ]
 
-    async def main() -> None:
+    async def main() -> Known:
         others = world.start(strangers(world, cluster, cell, seed))
         await world.sleep(10 * STRANGER_SECONDS * (cell.load > 0))  # until they are many
-        await world.all_of([drive(site, job, name, cell) for job in jobs])
+        learnt = await world.all_of([drive(site, job, name, cell, known) for job in jobs])
         await world.cancel([others])
+        return learnt[-1]
 
-    world.run(main())
+    learnt = world.run(main())
     metrics = measure(span for job in jobs for span in job.ledger.intervals())
     walls = cell.jobs * metrics.mean_wall
-    return cell.favour * walls + (1 - cell.favour) * metrics.nodes_held
+    return cell.favour * walls + (1 - cell.favour) * metrics.nodes_held, learnt
 
 
 @dataclass(frozen=True)
