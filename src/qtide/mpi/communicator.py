@@ -286,6 +286,11 @@ class Guarded:
     """What communicators of all kinds have in common."""
 
     watch: Watch
+    Barrier: Any
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.Barrier()
 
     @property
     def raw(self) -> Any:
@@ -437,11 +442,6 @@ class _Objects(Guarded):
     Allgatherv: Any
     Alltoall: Any
     Alltoallv: Any
-    Barrier: Any
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        self.Barrier()
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
         """Return the root's object on every rank."""
@@ -665,9 +665,9 @@ def _creating(create: Any, name: str) -> Any:
     return operation
 
 
-def _refused(name: str) -> Any:
+def _refused(name: str, instead: str) -> Any:
     def operation(self: Any, *_: Any, **__: Any) -> NoReturn:
-        raise UsageError(f"{name} is not possible on a job's communicator; {REFUSED[name]}")
+        raise UsageError(f"{name} is not possible on a job's communicator; {instead}")
 
     return operation
 
@@ -687,10 +687,13 @@ def _guard(kind: type, raw: Any) -> None:
     for name in CREATING:
         if hasattr(raw, name):
             setattr(kind, name, _creating(getattr(raw, name), name))
-    for name in REFUSED:
+    for name, instead in REFUSED.items():
         if hasattr(raw, name):
-            setattr(kind, name, _refused(name))
+            setattr(kind, name, _refused(name, instead))
 
 
 for _kind, _raw in _RAW.items():
     _guard(_kind, _raw)
+for _name in ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce"):
+    _instead = f"between two groups, use {_name.capitalize()}, on buffers"
+    setattr(InterCommunicator, _name, _refused(_name, _instead))
