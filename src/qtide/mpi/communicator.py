@@ -133,7 +133,7 @@ def _no_watch() -> None:
     """Watch nothing: requests of mpi4py's own communicators can hang, as they always did."""
 
 
-class _Kind(type):
+class _CallKind(type):
     """Lets objects that mpi4py made count as instances of the guarded class, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -219,15 +219,15 @@ def _watch_all(requests: Sequence[Any]) -> Watch:
 _REQUEST, _PREQUEST, _MESSAGE = MPI.Request, MPI.Prequest, MPI.Message
 
 
-class Request(_WatchedRequest, MPI.Request, metaclass=_Kind):  # type: ignore[misc]
+class Request(_WatchedRequest, MPI.Request, metaclass=_CallKind):  # type: ignore[misc]
     """A request whose waits end when a process is gone."""
 
 
-class Prequest(_WatchedRequest, MPI.Prequest, metaclass=_Kind):  # type: ignore[misc]
+class Prequest(_WatchedRequest, MPI.Prequest, metaclass=_CallKind):  # type: ignore[misc]
     """A persistent request of the same kind."""
 
 
-class Message(MPI.Message, metaclass=_Kind):
+class Message(MPI.Message, metaclass=_CallKind):
     """A message that was matched; receiving it ends when its sender is gone."""
 
     watch: Watch = staticmethod(_no_watch)

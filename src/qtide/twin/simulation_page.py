@@ -16,7 +16,7 @@ from qtide.interfaces.report.page import (
     MUTED,
     TINT,
     Page,
-    Section,
+    PageSection,
     hint,
     hue,
     inline,
@@ -73,8 +73,8 @@ def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
     ]
     figures = [[Cell(NAMES[name]), *_cells(name, cases)] for name in cases[0].estimates()]
     sections = [
-        Section("pictures", "At a glance", small_pictures(pictures)),
-        Section(
+        PageSection("pictures", "At a glance", small_pictures(pictures)),
+        PageSection(
             "figures",
             "All figures",
             table("figures", ["", *map(_name, cases)], figures)

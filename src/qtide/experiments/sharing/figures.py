@@ -31,7 +31,7 @@ from qtide.interfaces.report.page import (
     STYLE,
     TINT,
     Page,
-    Section,
+    PageSection,
     hue,
     inline,
     picture,
@@ -242,7 +242,7 @@ def write_page(
 ) -> Path:
     """Write `report.html`, which needs no other file."""
     sections = [
-        Section(
+        PageSection(
             each.file.stem,
             each.title,
             picture(
@@ -255,7 +255,7 @@ def write_page(
         for number, each in enumerate(figures)
     ]
     lines = [[Cell(text) for text in cells(row)] for row in rows]
-    sections.append(Section("figures", "All figures", table("figures", HEADINGS, lines)))
+    sections.append(PageSection("figures", "All figures", table("figures", HEADINGS, lines)))
     page = folder / "report.html"
     Page("Sharing one QPU", [sentence(rows)], sections, notes(plan, rows)).write(page)
     return page

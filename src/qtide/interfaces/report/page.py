@@ -46,7 +46,7 @@ def hue(index: int) -> str:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page; `name` is its anchor, `body` is HTML."""
 
     name: str
@@ -60,7 +60,7 @@ class Page:
 
     title: str
     findings: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     notes: Sequence[str] = ()
 
     def write(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class Page:
         """The whole document."""
         sections = list(self.sections)
         if self.notes:
-            sections.append(Section("notes", "Notes", bullets(self.notes)))
+            sections.append(PageSection("notes", "Notes", bullets(self.notes)))
         return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,7 +96,7 @@ class Page:
 """
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     return f"""<section aria-labelledby="{section.name}">
 <h2 id="{section.name}">{escape(section.title)}</h2>
 {section.body}

@@ -13,7 +13,7 @@ from qtide.interfaces.report import timeline
 from qtide.interfaces.report.decisions import decisions, headline, remarks
 from qtide.interfaces.report.page import (
     Page,
-    Section,
+    PageSection,
     hint,
     inline,
     notebook_element,
@@ -94,7 +94,7 @@ def write_report(
         label = f"Timeline, {group.title.lower()}"
         body += picture(svg, LEGEND, label, [path.name for path in copies])
         body += "".join(map(_decisions, group.panels))
-        sections.append(Section(group.name, group.title, body))
+        sections.append(PageSection(group.name, group.title, body))
     lead = findings or [sentence(shown[-1]) if shown else "Nothing to report: no job has run."]
     page = folder / "report.html"
     Page(title, lead, sections, notes).write(page)
@@ -145,7 +145,7 @@ def description(group: Group) -> str:
     return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
 
 
-def _figures(groups: Sequence[Group]) -> list[Section]:
+def _figures(groups: Sequence[Group]) -> list[PageSection]:
     """The table of all figures; of a single run, nothing is compared."""
     rows = _rows(groups)
     if not rows:
@@ -153,7 +153,7 @@ def _figures(groups: Sequence[Group]) -> list[Section]:
     several = len(rows) > 1
     body = _table(rows) + hint((BEST if several else "") + MEANINGS)
     body += '\n<p class="hint narrow">Tables and pictures scroll sideways.</p>'
-    return [Section("figures", "Comparison" if several else "Figures", body)]
+    return [PageSection("figures", "Comparison" if several else "Figures", body)]
 
 
 def _rows(groups: Sequence[Group]) -> list[TableRow]:
