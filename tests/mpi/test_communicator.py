@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from qtide.mpi.communicator import wait
+from qtide.mpi.watched import wait
 from tests.mpi.stage import Stage
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from qtide.mpi.communicator import Watch, call
 from qtide.mpi.control import NodesLost
 from qtide.mpi.library import library
+from qtide.mpi.watched import Watch, call
 
 TAG = 1
 """The tag of messages that join communicators."""
