@@ -13,7 +13,7 @@ import pytest
 from qtide.service.local_service import LocalService
 
 PHASE_FILES = 50
-SERVICE_FILES = 56
+SERVICE_FILES = 42
 TRACER = Path(__file__).parent / "walks"
 PROGRAM = """
 from qtide import program, task
