@@ -13,7 +13,7 @@ from qtide.backends.client.access import AUTHORITY, access_files
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import UsageError
-from qtide.service.configuration import Configuration, demonstration, read_configuration
+from qtide.service.configuration import Configuration, demonstration, examined, read_configuration
 from qtide.service.local_service import QTIDE, LocalService
 from tests.service.serving import BURSTS, wait_until
 
@@ -141,3 +141,17 @@ def test_with_a_certificate_it_uses_tls_only(
             Client(service.url, service.token(), patience=0.0).devices()
     finally:
         service.stop()
+
+
+def test_every_fault_is_named_also_those_behind_others(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        'listen = "0.0.0.0:8037"\nretention = 3\n'
+        '[quotas.user]\ntasks = 0\n[devices.dev]\nkind = "burst"\nslot = 3\n'
+        '[devices.star]\nkind = "star"\npolicy = "luck"\n'
+    )
+    found, mistakes = examined(file)
+    assert found is None
+    said = "\n".join(mistakes)
+    for part in ("retention", "quotas.user.tasks", "luck", "needs TLS", "slot"):
+        assert part in said, mistakes
