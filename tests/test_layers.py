@@ -23,7 +23,7 @@ def named() -> set[str]:
 
 def packages(folder: Path) -> set[str]:
     """The folders and files of a package that can be imported."""
-    files = {each.stem for each in folder.glob("*.py") if each.stem != "__init__"}
+    files = {each.stem for each in folder.glob("*.py")} - {"__init__", "__main__"}
     return files | {each.parent.name for each in folder.glob("*/__init__.py")}
 
 

@@ -57,8 +57,10 @@ def called(qtide: Path, folder: Path, *words: str, code: int = 0) -> str:
 
 def test_it_has_the_files_that_are_no_modules(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
-    files = (each for each in SOURCES.rglob("*") if each.is_file())
-    data = {str(each.relative_to(SOURCES)) for each in files if each.suffix not in (".py", ".pyc")}
+    files = (
+        each for each in SOURCES.rglob("*") if each.is_file() and "__pycache__" not in each.parts
+    )
+    data = {str(each.relative_to(SOURCES)) for each in files if each.suffix != ".py"}
     assert "qtide/py.typed" in data
     assert data - names == set()
     assert not [each for each in names if each.startswith(("tests/", "docs/"))]
