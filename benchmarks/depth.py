@@ -24,8 +24,7 @@ from statistics import median, quantiles
 from claims import Claim, at_least, at_most, conclude
 
 from qtide.backends.client.client import Client
-from qtide.backends.payloads.encoded import encode
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst, encode
 from qtide.service.local_service import LocalService
 from qtide.service.records import Draft, insert
 from qtide.service.store import connect

@@ -20,7 +20,7 @@ from attacks import ATTACKS, Target
 from claims import Claim, at_most, conclude
 
 from qtide.backends.client.client import Client, ServiceFailed
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.local_service import LocalService
 from qtide.service.store import connect

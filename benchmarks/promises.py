@@ -19,8 +19,7 @@ from claims import Claim, at_least, at_most, conclude
 
 from qtide.apps.synthetic import read
 from qtide.backends.client.client import Client, ServiceFailed
-from qtide.backends.payloads.encoded import encode
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.backlog import Submission
 from qtide.service.configuration import Configuration

@@ -6,8 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded, encode, encode_answer
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst, Encoded, encode, encode_answer
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst, Encoded, decode_answer, encode
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header
 from qtide.core.world.virtual import VirtualWorld

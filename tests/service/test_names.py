@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.core.plugins import Plugins
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records

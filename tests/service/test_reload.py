@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from qtide.backends.client.client import ServiceFailed
-from qtide.backends.devices.process import WorkerLost
-from qtide.backends.payloads.encoded import Encoded
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.devices.device import WorkerLost
+from qtide.backends.payloads.payload import Burst, Encoded
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.validator import Validator

@@ -17,7 +17,7 @@ import urllib3
 from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.core.world.virtual import VirtualWorld
-from qtide.service.background import BackgroundTasks
+from qtide.core.world.world import BackgroundTasks
 from qtide.service.local_service import QTIDE, LocalService
 from tests.service.attacking import line
 from tests.service.serving import BURSTS, Serve, wait_until

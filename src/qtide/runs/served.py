@@ -21,8 +21,7 @@ from qtide.backends.devices.profile import UNTIMED, Profile
 from qtide.backends.leases.emulated import offloaded
 from qtide.backends.leases.qpu import IdleMeter, MeteredQpu, Payload, Qpu, QpuFailed, QpuTask, check
 from qtide.backends.models.site_model import QpuModel, ServiceModel, Window
-from qtide.backends.payloads.encoded import encode
-from qtide.backends.payloads.payload import Burst
+from qtide.backends.payloads.payload import Burst, encode
 from qtide.core.errors import UsageError
 from qtide.core.forecasts import Outlook
 from qtide.core.job import JobContext

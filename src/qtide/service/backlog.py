@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded, is_duration
-from qtide.core.world.world import World
+from qtide.backends.payloads.payload import Encoded, is_duration
+from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
-from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.device.validator import HungUp

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.service.task import Caller, Ending, ServiceTask, TaskState
 
 COLUMNS = (

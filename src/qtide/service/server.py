@@ -33,11 +33,11 @@ from qtide.core.files import SECRET, Locked, lock, write_whole
 from qtide.core.sockets import opened_folder
 from qtide.core.version import __version__
 from qtide.core.world.real import RealWorld
+from qtide.core.world.world import BackgroundTasks
 from qtide.service.acceptor import Acceptor, Connections, Peer
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
 from qtide.service.apis.request_gate import Authenticator, Gate, describe_tokens
-from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import Configuration, Revision
 from qtide.service.connection import Connection
 from qtide.service.monitoring import JsonLines

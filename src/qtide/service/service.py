@@ -8,13 +8,12 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
-from qtide.core.world.world import Future, World, release
+from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import records, tokens
-from qtide.service.background import BackgroundTasks
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup

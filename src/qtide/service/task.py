@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import QtideError
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, release

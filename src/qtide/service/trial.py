@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from qtide.backends.clusters.slurm.commands import Slurm, accounts_are_checked
 from qtide.backends.clusters.slurm.licences import Licences
-from qtide.backends.devices.process import Process, WorkerLost
+from qtide.backends.devices.device import Process, WorkerLost
 from qtide.core.errors import QtideError
 from qtide.service.configuration import Configuration, DeviceSetup
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qtide.backends.devices.process import WorkerLost
-from qtide.backends.payloads.encoded import Encoded, decode, encode_answer
+from qtide.backends.devices.device import WorkerLost
+from qtide.backends.payloads.payload import Encoded, decode, encode_answer
 from qtide.core.processes import Header
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup

@@ -5,8 +5,7 @@ import dimod
 import pytest
 
 from qtide.backends.devices.atoms import FAR, Atoms, layout
-from qtide.backends.payloads.encoded import encode_answer
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import PayloadRefused, encode_answer
 
 Edge = tuple[int, int]
 

@@ -6,9 +6,8 @@ from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Gate, Parameter, Qubit
 
 from qtide.backends.devices.gate import GateDevice, gate, star
-from qtide.backends.payloads.encoded import Encoded, decode, encode
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode, encode
 from qtide.backends.payloads.shots import Shots
 
 QUBITS = ("QB1", "QB2", "QB3", "QB4", "QB5")

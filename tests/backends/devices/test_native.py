@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from qtide.backends.devices.gate import star
-from qtide.backends.payloads.encoded import Encoded, decode
+from qtide.backends.payloads.payload import Encoded, decode
 from qtide.backends.payloads.shots import Shots
 from tests.service.apis.environments import python_with
 

@@ -12,8 +12,7 @@ from typing import Any
 import dimod
 import pytest
 
-from qtide.backends.devices.device import DeviceFailed, choice
-from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.device import DeviceFailed, WorkerLost, choice
 from qtide.backends.devices.runner import Runner
 
 MODEL = dimod.BinaryQuadraticModel({"a": -1, "b": -2, "c": -1}, {"ab": 3, "bc": 3}, 0, "BINARY")

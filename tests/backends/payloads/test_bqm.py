@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from qtide.backends.payloads.encoded import Encoded, decode
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode
 
 MODEL = {"vartype": "SPIN", "offset": 0, "linear": [["a", 1], [3, -2]], "quadratic": [["a", 3, 0]]}
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
 from qtide.backends.payloads import guard
-from qtide.backends.payloads.encoded import Encoded, decode, encode
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode, encode
 from tests.backends.payloads.payloads import circuits
 
 BELL = QuantumCircuit(2, 2)

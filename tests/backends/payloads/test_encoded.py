@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qiskit import QuantumCircuit
 
-from qtide.backends.payloads.encoded import (
+from qtide.backends.payloads.guard import MOST_BYTES
+from qtide.backends.payloads.payload import (
     AnswerUnreadable,
+    Burst,
     Encoded,
+    PayloadRefused,
     decode,
     decode_answer,
     encode,
@@ -19,8 +22,6 @@ from qtide.backends.payloads.encoded import (
     is_duration,
     stated_seconds,
 )
-from qtide.backends.payloads.guard import MOST_BYTES
-from qtide.backends.payloads.payload import Burst, PayloadRefused
 from qtide.backends.payloads.shots import Shots
 from tests.backends.payloads.payloads import bursts, iqm_batches, json_values, models
 
@@ -125,7 +126,7 @@ def test_a_duration_says_its_seconds_and_nothing_else_does() -> None:
 
 def test_no_sdk_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys; from qtide.backends.payloads.encoded import *\n"
+        "import sys; from qtide.backends.payloads.payload import *\n"
         "from qtide.backends.payloads.payload import Burst\n"
         "from qtide.backends.devices.device import make\n"
         "for kind in ('star', 'gate', 'annealer', 'burst', 'atoms'):\n"

@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from qtide.backends.payloads.encoded import Encoded, decode
 from qtide.backends.payloads.formats.iqm import IqmBatch
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode
 
 MEASURE = {"name": "measure", "locus": ["QB1"], "args": {"key": "m", "feedback_key": "f"}}
 PRX = {"name": "prx", "locus": ["QB1"], "args": {"angle": 0.5, "phase": 0}}

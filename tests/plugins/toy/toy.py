@@ -96,7 +96,7 @@ def unpack(data: bytes) -> Riddle:
 
 def newest_first(shares: object) -> Any:
     """A policy of the service: whoever came last is served first."""
-    from qtide.service.policies.ordered import Ordered
+    from qtide.service.policies.policy import Ordered
 
     return Ordered(lambda task: (-task.submitted, 0.0, 0.0, task.id))
 

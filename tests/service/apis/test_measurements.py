@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.backends.payloads.encoded import ANSWERS
+from qtide.backends.payloads.payload import ANSWERS
 from qtide.backends.payloads.shots import Shots
 from qtide.service.apis.iqm_bodies import write_counts, write_measurements
 

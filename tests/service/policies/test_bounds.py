@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.policies.ordered import OVERTAKEN, Ordered, by_job
-from qtide.service.policies.policy import HEAD_START, POLICIES, Shares
+from qtide.service.policies.policy import HEAD_START, OVERTAKEN, POLICIES, Ordered, Shares, by_job
 from qtide.service.task import Caller, ServiceTask
 from tests.service.device.test_queue import Device, new_queue, task
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qtide.service.policies.ordered import FULL, Key, Ranked
+from qtide.service.policies.policy import FULL, Key, Ranked
 
 entries = st.lists(
     st.tuples(st.integers(0, 50), st.floats(0.0, 10.0)), max_size=60, unique_by=lambda pair: pair[0]

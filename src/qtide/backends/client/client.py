@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from qtide.backends.client.access import FILE, LOCAL, Access, UnixPool, find_access, why_no_token
-from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
+from qtide.backends.payloads.payload import Encoded, decode_answer, encode
 from qtide.core.errors import BackendFailed, PhaseError
 
 HOLD = 30.0

@@ -15,9 +15,8 @@ from qtide.backends.devices.chip import ALWAYS, NATIVE, ONE, OPERATIONS, STAR, T
 from qtide.backends.devices.device import Device, DeviceFailed
 from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.document import brief, refuse
-from qtide.backends.payloads.encoded import decode, encode
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import PayloadRefused, decode, encode
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
 

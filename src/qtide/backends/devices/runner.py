@@ -13,10 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.devices.device import DeviceAway, DeviceChoice, DeviceFailed
-from qtide.backends.devices.process import Process, WorkerLost
-from qtide.backends.payloads.encoded import Encoded, decode_answer, encode
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.devices.device import (
+    DeviceAway,
+    DeviceChoice,
+    DeviceFailed,
+    Process,
+    WorkerLost,
+)
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode_answer, encode
 from qtide.core.processes import Header
 
 STARTS = 2

@@ -17,16 +17,18 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from qtide.backends.devices.device import Device, DeviceAway, make, needed_packages
-from qtide.backends.payloads.encoded import (
+from qtide.backends.payloads.guard import MOST_ANSWER
+from qtide.backends.payloads.payload import (
     Encoded,
+    PayloadRefused,
+    circuits_in,
     decode,
     encode,
     encode_answer,
     is_duration,
+    qubits_in,
     stated_seconds,
 )
-from qtide.backends.payloads.guard import MOST_ANSWER
-from qtide.backends.payloads.payload import PayloadRefused, circuits_in, qubits_in
 from qtide.core.errors import PhaseError, QtideError
 from qtide.core.processes import Header, die_with_parent, frame, read
 

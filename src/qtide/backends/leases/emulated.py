@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from qtide.backends.devices.device import Device, DeviceAway
-from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.device import Device, DeviceAway, WorkerLost
 from qtide.backends.devices.profile import Profile
 from qtide.backends.devices.runner import Runner
 from qtide.backends.leases.qpu import Payload, Qpu, QpuFailed, QpuTask, check

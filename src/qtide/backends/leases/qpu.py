@@ -16,8 +16,7 @@ from typing import Any
 
 from qtide.backends.devices.device import Device, needed_packages, takers
 from qtide.backends.devices.profile import Profile
-from qtide.backends.payloads.encoded import encode, format_of, is_circuits
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import PayloadRefused, encode, format_of, is_circuits
 from qtide.core.errors import PhaseError
 from qtide.core.forecasts import Outlook, Waits
 from qtide.core.job import JobContext

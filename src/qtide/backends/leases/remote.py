@@ -17,8 +17,7 @@ from qtide.backends.client.client import Client, RemoteTask, ServiceFailed
 from qtide.backends.client.client import TaskFailed as RemoteFailed
 from qtide.backends.devices.profile import Profile
 from qtide.backends.leases.qpu import FifoSlots, Payload, Qpu, QpuFailed, QpuTask, Slot
-from qtide.backends.payloads.encoded import Encoded, encode
-from qtide.backends.payloads.payload import Burst, PayloadRefused
+from qtide.backends.payloads.payload import Burst, Encoded, PayloadRefused, encode
 from qtide.core.errors import UsageError
 from qtide.core.forecasts import Outlook
 from qtide.core.world.real import RealWorld

@@ -1,4 +1,4 @@
-"""Payloads: what a quantum phase hands to a QPU.
+"""Payloads: what a quantum phase hands to a QPU, and how they travel: as a format and bytes.
 
 A device says which types it takes. So far these are: a `dimod.BinaryQuadraticModel`; circuits, one
 or a list of them, as `qiskit.QuantumCircuit`, as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, a
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from qtide.core.errors import PhaseError
+from qtide.core.plugins import Plugins
 
 
 class PayloadRefused(PhaseError):  # noqa: N818 - what happened
@@ -47,3 +48,115 @@ def is_of(value: Any, package: str, name: str) -> bool:
     """Whether the value is of a vendor's class, without importing the vendor's package."""
     module = sys.modules.get(package)
     return module is not None and isinstance(value, getattr(module, name))
+
+
+class Format(Protocol):
+    """What a format provides: a module, or an object in one, with these three functions.
+
+    It may also have:
+
+    - `unpack_trusted(data)`: a faster `unpack`, for bytes that its own `pack` wrote;
+    - `is_circuits = True`: its payloads are circuits, which a program fits to its device;
+    - `seconds(data)`: its payloads are only durations. Returns how long one occupies the device, or
+      None if the device's timing profile decides. Every device takes such payloads unchecked, so
+      `seconds` has to refuse bad bytes as `unpack` does.
+    """
+
+    def recognises(self, value: Any, /) -> bool:
+        """Whether the value has this format."""
+
+    def pack(self, value: Any, /) -> bytes:
+        """The value as bytes; raises PayloadRefused if it cannot be encoded."""
+
+    def unpack(self, data: bytes, /) -> Any:
+        """The value again; raises PayloadRefused for any bytes that are not valid."""
+
+
+FORMATS: Plugins[Format] = Plugins("qtide.formats", "payload format")
+ANSWERS: Plugins[Format] = Plugins("qtide.answers", "answer format")
+VALUE = "value"
+"""The format of answers that no other format recognises."""
+
+
+class AnswerUnreadable(PhaseError):  # noqa: N818 - what happened
+    """An answer cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A payload or an answer as bytes."""
+
+    format: str
+    data: bytes
+
+
+def encode(payload: Any) -> Encoded:
+    """The payload as bytes; raises PayloadRefused if there is no format for it."""
+    name = format_of(payload)
+    if name is None:
+        raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
+    return Encoded(name, FORMATS.load(name).pack(payload))
+
+
+def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
+    """The payload again; raises PayloadRefused for any bytes that are not valid.
+
+    Untrusted bytes are first read in a process that may die. With `trusted`, for bytes that our
+    own `encode` wrote, they are read directly.
+    """
+    if encoded.format not in FORMATS.names():
+        known = ", ".join(FORMATS.names())
+        raise PayloadRefused(f"there is no payload format {encoded.format!r}; there are: {known}")
+    form = FORMATS.load(encoded.format)
+    read = getattr(form, "unpack_trusted", form.unpack) if trusted else form.unpack
+    return read(encoded.data)
+
+
+def encode_answer(answer: Any) -> Encoded:
+    """The answer of a device as bytes."""
+    name = _recognised(ANSWERS, answer) or VALUE
+    return Encoded(name, ANSWERS.load(name).pack(answer))
+
+
+def decode_answer(encoded: Encoded) -> Any:
+    """The answer again; raises AnswerUnreadable for any bytes that are not valid."""
+    if encoded.format not in ANSWERS.names():
+        raise AnswerUnreadable(f"there is no answer format {encoded.format!r}")
+    try:
+        return ANSWERS.load(encoded.format).unpack(encoded.data)
+    except PayloadRefused as error:
+        raise AnswerUnreadable(str(error)) from None
+
+
+def format_of(payload: Any) -> str | None:
+    """The name of the format that recognises the payload, if one does."""
+    return _recognised(FORMATS, payload)
+
+
+def is_circuits(name: str) -> bool:
+    """Whether payloads of this format are circuits."""
+    return bool(_property(name, "is_circuits"))
+
+
+def is_duration(name: str) -> bool:
+    """Whether payloads of this format are only durations, which every device takes."""
+    return _property(name, "seconds") is not None
+
+
+def stated_seconds(encoded: Encoded) -> float | None:
+    """How long the payload occupies the device, if it is a duration that says so.
+
+    Raises PayloadRefused if it is a duration whose bytes are not valid.
+    """
+    read = _property(encoded.format, "seconds")
+    seconds: float | None = None if read is None else read(encoded.data)
+    return seconds
+
+
+def _recognised(formats: Plugins[Format], value: Any) -> str | None:
+    return next((name for name in formats.names() if formats.load(name).recognises(value)), None)
+
+
+def _property(name: str, which: str) -> Any:
+    """What a format says about itself; None if it says nothing, or is not installed here."""
+    return getattr(FORMATS.load(name), which, None) if name in FORMATS.names() else None

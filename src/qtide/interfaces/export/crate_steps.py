@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from qtide.backends.payloads.encoded import encode_answer
+from qtide.backends.payloads.payload import encode_answer
 from qtide.core.errors import PhaseError
 from qtide.core.ledger import Interval
 from qtide.core.values import Packed

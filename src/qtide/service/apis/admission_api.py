@@ -14,12 +14,12 @@ from pydantic import BaseModel
 from qtide.backends.clusters.slurm.commands import Slurm as Commands
 from qtide.backends.clusters.slurm.licences import Licences
 from qtide.core.world.real import RealWorld
+from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
 from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
-from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded

@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.device import WorkerLost
 from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.errors import PhaseError, QtideError
 from qtide.service.admission import Refused, Unproven, Unreachable

@@ -14,9 +14,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
-from qtide.backends.payloads.encoded import Encoded
 from qtide.backends.payloads.guard import MOST_CIRCUITS
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused
 from qtide.core.errors import QtideError
 from qtide.core.version import __version__
 from qtide.service.apis.api import Api, RefusalBody

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from qtide.backends.payloads.encoded import Encoded, decode_answer
 from qtide.backends.payloads.guard import MOST_CIRCUITS
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode_answer
 from qtide.backends.payloads.shots import Shots
 from qtide.service.bulk import Done, read_form
 

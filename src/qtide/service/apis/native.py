@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from qtide.backends.payloads.encoded import Encoded
+from qtide.backends.payloads.payload import Encoded
 from qtide.service.apis.api import Api
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
 from qtide.service.backlog import Submission

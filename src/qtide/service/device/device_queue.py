@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from qtide.core.forecasts import Outlook
 from qtide.service.configuration import CalibrationPlan
-from qtide.service.policies.ordered import Key, Ranked
-from qtide.service.policies.policy import Policy, ShareOwner, Shares
+from qtide.service.policies.policy import Key, Policy, Ranked, ShareOwner, Shares
 from qtide.service.task import ServiceTask
 
 SHARE = 0.5

@@ -14,12 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from qtide.backends.devices.process import Process
-from qtide.backends.payloads.encoded import Encoded, is_duration
+from qtide.backends.devices.device import Process
+from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.processes import Header
-from qtide.core.world.world import Alarm, Signal, World
+from qtide.core.world.world import Alarm, BackgroundTasks, Signal, World
 from qtide.service import records
-from qtide.service.background import BackgroundTasks
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge

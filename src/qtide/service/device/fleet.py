@@ -6,8 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from qtide.core.errors import QtideError
-from qtide.core.world.world import Lock, World
-from qtide.service.background import BackgroundTasks
+from qtide.core.world.world import BackgroundTasks, Lock, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.store import Store

@@ -9,13 +9,11 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.devices.process import WorkerLost
+from qtide.backends.devices.device import WorkerLost
 from qtide.backends.devices.profile import UNTIMED, profile
-from qtide.backends.payloads.encoded import is_duration
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.payload import PayloadRefused, is_duration
 from qtide.core.forecasts import Outlook
-from qtide.core.world.world import Future, Signal, World
-from qtide.service.background import BackgroundTasks
+from qtide.core.world.world import BackgroundTasks, Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker

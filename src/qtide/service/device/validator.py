@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from qtide.backends.devices.process import WorkerLost
-from qtide.backends.payloads.encoded import Encoded, is_duration, stated_seconds
-from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.devices.device import WorkerLost
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, is_duration, stated_seconds
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.dispatcher import StartWorker, WorkerLink

@@ -10,8 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TypeVar
 
-from qtide.service.policies.ordered import Key, Ordered, Ranked, by_job
-from qtide.service.policies.policy import Ahead, ShareOwner, Shares
+from qtide.service.policies.policy import Ahead, Key, Ordered, Ranked, ShareOwner, Shares, by_job
 from qtide.service.task import ServiceTask
 
 AGEING = 0.1
