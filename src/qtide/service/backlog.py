@@ -261,7 +261,7 @@ class Intake:
         data = checked.encoded
         extent = Extent.of(len(data.data), shots, checked.qubits, checked.size)
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
-        seconds = device.seconds(checked.seconds, extent, checked.size, shots)
+        seconds = device.seconds(checked, extent, shots)
         if not device.knows_seconds(checked.seconds, extent):
             # a guess refuses nothing: the task runs once within the quota, then it is known
             seconds = min(seconds, self._meter.most_seconds(caller))

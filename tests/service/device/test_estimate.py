@@ -41,3 +41,14 @@ def test_a_task_takes_no_longer_than_larger_ones_did() -> None:
         estimate.learn(LARGE._replace(qubits=20), 2.0)
     assert estimate.longest(SMALL) == SAFETY * 2.0
     assert estimate.longest(LARGE._replace(qubits=21)) == LIMIT
+
+
+def test_what_the_device_expects_is_believed_until_such_a_task_has_run() -> None:
+    estimate = DurationEstimate(LIMIT)
+    estimate.learn(SMALL, 0.01)
+    wider = SMALL._replace(qubits=2000)
+    assert estimate.seconds(wider, 1) == LIMIT
+    assert estimate.seconds(wider, 1, expected=0.7) == 0.7
+    assert estimate.seconds(wider, 1, expected=2 * LIMIT) == LIMIT
+    estimate.learn(wider, 0.5)
+    assert estimate.seconds(wider, 1, expected=0.7) == 0.5

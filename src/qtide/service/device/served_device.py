@@ -17,7 +17,7 @@ from qtide.core.world.world import BackgroundTasks, Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
-from qtide.service.device.validator import Validator
+from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
 from qtide.service.task import Extent, ServiceTask, TaskState
@@ -53,8 +53,13 @@ class DurationEstimate:
         self._limit = limit
         self._known: dict[Extent, SizeClass] = {}
 
-    def seconds(self, extent: Extent, circuits: int) -> float:
-        """How long a task should take."""
+    def seconds(self, extent: Extent, circuits: int, expected: float | None = None) -> float:
+        """How long a task should take; `expected` is what its device says.
+
+        Tasks of the same extent know best, then the device, then tasks of other extents.
+        """
+        if expected is not None and extent not in self._known:
+            return min(expected, self._limit)
         if not self._known:
             return min(FIRST * circuits, self._limit)
         nearest = min(self._known, key=extent.distance)
@@ -187,12 +192,14 @@ class ServedDevice:
             )
         return wanted
 
-    def seconds(self, payload_s: float | None, extent: Extent, size: int, shots: int) -> float:
+    def seconds(self, checked: Checked, extent: Extent, shots: int) -> float:
         """How long a task should occupy the device; one that may not for so long is refused."""
-        if payload_s is None and self.setup.profile is None:
-            return self._estimate.seconds(extent, size)
-        known = self.profile.payload_s + self.profile.shot_s * shots * size
-        seconds = known if payload_s is None else payload_s
+        if checked.seconds is None and self.setup.profile is None:
+            fixed, each = checked.cost or (None, 0.0)
+            expected = None if fixed is None else fixed + each * shots
+            return self._estimate.seconds(extent, checked.size, expected)
+        known = self.profile.payload_s + self.profile.shot_s * shots * checked.size
+        seconds = known if checked.seconds is None else checked.seconds
         if seconds > self.setup.limit:
             raise PayloadRefused(
                 f"the task would occupy {self.name} for {seconds:g} s, but no task may for more "

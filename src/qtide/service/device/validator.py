@@ -47,6 +47,8 @@ class Checked:
     qubits: int = 0
     seconds: float | None = None
     """How long it takes, if it says so itself."""
+    cost: tuple[float, float] | None = None
+    """Seconds that the device expects to take for it, and for each shot of it."""
 
 
 class Validator:
@@ -213,4 +215,11 @@ def _judged(header: dict[str, Any], body: bytes) -> Checked:
     if "refused" in header:
         raise PayloadRefused(header["refused"])
     encoded = Encoded(header["format"], body)
-    return Checked(encoded, header["size"], header.get("qubits", 0), header.get("seconds"))
+    cost = header.get("cost")
+    return Checked(
+        encoded,
+        header["size"],
+        header.get("qubits", 0),
+        header.get("seconds"),
+        None if cost is None else (cost[0], cost[1]),
+    )
