@@ -158,7 +158,7 @@ def test_a_job_that_fails_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_replica_is_driven_as_any_other_program(tmp_path: Path) -> None:
     class Finished:
-        said: ClassVar = {"qpu_seconds": 0.01, "started": 5.0, "submitted": 2.0}
+        response: ClassVar = {"qpu_seconds": 0.01, "started": 5.0, "submitted": 2.0}
 
         def result(self, limit: float) -> int:
             return 0
@@ -249,7 +249,7 @@ def test_an_interrupted_experiment_leaves_no_process_and_continues(tmp_path: Pat
     first.send_signal(signal.SIGINT)
     _, said = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130, said
-    assert "the same command continues" in said
+    assert "repeat the command to continue" in said
     assert not services(place)
     shutil.rmtree(place)
     done = {file.name: file.read_text() for file in points.glob("*.json")}

@@ -308,7 +308,7 @@ def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:
     service.kill()
     service.start()
     wait_until(lambda: any(line["event"] == "purged" for line in service.log()))
-    with pytest.raises(ServiceFailed, match="have been purged"):
+    with pytest.raises(ServiceFailed, match="have been deleted"):
         client.task(task.id)
     assert client.call("GET", "/v1/usage")[0]["qpu_seconds"] > 0
 

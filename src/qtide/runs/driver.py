@@ -50,7 +50,7 @@ Ended = Callable[[list[Outcome]], None]
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
     """Execute one run to its end; one that has ended well is not written again."""
-    if run.state == "done":
+    if run.state == "done" and not run.spec.session:  # a session refuses, as it has no program
         return Outcome(run, run.value)
     close_open_spans(run)
     engine = engine_of(run.spec)

@@ -247,7 +247,7 @@ class ElasticOptions:
     )
     time_weight: Annotated[
         float,
-        Option("Weight of time against nodes, from 0 to 1; 1: only time counts.", time_weight),
+        Option("Weight of time against nodes, 0 to 1.", time_weight),
     ] = 0.5
     idle_share: Annotated[
         float,

@@ -174,6 +174,7 @@ def test_a_journal_of_another_program(tmp_path: Path) -> None:
     described = json.loads(run.read_text())
     described |= {"program": f"{PROGRAMS}:squares", "words": [str(tmp_path)]}
     run.write_text(json.dumps(described))
+    (run.parent / "end.json").unlink()
     failed = qtide(tmp_path, "resume", "one")
     assert failed.returncode == 1
     assert "the journal of the program synthetic, not of squares" in failed.stderr

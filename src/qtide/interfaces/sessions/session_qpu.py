@@ -125,7 +125,7 @@ class SessionTask:
         return "failed" if self.future.exception() else "done"
 
     @property
-    def said(self) -> dict[str, Any]:
+    def response(self) -> dict[str, Any]:
         """The times and the error, as the service would report them."""
         error = self.future.exception() if self.future.done() else None
         now = time.time()

@@ -123,16 +123,6 @@ async def partition_size(slurm: Slurm, partition: str | None) -> int:
     )
 
 
-async def is_registering(slurm: Slurm, partition: str | None) -> bool:
-    """Whether nodes of a partition have yet to register, as after a restart of slurmctld."""
-    for line in (await slurm.output(*SINFO)).splitlines():
-        name, state, _ = line.rsplit("|", 2)
-        ours = name.removesuffix("*") == partition if partition else name.endswith("*")
-        if ours and state.lower().startswith("unknown"):
-            return True
-    return False
-
-
 def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
     """The partition, whether it is the default, and how many of its nodes are usable."""
     for line in text.splitlines():

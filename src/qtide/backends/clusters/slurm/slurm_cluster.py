@@ -7,7 +7,6 @@ step by srun.
 from __future__ import annotations
 
 import asyncio
-import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from qtide.backends.clusters.pretend import SCALE
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
-from qtide.backends.clusters.slurm.queue import is_registering, partition_size
+from qtide.backends.clusters.slurm.queue import partition_size
 from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.backends.leases.qpu import Qpu
@@ -225,19 +224,11 @@ class SlurmCluster(Cluster):
             )
 
 
-REGISTRATION = 60.0
-"""Seconds within which nodes register with a slurmctld that has just started."""
-LOOK = 0.5
-"""Seconds between two looks at whether they have."""
-
-
 async def _size(slurm: Slurm, partition: str | None) -> int:
-    limit = time.monotonic() + REGISTRATION
-    while not (size := await partition_size(slurm, partition)):
-        if time.monotonic() > limit or not await is_registering(slurm, partition):
-            where = f"partition {partition}" if partition else "default partition"
-            raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
-        await asyncio.sleep(LOOK)
+    size = await partition_size(slurm, partition)
+    if not size:
+        where = f"partition {partition}" if partition else "default partition"
+        raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
     return size
 
 
