@@ -169,11 +169,11 @@ def test_a_resumed_run_has_the_target_it_began_with(tmp_path: Path) -> None:
     run.journal.write_bytes(b"".join(whole[:-2]))  # without its last round
     run.unfinish()
     replace(VIRTUAL, qpu="star,noisy").write(run.path / "run.json")
-    assert play(run, lambda *_: None).value == expected()
+    assert play(RunFolder(run.path), lambda *_: None).value == expected()
     replace(VIRTUAL, qpu="gate,qubits=2").write(run.path / "run.json")
     run.journal.write_bytes(b"".join(whole[:-2]))
     run.unfinish()
-    refusal = play(run, lambda *_: None).error
+    refusal = play(RunFolder(run.path), lambda *_: None).error
     assert isinstance(refusal, PayloadRefused) and "there is no qubit 'QB3'" in str(refusal)
 
 
