@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from qtide.core.files import SECRET, Locked, config_folder, lock, state_folder, write_whole
+from qtide.core.errors import UsageError
+from qtide.core.files import (
+    SECRET,
+    Locked,
+    check_own,
+    config_folder,
+    lock,
+    state_folder,
+    write_whole,
+)
 from qtide.core.sockets import free_ports
 
 
@@ -80,3 +89,31 @@ def test_folders_follow_the_users_wishes(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_free_ports_are_different() -> None:
     assert len(set(free_ports(20))) == 20
+
+
+def test_other_files_follow_the_mask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_whole(tmp_path / "mine", b"m")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == SECRET
+
+
+def test_what_others_own_or_everybody_can_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch(0o644)
+    check_own(file, "leave it")
+    file.chmod(0o646)
+    with pytest.raises(UsageError, match=r"can be written by everybody; .* chmod o-w"):
+        check_own(file, "leave it")
+    file.chmod(0o644)
+    owner = file.stat().st_uid
+    if owner != 0:
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    else:
+        os.chown(file, 12345, -1)
+    with pytest.raises(UsageError, match=r"belongs to another user .*; leave it"):
+        check_own(file, "leave it")

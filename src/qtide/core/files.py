@@ -9,10 +9,10 @@ import shutil
 import stat
 import sys
 from pathlib import Path
-from tempfile import mkstemp
+from secrets import token_hex
 from typing import Any
 
-from qtide.core.errors import QtideError
+from qtide.core.errors import QtideError, UsageError
 
 SECRET = 0o600
 
@@ -33,22 +33,34 @@ def lock(handle: int, *, shared: bool = False) -> None:
         raise Locked from None
 
 
-def write_whole(file: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
+def write_whole(file: Path, data: bytes | memoryview, mode: int | None = None) -> None:
     """Write a draft and rename it: readers find the old content or the new, never half of it.
 
-    A secret is never readable by others: the draft has its mode before its first byte.
+    Without a mode, the user's umask decides. A secret is never readable by others: the draft has
+    its mode before its first byte.
     """
-    handle, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    draft = file.with_name(f".{file.name}.{token_hex(8)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else SECRET)
     try:
         with os.fdopen(handle, "wb") as opened:
-            os.fchmod(handle, mode)
+            if mode is not None:
+                os.fchmod(handle, mode)
             opened.write(data)
             opened.flush()
             os.fsync(handle)
-        Path(draft).replace(file)
+        draft.replace(file)
     except BaseException:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
+
+
+def check_own(path: Path, advice: str) -> None:
+    """Refuse what another user owns, or everybody can write: obeying it would run their code."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UsageError(f"{path} belongs to another user (uid {found.st_uid}); {advice}")
+    if found.st_mode & stat.S_IWOTH:
+        raise UsageError(f"{path} can be written by everybody; take that right away: chmod o-w")
 
 
 def write_json(file: Path, value: dict[str, Any]) -> None:

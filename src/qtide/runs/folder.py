@@ -16,7 +16,7 @@ from shutil import rmtree
 from typing import Any, Literal
 
 from qtide.core.errors import UsageError
-from qtide.core.files import Damaged, Locked, lock, read_json, write_json
+from qtide.core.files import Damaged, Locked, check_own, lock, read_json, write_json
 from qtide.core.ledger import Interval, Note, notes, read, read_events
 from qtide.core.values import Packed, Unstorable, Values
 from qtide.programs.arguments import parse
@@ -31,6 +31,10 @@ State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
 
 SHOWN = 5
 """How many names an error lists."""
+
+
+TRUST = "QTIDE_TRUST_RUNS"
+"""The variable by which a user accepts runs of others."""
 
 
 class RunFolder:
@@ -67,11 +71,19 @@ class RunFolder:
         `last` is the newest.
         """
         if name == "last":
-            return _newest(root)
+            return _newest(root).trusted()
         for path in (root / name, Path(name)):
             if (path / "run.json").is_file():
-                return RunFolder(path)
-        return RunFolder(root / unique(name, RunFolder.names(root), "run", f"in {root}"))
+                return RunFolder(path).trusted()
+        found = root / unique(name, RunFolder.names(root), "run", f"in {root}")
+        return RunFolder(found).trusted()
+
+    def trusted(self) -> RunFolder:
+        """This run, unless somebody else could have put code into it: its values are pickles."""
+        if os.environ.get(TRUST) != "1":
+            advice = f"what it contains may run code; if you trust them: {TRUST}=1 qtide …"
+            check_own(self.path, advice)
+        return self
 
     @staticmethod
     def all(root: Path) -> Iterator[RunFolder]:
@@ -287,7 +299,7 @@ def _make_unused(root: Path, name: str) -> Path:
     for number in count(1):
         path = root / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):
-            path.mkdir()
+            path.mkdir(mode=0o755)  # others never write into it, whatever the umask
             return path
     raise AssertionError("numbers have no end")
 

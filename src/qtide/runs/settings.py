@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.core.errors import UsageError
-from qtide.core.files import config_folder
+from qtide.core.files import check_own, config_folder
 
 NAME = "qtide.toml"
 
@@ -51,6 +51,8 @@ class Settings:
             return Settings((_read(Path(config), "--config"),))
         places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
         found = {each.resolve(): (each, source) for each, source in places[::-1] if each.exists()}
+        for each, _ in found.values():
+            check_own(each, "copy what you need of it, or name it yourself with --config")
         return Settings(tuple(_read(*each) for each in reversed(found.values())))
 
     def find(self, command: Sequence[str], option: str) -> tuple[Any, File] | None:

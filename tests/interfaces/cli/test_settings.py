@@ -106,3 +106,9 @@ def test_the_example_of_the_documentation_works(here: Path) -> None:
     (here / "qtide.toml").write_text(example)
     assert holds("config", "compare")["jobs"] == ([1, 2], "folder file")
     assert "folder file: " in printed("config")
+
+
+def test_a_file_that_everybody_can_write_is_not_obeyed(here: Path) -> None:
+    (here / "qtide.toml").write_text('salloc = ["sh", "-c", "id"]\n')
+    (here / "qtide.toml").chmod(0o666)
+    assert "qtide.toml can be written by everybody" in refused("list")
