@@ -280,7 +280,7 @@ def _adopt(
     clusters: Indices,
     best: Indices,
 ) -> None:
-    """Record for one cell's non-core points the lowest cluster within eps in another cell."""
+    """Record the lowest cluster in cell `there` within eps of each non-core point of `here`."""
     for point in range(starts[here], starts[here + 1]):
         if core[point]:
             continue

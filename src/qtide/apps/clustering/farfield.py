@@ -110,7 +110,7 @@ def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Cer
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(score, equal_parts(tree.radii.size, threads)))
     width = float((high - low).mean())
-    rounding = 4 * UNIT * math.log2(count + 2)  # of the means, which numpy sums pairwise
+    rounding = 4 * UNIT * math.log2(count + 2)  # error of the means, which numpy sums pairwise
     return Certified(float((high + low).mean()) / 2, width / 2 + rounding)
 
 
@@ -125,7 +125,7 @@ class Leaves(NamedTuple):
     moments: Numbers  # [leaf, k]: the sum of (-offset)^k / k!
     clusters: Indices  # index of each cluster's first leaf
     cluster_centres: Numbers
-    cluster_radii: Numbers  # root mean square
+    cluster_radii: Numbers  # root mean square distances from the centroids
 
 
 def leaves(groups: Grouped, most: int, table: Powers) -> Leaves:
@@ -221,7 +221,7 @@ class Scratch(NamedTuple):
     local: Numbers  # the expansion about the target leaf's centre
     values: Numbers
     remainders: Numbers  # error of the expansion at KNOTS + 1 distances from the centre
-    orders: Indices  # of the source leaves of one cluster
+    orders: Indices  # expansion orders of the source leaves of one cluster
     buffer: Numbers
     sums: Numbers  # of distances to one cluster, one per point of the target leaf
     errors: Numbers

@@ -16,7 +16,7 @@ from qtide.core.errors import UsageError
 
 FEWEST_POINTS = 3
 BLOBS = 8
-GREATEST = 1e150  # squares of differences beyond this overflow
+GREATEST = 1e150  # beyond this, squares of differences may overflow
 DELIMITERS = ",;\t"
 
 Columns = Sequence[str | int] | None

@@ -55,7 +55,7 @@ class Answer:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """The bounds for people and scripts."""
+        """Return the bounds in a form that JSON can represent."""
         return {
             "colours": self.upper,
             "lower": self.lower,

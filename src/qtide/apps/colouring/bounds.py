@@ -1,4 +1,4 @@
-"""Bounds on the number of colours: a clique and Mycielski's construction below, DSATUR above."""
+"""Bounds on the number of colours: cliques and Mycielski's construction below, DSATUR above."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class ColourSearch:
 
     def _kernel(self, within: int, colours: int) -> list[int] | None:
         if colours < 2 or self._refuted.get(within, 0) >= colours:
-            return None  # a kernel has edges
+            return None  # refuted before, or one colour for a kernel, which always has edges
         if colours == 2:
             return _two_classes(self._neighbours, within)
         clique = greedy_clique(self._neighbours, within)

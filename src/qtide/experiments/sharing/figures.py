@@ -1,4 +1,4 @@
-"""The figures of the experiment: lines with bands, totals on a log scale, violins of run times."""
+"""Figures of the experiment: lines with bands, totals on a log scale, violins of run times."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Dashes = tuple[float, Sequence[float]]
 WIDTH, HEIGHT = 10.0, 3.4
 """Size of a figure in inches."""
 EXPECTED: Dashes = (0, (4, 2))
-"""Dashes of predicted values."""
+"""Dash pattern of predicted values."""
 FEWEST = 5
 """Fewest distinct run times for a violin; fewer are drawn as dots only."""
 
@@ -60,7 +60,7 @@ class Drawn:
 
 
 def draw(folder: Path, rows: list[ResultRow]) -> list[Drawn]:
-    """Draw all figures, and write each as a PNG."""
+    """Draw all figures and write each as a PNG."""
     made = [
         (
             "lines",

@@ -37,7 +37,7 @@ class CutEstimate:
 
 
 class CutCircuit:
-    """QAOA of a partitioned graph."""
+    """The QAOA circuit of a partitioned graph."""
 
     def __init__(self, partition: GraphPartition, depth: int, penalty: int = PENALTY) -> None:
         self.graph = partition.graph
@@ -150,14 +150,14 @@ def _shape(fragment: Fragment, penalty: int) -> Shape:
 
 
 class Sampler:
-    """Draws from one cut circuit with given frequencies."""
+    """Draws samples of one cut circuit from given frequencies."""
 
     def __init__(self, circuit: CutCircuit, frequencies: Sequence[Frequencies]) -> None:
         self._fragments = circuit.fragments
         pairs = zip(circuit.fragments, frequencies, circuit.places, strict=True)
         self._tensors = [by_final_bits(one, found)[:, places] for one, found, places in pairs]
         rest = np.ones(4**circuit.cuts)
-        self._rests = [rest]  # for each fragment, the product of all later ones
+        self._rests = [rest]  # for each fragment, the combined contribution of all later ones
         for tensor in self._tensors[:0:-1]:
             rest = rest * tensor.sum(axis=0)
             self._rests.insert(0, rest)
