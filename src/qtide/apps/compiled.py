@@ -1,4 +1,4 @@
-"""Typed wrappers of numba: kernels compiled once, cached on disk, without the interpreter lock."""
+"""Typed wrappers of numba: kernels are compiled once, cached on disk, and release the GIL."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ INNER: dict[str, Any] = {**REORDERED, "no_cpython_wrapper": True}
 
 
 def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function as machine code with strict arithmetic."""
+    """Compile a function with strict arithmetic."""
     return cast("Callable[Given, Result]", numba.njit(**EXACT)(function))
 
 
 def compiled_sums(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function as machine code that may sum in any order."""
+    """Compile a function whose sums may be reordered."""
     return cast("Callable[Given, Result]", numba.njit(**REORDERED)(function))
 
 
 def compiled_inner(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The same for a function that only kernels call: without a Python wrapper, it loads faster."""
+    """Do the same for a function that only kernels call; it loads faster without a wrapper."""
     return cast("Callable[Given, Result]", numba.njit(**INNER)(function))

@@ -1,4 +1,4 @@
-"""A synthetic application: phases that only take time, as a TOML file (a shape) lists them."""
+"""A synthetic application: phases that only take time, listed in a TOML file (a shape)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qtide.core.errors import UsageError
 from qtide.programs.phase import Classical, Quantum
 
 LONGEST = 1e9
-"""Upper limit of a phase's seconds: thirty years."""
+"""Upper limit of a phase's duration in seconds: thirty years."""
 
 
 @program
@@ -53,14 +53,14 @@ async def _play(step: SyntheticStep, salt: int) -> Any:
 
 
 def work(seconds: float, salt: int) -> int:
-    """A task that takes this long, and gives a number that depends on earlier results."""
+    """Take this long and return a number that depends on earlier results."""
     pretend(seconds)
     return crc32(f"{seconds} {salt}".encode())
 
 
 @dataclass(frozen=True)
 class SyntheticStep:
-    """Classical tasks by their seconds, a quantum payload, or both side by side.
+    """Classical tasks given by their seconds, a quantum payload, or both side by side.
 
     A quantum payload of `None` seconds takes as long as the QPU's timing profile says.
     """
@@ -72,7 +72,7 @@ class SyntheticStep:
 
 @dataclass(frozen=True)
 class SyntheticShape:
-    """The steps of one iteration, and how many iterations there are."""
+    """The steps of one iteration, and the number of iterations."""
 
     title: str
     iterations: int
@@ -80,13 +80,13 @@ class SyntheticShape:
 
 
 def shipped() -> list[str]:
-    """The names of the shapes that come with qtide."""
+    """Return the names of the shapes that ship with qtide."""
     folder = files("qtide.apps")
     return sorted(each.name[:-5] for each in folder.iterdir() if each.name.endswith(".toml"))
 
 
 def read(name: str) -> SyntheticShape:
-    """The shape in a TOML file, or the built-in one of that name."""
+    """Read the shipped shape of that name, or a shape from a TOML file."""
     if name in shipped():
         text = files("qtide.apps").joinpath(f"{name}.toml").read_text()
     else:

@@ -1,1 +1,1 @@
-"""Experiments: whole measurements, from the plan to the page."""
+"""Complete experiments, from the plan to the report page."""

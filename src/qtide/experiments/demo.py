@@ -1,4 +1,4 @@
-"""The demonstration of `qtide demo`: strategies, then sharing, and what was found in sentences."""
+"""The `qtide demo` demonstration: compare strategies, then sharing, and sum up the findings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from qtide.strategies.strategy import strategy_names
 
 OURS = "elastic"
 Figures = dict[str, Metrics]
-"""The metrics by strategy, or by the way of sharing."""
+"""Metrics by strategy or by sharing mode."""
 
 
 def findings(strategies: Sequence[Case], sharing: Sequence[Case]) -> tuple[str, str, str]:
-    """Strategies, sharing, and whether the results agree."""
+    """Sum up in one sentence each: strategies, sharing, and the results."""
     return (
         about_strategies(_figures(strategies)),
         about_sharing(_figures(sharing)),
@@ -34,7 +34,7 @@ def findings(strategies: Sequence[Case], sharing: Sequence[Case]) -> tuple[str, 
 
 
 def about_strategies(figures: Figures) -> str:
-    """What elastic took, relative to static and to the best of the others."""
+    """Compare elastic's time and node-seconds with static's and with the best of the others."""
     ours, base = figures[OURS], figures[BASE]
     others = {name: each for name, each in figures.items() if name != OURS}
     fastest, frugal = _least(others, lambda m: m.total), _least(others, lambda m: m.nodes_held)
@@ -48,7 +48,7 @@ def about_strategies(figures: Figures) -> str:
 
 
 def about_sharing(figures: Figures) -> str:
-    """How much sooner all jobs were done, and how busy the device was."""
+    """Say how much sooner all jobs finished, and how busy the QPU was."""
     alone, shared = figures["exclusive"], figures["shared"]
     return (
         f"Sharing: {len(shared.jobs)} jobs that shared one QPU through the service were done "
@@ -59,7 +59,7 @@ def about_sharing(figures: Figures) -> str:
 
 
 def about_results(first: int, silhouette: float, second: int, other: float) -> str:
-    """That only times differ: a comparison whose runs disagree ends with an error before this."""
+    """Say that only times differ; a comparison fails earlier if its runs disagree."""
     return (
         f"Results: all {first} runs of the first part found the same clusters (silhouette "
         f"{silhouette:.3f}), and so did all {second} of the second ({other:.3f}); only when and "
@@ -91,7 +91,7 @@ def _runs(cases: Sequence[Case]) -> int:
 
 
 def _score(cases: Sequence[Case]) -> float:
-    """The silhouette that all runs of these cases found."""
+    """Return the silhouette, which is the same in all runs of these cases."""
     end = cases[0].runs[0].end
     if end is None:
         raise QtideError(f"{cases[0].runs[0].path} has no result")
@@ -99,12 +99,12 @@ def _score(cases: Sequence[Case]) -> float:
 
 
 JOBS, SHARERS = 2, 3
-"""How many jobs there are under each strategy, and how many share a device."""
+"""Jobs per strategy, and jobs that share a device."""
 EXCLUSIVE, SHARED = "exclusive", "shared"
 
 
 def _clustering(points: int, rounds: int) -> list[str]:
-    """HDBSCAN takes long, the other methods do not: as in the published experiment."""
+    """Job arguments; HDBSCAN is slow and the other methods fast, as in the published experiment."""
     data = ["--blobs", f"{points}", "--configuration", "published", "--method", "hdbscan"]
     return [*data, "--threshold", "0.99", "--most", f"{rounds}"]
 
@@ -116,7 +116,7 @@ STRATEGIES = Spec(
     qpu="neutral-atom",
     time_scale=0.01,
 )
-"""Quantum phases of two minutes, in a hundredth of the time; the classical work is real."""
+"""Two-minute quantum phases, emulated 100 times faster; the classical work is real."""
 SHARING = Spec(
     "clustering",
     _clustering(6_000, 6),
@@ -124,7 +124,7 @@ SHARING = Spec(
     cluster=f"local:{SHARERS}",
     nodes=1,
 )
-"""A job holds one node, and a virtual QPU, from its start to its end."""
+"""Each job holds one node and one virtual QPU from start to end."""
 DEVICE = """
 [devices.annealer]
 kind = "annealer"
@@ -136,17 +136,17 @@ Ended = Callable[[Case], None]
 
 @dataclass(frozen=True)
 class Story:
-    """What was measured, what follows from it, and the page that shows it."""
+    """The measurements, the findings, and the page that shows them."""
 
     strategies: list[Case]
     sharing: list[Case]
     sentences: tuple[str, ...]
     notes: list[str]
-    """What a reader needs to know about the figures."""
+    """Remarks a reader needs to interpret the figures."""
     page: Path
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return everything in a form that JSON can represent."""
         return {
             "strategies": [case.as_dict() for case in self.strategies],
             "sharing": [case.as_dict() for case in self.sharing],
@@ -157,7 +157,7 @@ class Story:
 
 
 def require() -> None:
-    """Refuse to begin without the packages that the demonstration uses."""
+    """Raise UsageError unless the packages that the demonstration needs are installed."""
     for module in ("sklearn", "fastapi"):
         if find_spec(module) is None:
             raise UsageError(
@@ -167,7 +167,7 @@ def require() -> None:
 
 
 def play_story(folder: Path, tell: Tell, ended: Ended, announce: Callable[[str], None]) -> Story:
-    """Play both parts, one after the other, and write the page."""
+    """Run both parts in turn and write the page."""
     announce("Two clustering jobs on three nodes and one QPU, under every strategy:")
     strategies = compare(
         folder / "strategies", STRATEGIES, strategy_names(), [JOBS], tell, ended, warm_up=True
@@ -186,7 +186,7 @@ def play_story(folder: Path, tell: Tell, ended: Ended, announce: Callable[[str],
 
 
 def share(folder: Path, tell: Tell, ended: Ended) -> list[Case]:
-    """The same jobs on a device that each has to itself in turn, and that all share."""
+    """Run the same jobs twice: each alone on the device in turn, then all sharing it."""
     folder.mkdir(parents=True)
     service = LocalService(folder, DEVICE, "anonymous = true", bound=True)
     try:
@@ -198,7 +198,7 @@ def share(folder: Path, tell: Tell, ended: Ended) -> list[Case]:
 
 
 def _case(folder: Path, spec: Spec, name: str, vqpus: int) -> Case:
-    """Jobs that hold one of so many virtual QPUs from their start to their end."""
+    """A case whose jobs each hold one of `vqpus` virtual QPUs from start to end."""
     spec = replace(spec, vqpus=vqpus)
     runs = (RunFolder.create(folder / name, f"job-{n}", spec) for n in range(1, SHARERS + 1))
     return Case(name, SHARERS, tuple(runs))

@@ -1,1 +1,1 @@
-"""Clustering aggregation: k-means, DBSCAN and linkage, combined to one consensus by a QPU."""
+"""Clustering aggregation: a QPU combines k-means, DBSCAN and linkage into one consensus."""

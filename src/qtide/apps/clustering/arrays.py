@@ -1,4 +1,4 @@
-"""The shapes of the application's data, named once for every module's signatures."""
+"""Array types of the application's data, for all modules' signatures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 
 def compacted(labels: Labels) -> tuple[Labels, int]:
-    """The labels renumbered 0…k-1 in ascending order (noise first), and k."""
+    """Renumber the labels 0…k-1 in ascending order (noise first); return them and k."""
     values, compact = np.unique(labels, return_inverse=True)
     return compact.astype(np.int64), len(values)
 
 
 def centroids(points: Points, labels: Labels, clusters: int) -> Points:
-    """The mean point of each cluster 0…clusters-1, in linear time; no cluster may be empty."""
+    """Mean point of each cluster 0…clusters-1, in linear time; no cluster may be empty."""
     sizes = np.bincount(labels, minlength=clusters)
     sums = [np.bincount(labels, weights=column, minlength=clusters) for column in points.T]
     return np.stack(sums, axis=1) / sizes[:, None]

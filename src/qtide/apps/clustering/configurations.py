@@ -1,4 +1,4 @@
-"""The methods' parameters in each iteration: as published, or from the data's scale."""
+"""The methods' parameters in each iteration, as published or derived from the data's scale."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class MethodParameters:
-    """The parameters of one iteration's methods; extras are names in methods.EXTRAS."""
+    """Parameters of the methods in one iteration; extras are names in methods.EXTRAS."""
 
     kmeans: int
     eps: float
@@ -31,7 +31,7 @@ class MethodParameters:
 
 
 def published_configuration(iteration: int, *, extras: tuple[str, ...] = ()) -> MethodParameters:
-    """The published table; after its ten rows it starts again."""
+    """Return a row of the published table, which repeats after ten iterations."""
     row = iteration % len(PUBLISHED_EPS)
     return MethodParameters(
         PUBLISHED_KMEANS[row], PUBLISHED_EPS[row], PUBLISHED_LINKAGE, extras=extras
@@ -40,7 +40,7 @@ def published_configuration(iteration: int, *, extras: tuple[str, ...] = ()) -> 
 
 @dataclass(frozen=True, slots=True)
 class ParameterSearch:
-    """A sequence of cluster counts and eps, every prefix of which is spread over the ranges."""
+    """A sequence of cluster counts and eps; every prefix of it spreads over the ranges."""
 
     fewest: int
     most: int
@@ -50,7 +50,7 @@ class ParameterSearch:
     extras: tuple[str, ...] = ()
 
     def configuration(self, iteration: int) -> MethodParameters:
-        """The parameters of one iteration; the same whenever it is asked for."""
+        """Return the parameters of an iteration; they depend on its number only."""
         return MethodParameters(
             self._count(0.5 + iteration * GOLDEN),
             self._eps(_reversed_bits(iteration)),
@@ -67,7 +67,7 @@ class ParameterSearch:
 
 
 def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> ParameterSearch:
-    """A search whose eps spans the distances at which these points become dense."""
+    """Set up a search whose eps spans the distances at which these points become dense."""
     samples = min(MIN_SAMPLES, max(2, len(points) // 10))
     reach = _distances_to_neighbour(points, samples, seed)
     positive = reach[reach > 0]
@@ -83,7 +83,7 @@ def search(points: Points, *, seed: int = 0, extras: tuple[str, ...] = ()) -> Pa
 
 
 def _distances_to_neighbour(points: Points, rank: int, seed: int) -> Numbers:
-    """The distances of a seeded sample's points to their rank-th neighbour, counting themselves."""
+    """Distances from a seeded sample's points to their rank-th neighbour, counting themselves."""
     from scipy.spatial import KDTree
 
     generator = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""From the nodes that a solver chose to one label per point, after repairing overlaps."""
+"""Turn a solver's chosen nodes into one label per point, after repairing overlaps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was changed in a solver's answer."""
+    """Changes made to a solver's answer."""
 
     dropped: tuple[int, ...]
     added: tuple[int, ...]
@@ -27,7 +27,7 @@ class Repair:
 
 
 def repaired(graph: OverlapGraph, chosen: Iterable[int]) -> tuple[tuple[int, ...], Repair]:
-    """A maximal independent set close to the answer: heavy nodes are kept and added first."""
+    """Repair the answer to a maximal independent set; keep and add heavy nodes first."""
     answer = sorted(set(chosen))
     kept = _heaviest_first(graph, answer, 0)
     full = _heaviest_first(graph, range(len(graph.nodes)), kept)
@@ -37,7 +37,7 @@ def repaired(graph: OverlapGraph, chosen: Iterable[int]) -> tuple[tuple[int, ...
 
 
 def _heaviest_first(graph: OverlapGraph, nodes: Iterable[int], kept: int) -> int:
-    """Add nodes that overlap no kept one, in descending weight, to the set given as bits."""
+    """Add nodes, heaviest first, that overlap no kept node, to the set given as bits."""
     for node in sorted(nodes, key=lambda node: (-graph.nodes[node].weight, node)):
         if not graph.overlaps[node] & kept:
             kept |= 1 << node
@@ -45,7 +45,7 @@ def _heaviest_first(graph: OverlapGraph, nodes: Iterable[int], kept: int) -> int
 
 
 def consensus_labels(points: Points, graph: OverlapGraph, chosen: tuple[int, ...]) -> Labels:
-    """Labels 0…m-1 from the m chosen nodes; uncovered points go to the nearest centroid."""
+    """Label points 0…m-1 by the m chosen nodes; uncovered points join the nearest centroid."""
     if not chosen:
         raise ValueError("A consensus needs at least one chosen cluster; repair the answer first.")
     labels = np.full(len(points), -1, dtype=np.int64)
@@ -74,7 +74,7 @@ def _nearest(points: Points, centres: Points) -> Labels:
 
 
 def best_independent_set(weights: Sequence[float], overlaps: Sequence[int]) -> tuple[int, ...]:
-    """The nodes of greatest total weight of which no two overlap; for up to about 60 nodes."""
+    """Find the heaviest set of nodes that do not overlap; for up to about 60 nodes."""
     useful = sum(1 << node for node, weight in enumerate(weights) if weight > 0)
     chosen = 0
     for component in _components(useful, overlaps):
@@ -83,13 +83,13 @@ def best_independent_set(weights: Sequence[float], overlaps: Sequence[int]) -> t
 
 
 def gap(graph: OverlapGraph, chosen: tuple[int, ...]) -> float:
-    """The relative gap between the chosen nodes' weight and the greatest possible."""
+    """Relative gap between the chosen nodes' weight and the greatest possible weight."""
     best = graph.weight(best_independent_set(graph.weights, graph.overlaps))
     return (best - graph.weight(chosen)) / best
 
 
 class _Search:
-    """The best set found so far in one component, and the branching that improves it."""
+    """Branch and bound in one component; keeps the best set found so far."""
 
     def __init__(self, weights: Sequence[float], overlaps: Sequence[int]) -> None:
         self._weights = weights
@@ -113,7 +113,7 @@ class _Search:
             self._branch(rest, chosen, weight)
 
     def _most_entangled(self, candidates: int) -> int:
-        """The candidate with the most overlaps; of equals, the heavier, then the first."""
+        """Return the candidate with the most overlaps; break ties by weight, then by number."""
 
         def key(node: int) -> tuple[int, float, int]:
             entangled = (candidates & self._overlaps[node]).bit_count()
@@ -122,7 +122,7 @@ class _Search:
         return max(_bits(candidates), key=key)
 
     def _bound(self, candidates: int) -> float:
-        """The sum of the heaviest nodes of cliques that cover the candidates."""
+        """Upper bound: the sum of the heaviest nodes of cliques that cover the candidates."""
         total = 0.0
         cliques: list[int] = []
         for node in sorted(_bits(candidates), key=lambda node: -self._weights[node]):
@@ -137,7 +137,7 @@ class _Search:
 
 
 def _components(candidates: int, overlaps: Sequence[int]) -> Iterator[int]:
-    """The connected parts of the graph, each as bits."""
+    """Yield the connected components of the candidates, each as bits."""
     while candidates:
         component, frontier = 0, candidates & -candidates
         while frontier:
@@ -151,7 +151,7 @@ def _components(candidates: int, overlaps: Sequence[int]) -> Iterator[int]:
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The positions of the ones, ascending."""
+    """Yield the positions of the ones in ascending order."""
     while mask:
         yield (mask & -mask).bit_length() - 1
         mask &= mask - 1

@@ -1,7 +1,7 @@
-"""DBSCAN with scikit-learn's meaning and labels, in memory linear in the number of points.
+"""DBSCAN with scikit-learn's semantics and labels, in memory linear in the number of points.
 
-A neighbour is at most eps away, a point counts itself, clusters are numbered by their first core
-point, a border point takes the lowest cluster in reach, and noise is -1.
+Neighbours are at most eps apart, and a point counts itself. Clusters are numbered by their first
+core point, a border point joins the lowest-numbered cluster within eps, and noise is -1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOISE = -1
 
 
 def dbscan(points: Points, eps: float, min_samples: int) -> Labels:
-    """The cluster of every point, -1 for noise."""
+    """Return the cluster of every point, -1 for noise."""
     if not (math.isfinite(eps) and eps > 0) or min_samples < 1:
         raise ValueError(
             f"DBSCAN needs a finite eps above 0 and min_samples of at least 1,"
@@ -48,7 +48,7 @@ def _by_grid(cells: Grid, eps: float, min_samples: int) -> Labels:
 
 
 def _numbered(representatives: Indices, core: Flags, order: Indices) -> Labels:
-    """Clusters numbered by their first core point; -1 for points that are not core."""
+    """Number clusters by their first core point; -1 for points that are not core."""
     clusters = np.full(len(core), NOISE, dtype=np.int64)
     _, groups = np.unique(representatives[core], return_inverse=True)
     firsts = np.full(groups.max(initial=-1) + 1, len(core))
@@ -58,7 +58,7 @@ def _numbered(representatives: Indices, core: Flags, order: Indices) -> Labels:
 
 
 def _by_tree(points: Points, eps: float, min_samples: int) -> Labels:
-    """The same with scikit-learn's k-d tree, queried for limited numbers of neighbours."""
+    """Cluster with scikit-learn's k-d tree, queried in chunks to bound memory."""
     from sklearn.neighbors import KDTree
 
     tree = KDTree(points)
@@ -85,7 +85,7 @@ NEIGHBOURS_AT_ONCE = 2_000_000  # 16 MB of indices
 def _neighbours(
     tree: object, points: Points, eps: float, counts: Indices, chosen: Indices
 ) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs (chosen point, neighbour), in chunks of bounded size."""
+    """Yield pairs (chosen point, neighbour) in chunks of bounded size."""
     chunk_of = np.cumsum(counts[chosen]) // NEIGHBOURS_AT_ONCE
     for chunk in np.split(chosen, np.flatnonzero(np.diff(chunk_of)) + 1):
         if len(chunk):
@@ -93,14 +93,14 @@ def _neighbours(
             yield np.repeat(chunk, counts[chunk]), np.concatenate(found).astype(np.int64)
 
 
-MOST_CELLS_A_SIDE = 2**20  # keeps a cell's key in 63 bits and the rounding of its index below 1e-9
-SHRINK = 1 - 1e-8  # so that rounding never puts points farther apart than eps into one cell
-REACH = 2  # cells within eps: sqrt(d) rounded up, also in one dimension because of SHRINK
+MOST_CELLS_A_SIDE = 2**20  # keeps cell keys within 63 bits and index rounding below 1e-9
+SHRINK = 1 - 1e-8  # keeps rounding from putting points more than eps apart into one cell
+REACH = 2  # cells within eps: sqrt(d) rounded up; 2 in one dimension too, because of SHRINK
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Points ordered by cell, the non-empty cells in ascending order of their keys."""
+    """Points ordered by cell; non-empty cells in ascending order of their keys."""
 
     points: Points
     order: Indices
@@ -110,12 +110,12 @@ class Grid:
 
     @property
     def cells(self) -> int:
-        """How many cells are not empty."""
+        """Number of non-empty cells."""
         return len(self.keys)
 
 
 def grid(points: Points, eps: float) -> Grid | None:
-    """The points in cells of side eps/sqrt(d); None if the data is too wide for the keys."""
+    """Sort the points into cells of side eps/sqrt(d); None if the data is too wide for the keys."""
     low = points.min(axis=0)
     side = eps / np.sqrt(points.shape[1]) * SHRINK
     with np.errstate(over="ignore"):
@@ -123,7 +123,7 @@ def grid(points: Points, eps: float) -> Grid | None:
     if not (spans < MOST_CELLS_A_SIDE).all():
         return None
     cells = ((points - low) / side).astype(np.int64)
-    # REACH empty cells between lines, so that a step over an edge never reaches a filled cell
+    # REACH empty cells pad each line, so that a step over an edge never reaches a filled cell.
     sides = cells.max(axis=0) + 1 + REACH
     strides = np.concatenate((np.cumprod(sides[::-1])[-2::-1], [1]))
     keys = cells @ strides
@@ -133,7 +133,7 @@ def grid(points: Points, eps: float) -> Grid | None:
 
 
 def neighbour_pairs(cells: Grid) -> Indices:
-    """All pairs (smaller, larger) of non-empty cells within reach, the closest first."""
+    """Return all pairs (smaller, larger) of non-empty cells within reach, closest first."""
     dimensions = len(cells.strides)
     steps = np.array(list(product(range(-REACH, REACH + 1), repeat=dimensions)))
     forward = steps[len(steps) // 2 + 1 :]
@@ -143,7 +143,7 @@ def neighbour_pairs(cells: Grid) -> Indices:
 
 
 def _pairs_of_step(keys: Indices, step: int) -> Indices:
-    """The cells a given key difference apart."""
+    """Pairs of cells whose keys differ by `step`."""
     found = np.searchsorted(keys, keys + step)
     found[found == len(keys)] = 0
     near = np.flatnonzero(keys[found] == keys + step)
@@ -152,7 +152,7 @@ def _pairs_of_step(keys: Indices, step: int) -> Indices:
 
 @compiled
 def core_flags(points: Points, starts: Indices, pairs: Indices, square: float, least: int) -> Flags:
-    """Which points have at least `least` points, themselves included, within eps."""
+    """Flag the points that have at least `least` points, including themselves, within eps."""
     counts = np.empty(points.shape[0], dtype=np.int64)
     for cell in range(starts.size - 1):
         counts[starts[cell] : starts[cell + 1]] = starts[cell + 1] - starts[cell]
@@ -173,7 +173,7 @@ def _count_between(
     least: int,
     counts: Indices,
 ) -> None:
-    """Add neighbours in another cell to the counts of one cell's points that are not yet core."""
+    """Count neighbours in another cell for one cell's points that are not yet known as core."""
     if starts[here + 1] - starts[here] >= least:
         return
     for point in range(starts[here], starts[here + 1]):
@@ -187,7 +187,7 @@ def _count_between(
 def joined_cells(
     points: Points, starts: Indices, pairs: Indices, square: float, core: Flags
 ) -> Indices:
-    """For each cell the representative of the cluster its core points belong to."""
+    """For each cell, the representative of the cluster that its core points belong to."""
     parents = np.arange(starts.size - 1)
     boxes = _core_boxes(points, starts, core)
     for pair in range(pairs.shape[0]):
@@ -236,7 +236,7 @@ def _touch(
 
 @compiled
 def _box_gap(point: Numbers, box: Numbers) -> float:
-    """The squared distance from a point to a box; infinite to the box of no points."""
+    """Squared distance from a point to a box; infinite for a box without points."""
     total = 0.0
     for dimension in range(point.size):
         gap = max(box[0, dimension] - point[dimension], point[dimension] - box[1, dimension], 0.0)
@@ -253,9 +253,9 @@ def border_clusters(
     core: Flags,
     clusters: Indices,
 ) -> None:
-    """Give each point without a cluster the lowest one among the core points within eps of it.
+    """Give each non-core point the lowest cluster among the core points within eps, if any.
 
-    `clusters` holds -1 for every point that is not core, and is completed in place.
+    `clusters` holds -1 for every non-core point and is updated in place.
     """
     best = np.full(core.size, core.size)
     for cell in range(starts.size - 1):
@@ -280,7 +280,7 @@ def _adopt(
     clusters: Indices,
     best: Indices,
 ) -> None:
-    """Record for one cell's non-core points the lowest cluster within eps in another cell."""
+    """Record the lowest cluster in cell `there` within eps of each non-core point of `here`."""
     for point in range(starts[here], starts[here + 1]):
         if core[point]:
             continue
@@ -301,7 +301,7 @@ def within(points: Points, first: int, second: int, square: float) -> bool:
 
 @compiled
 def root(parents: Indices, item: int) -> int:
-    """The representative of the item's set; the path to it is halved."""
+    """Return the representative of the item's set; halve the path to it."""
     while parents[item] != item:
         parents[item] = parents[parents[item]]
         item = parents[item]
@@ -310,7 +310,7 @@ def root(parents: Indices, item: int) -> int:
 
 @compiled
 def join(parents: Indices, first: int, second: int) -> None:
-    """Merge two sets; the smaller representative stays, so results do not depend on order."""
+    """Merge two sets; keep the smaller representative, so that order does not matter."""
     first = root(parents, first)
     second = root(parents, second)
     if first < second:

@@ -1,12 +1,12 @@
-"""Taylor expansion of a sum of distances between two groups of points, with rigorous remainder.
+"""Taylor expansion of a sum of distances between two groups of points, with a rigorous remainder.
 
 For a source c' + y and a target c + x let D = c - c', R = |D|, z = x - y and t = |z|/R. Then
 
     |D + z| = R sqrt(1 + 2t cos + t²) = R Σ g_n(cos) tⁿ,   |g_n| <= 2/(2n-1) for n >= 1,
 
-because g_n is a difference of two Legendre polynomials over 2n-1. Cut after order p the error is
-thus at most 2/(2p+1) |z|^(p+1) / (R^p (1-t)), in any dimension. The derivatives B_k at z = 0 (k a
-multi-index of order n) follow from q ∇f = f ∇q / 2 with q = |D + z|²:
+because g_n is a difference of two Legendre polynomials over 2n-1. The error of truncation after
+order p is thus at most 2/(2p+1) |z|^(p+1) / (R^p (1-t)), in any dimension. The derivatives B_k at
+z = 0 (k is a multi-index of order n) follow from q ∇f = f ∇q / 2 with q = |D + z|²:
 
     n R² B_k = -(2n-3) Σ_i k_i D_i B_(k-e_i) - (n-3) Σ_i k_i (k_i-1) B_(k-2e_i).
 
@@ -30,15 +30,15 @@ from qtide.apps.clustering.arrays import Indices, Numbers
 from qtide.apps.compiled import compiled_inner
 
 MOST_RATIO = 0.4
-LANES = 64  # source groups expanded at once: vector units work across them
+LANES = 64  # source groups expanded at once, to use vector units
 NO_ORDER = -1
 
 
 class Powers(NamedTuple):
-    """The multi-indices up to some order, lower orders first, and how they are related."""
+    """The multi-indices up to some order, lower orders first, and the relations between them."""
 
     orders: Indices
-    ends: Indices  # [p]: how many have an order of at most p
+    ends: Indices  # [p]: the number of multi-indices of order at most p
     exponents: Indices  # [k, i]: the power of coordinate i
     one_less: Indices  # [k, i]: the index of k - e_i, or 0 if there is none
     two_less: Indices  # [k, i]: the index of k - 2 e_i, or 0 if there is none
@@ -47,7 +47,7 @@ class Powers(NamedTuple):
 
 @cache
 def powers(dimensions: int) -> Powers:
-    """The table of multi-indices in two or three dimensions."""
+    """Build the table of multi-indices in two or three dimensions."""
     most = {2: 12, 3: 8}[dimensions]
     found = [k for k in product(range(most + 1), repeat=dimensions) if sum(k) <= most]
     found.sort(key=lambda k: (sum(k), k))
@@ -65,17 +65,17 @@ def powers(dimensions: int) -> Powers:
 
 
 def _places(found: list[tuple[int, ...]], wanted: Indices) -> Indices:
-    """The indices of some multi-indices in the table; 0 for those not in it."""
+    """Look up multi-indices in the table; 0 for those not in it."""
     places = {k: place for place, k in enumerate(found)}
     return np.array([[places.get(tuple(k), 0) for k in row] for row in wanted.tolist()])
 
 
 @compiled_inner
 def order_for(reach: Numbers, target: float, ratio: float, distance: float, allowed: float) -> int:
-    """The least even order whose error per source is allowed, or NO_ORDER.
+    """Return the least even order whose error per source is allowed, or NO_ORDER.
 
-    `reach[p]` is the sources' power mean of degree p+1, `target` a typical distance of a target
-    from its centre, `ratio` the greatest possible t.
+    `reach[p]` is the sources' power mean of degree p+1, `target` is a typical distance of a target
+    from its centre, and `ratio` is the greatest possible t.
     """
     if not ratio <= MOST_RATIO:
         return NO_ORDER
@@ -87,7 +87,7 @@ def order_for(reach: Numbers, target: float, ratio: float, distance: float, allo
 
 @compiled_inner
 def remainder(size: float, ratio: float, distance: float, order: int) -> float:
-    """The greatest error of one source with |z| = size, for an even order."""
+    """Bound the error of one source with |z| = size, for an even order."""
     relative = size / distance
     square = relative * relative
     power = 1.0
@@ -98,9 +98,9 @@ def remainder(size: float, ratio: float, distance: float, order: int) -> float:
 
 @compiled_inner
 def derivatives(table: Powers, order: int, count: int, across: Numbers, lanes: Numbers) -> None:
-    """Write B_k up to the order for `count` differences D, given by `across`, one row per axis.
+    """Write B_k up to the order for the `count` differences D in `across`, one row per axis.
 
-    The rows of `across` are scaled to D/R², and its last row becomes 1/R².
+    Scales these rows of `across` to D/R² and sets its last row to 1/R².
     """
     _begin(count, across, lanes)
     last = across.shape[0] - 1

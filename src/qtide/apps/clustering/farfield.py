@@ -1,10 +1,11 @@
 """The silhouette with a certified error bound, for points in one to three dimensions.
 
-Sums of distances from a leaf's points to far sources are expanded about the leaf's centre, near
-ones are summed exactly, and each point's score becomes an interval that contains the true one.
-The bound is half the mean width of those intervals. It includes rounding under the usual model:
-IEEE doubles rounded to nearest, and squares of differences that neither over- nor underflow;
-a sum of n terms is then wrong by less than n units of rounding of its absolute terms.
+Sums of distances from a leaf's points to far sources are expanded about the leaf's centre, and
+sums over near sources are exact. Each point's score becomes an interval that contains the true
+score; the bound is half the mean width of these intervals. It includes rounding under the usual
+model: IEEE doubles rounded to nearest, and squares of differences that neither overflow nor
+underflow. The error of a sum of n terms is then less than n rounding units of the sum of their
+absolute values.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from qtide.apps.compiled import compiled_inner, compiled_sums
 
 TOLERANCE = 1e-6
 MOST_DIMENSIONS = 3
-FIRST_ALLOWED = 6  # the error of most sources is far below their leaf's worst case
+FIRST_ALLOWED = 6  # times the tolerance: most sources err far less than their leaf's worst case
 ATTEMPTS = 4
 UNIT = 2.0**-53
 
@@ -54,12 +55,12 @@ class Certified:
     bound: float
 
     def decides(self, threshold: float) -> bool:
-        """Whether the true score is certain to be on one side of the threshold."""
+        """Whether the bound settles on which side of the threshold the true score is."""
         return abs(self.score - threshold) > self.bound
 
 
 def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Certified]:
-    """Whether the score is at least the threshold; summed exactly if the bound cannot tell."""
+    """Whether the score reaches the threshold; sums exactly if the bound cannot decide."""
     found = certified_silhouette(points, labels)
     if not found.decides(threshold):
         found = _exact(points, labels, threads=1)
@@ -69,7 +70,7 @@ def reaches(points: Points, labels: Labels, threshold: float) -> tuple[bool, Cer
 def certified_silhouette(
     points: Points, labels: Labels, *, tolerance: float = TOLERANCE, threads: int = 1
 ) -> Certified:
-    """The mean silhouette with a bound of at most the tolerance (rounding permitting)."""
+    """Compute the mean silhouette with a bound of at most the tolerance (rounding permitting)."""
     groups = grouped(points, labels)
     if points.shape[1] > MOST_DIMENSIONS or groups.clusters < 2:
         return _exact(points, labels, threads)
@@ -90,15 +91,15 @@ def _exact(points: Points, labels: Labels, threads: int) -> Certified:
 
 
 def _leaf_size(points: int) -> int:
-    """Work is minimal when near sums (growing with leaves) and far sums (shrinking) balance."""
+    """Leaf size that balances near sums, which grow with it, and far sums, which shrink."""
     return max(32, int(0.4 * math.sqrt(points)))
 
 
 def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Certified:
-    """The score and bound if each source may be wrong by `allowed` of its cluster's distance."""
+    """Compute score and bound with an error per source of `allowed` of its cluster's distance."""
     count = tree.coordinates.shape[1]
     low, high = np.zeros(count), np.zeros(count)
-    # error of a centroid: it only decides which clusters need not be examined
+    # Rounding error of a centroid; it only affects which clusters can be skipped.
     slack = 4 * UNIT * (count + 8) * float(np.abs(tree.coordinates).max())
 
     def score(part: tuple[int, int]) -> None:
@@ -109,26 +110,26 @@ def _certified(tree: Leaves, table: Powers, allowed: float, threads: int) -> Cer
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(score, equal_parts(tree.radii.size, threads)))
     width = float((high - low).mean())
-    rounding = 4 * UNIT * math.log2(count + 2)  # of the means, which numpy sums pairwise
+    rounding = 4 * UNIT * math.log2(count + 2)  # error of the means, which numpy sums pairwise
     return Certified(float((high + low).mean()) / 2, width / 2 + rounding)
 
 
 class Leaves(NamedTuple):
-    """Points of a clustering ordered by cluster and leaf, and what expansions need."""
+    """Points of a clustering ordered by cluster and leaf, and the data for expansions."""
 
     coordinates: Numbers  # one row per dimension
-    starts: Indices  # of each leaf among the points
+    starts: Indices  # index of each leaf's first point
     centres: Numbers  # one row per dimension, one column per leaf
     radii: Numbers
     reaches: Numbers  # [leaf, p]: the power mean of degree p+1 of the distances from the centre
     moments: Numbers  # [leaf, k]: the sum of (-offset)^k / k!
-    clusters: Indices  # of each cluster among the leaves
+    clusters: Indices  # index of each cluster's first leaf
     cluster_centres: Numbers
-    cluster_radii: Numbers  # root mean square
+    cluster_radii: Numbers  # root mean square distances from the centroids
 
 
 def leaves(groups: Grouped, most: int, table: Powers) -> Leaves:
-    """The grouped points in leaves of at most `most` points, unless those are all equal."""
+    """Split the grouped points into leaves of at most `most` points; equal points stay together."""
     points = np.ascontiguousarray(groups.coordinates.T)
     parts: list[Indices] = []
     clusters = [0]
@@ -174,7 +175,7 @@ def _centres(points: Points, starts: Indices) -> Points:
 
 
 def _reaches(distances: Numbers, starts: Indices, orders: int) -> Numbers:
-    """The power means, slightly enlarged to cover rounding; scaled to avoid underflow."""
+    """Power means, slightly enlarged to cover rounding; distances are scaled against underflow."""
     largest = np.maximum.reduceat(distances, starts[:-1])
     sizes = np.diff(starts)
     relative = distances / np.repeat(np.where(largest > 0, largest, 1.0), sizes)
@@ -187,7 +188,7 @@ def _reaches(distances: Numbers, starts: Indices, orders: int) -> Numbers:
 
 @compiled_sums
 def _moments(table: Powers, offsets: Points, starts: Indices) -> Numbers:
-    """The sums of offset^k / k! over the points of each leaf."""
+    """Sum offset^k / k! over the points of each leaf."""
     terms = table.orders.size
     values = np.empty(terms)
     sums = np.zeros((starts.size - 1, terms))
@@ -212,20 +213,20 @@ KNOTS = 4
 
 
 class Scratch(NamedTuple):
-    """Memory that the kernels write to, one set per thread."""
+    """Working memory of the kernels, one set per thread."""
 
     lanes: Numbers  # derivatives, one column per source leaf
     moments: Numbers  # of the same source leaves
-    across: Numbers  # from their centres to the target's
+    across: Numbers  # vectors from their centres to the target leaf's
     local: Numbers  # the expansion about the target leaf's centre
     values: Numbers
-    remainders: Numbers  # its error at KNOTS + 1 distances from the centre
-    orders: Indices  # of the source leaves of one cluster
+    remainders: Numbers  # error of the expansion at KNOTS + 1 distances from the centre
+    orders: Indices  # expansion orders of the source leaves of one cluster
     buffer: Numbers
     sums: Numbers  # of distances to one cluster, one per point of the target leaf
     errors: Numbers
-    means: Numbers  # least and greatest inner mean, least and greatest outer one
-    apart: Numbers  # from the target leaf to the clusters not yet examined
+    means: Numbers  # least and greatest inner mean, least and greatest outer mean
+    apart: Numbers  # distances from the target leaf to the clusters not yet examined
 
 
 def _scratch(tree: Leaves, table: Powers) -> Scratch:
@@ -248,8 +249,8 @@ def _scratch(tree: Leaves, table: Powers) -> Scratch:
 
 
 NO_CLUSTER = -1
-FAR_COST = 3  # measured: an expansion takes as long as this many distances per term
-EXPANSION_STEPS = 256  # a generous bound on the roundings that a term of an expansion undergoes
+FAR_COST = 3  # measured: a term of an expansion takes as long as this many distances
+EXPANSION_STEPS = 256  # generous bound on the number of roundings of a term of an expansion
 
 
 @compiled_sums
@@ -266,7 +267,7 @@ def _score_leaves(
 ) -> None:
     """Write the least and greatest possible silhouettes of the points in the given leaves.
 
-    A point's own cluster comes first, then the others that may be nearest to it.
+    A point's own cluster is examined first, then the others that may be nearest to it.
     """
     for leaf in range(first, last):
         own = int(np.searchsorted(tree.clusters, leaf, side="right")) - 1
@@ -288,20 +289,20 @@ def _score_leaves(
 
 @compiled_inner
 def _ratio(inner: float, outer: float) -> float:
-    """The silhouette of a point: it falls with the inner mean and rises with the outer one."""
+    """Silhouette of a point; it falls with the inner mean and rises with the outer mean."""
     largest = max(inner, outer)
     return (outer - inner) / largest if largest > 0.0 else 0.0
 
 
 @compiled_inner
 def _cluster_size(tree: Leaves, cluster: int) -> int:
-    """How many points the cluster has."""
+    """Number of points in the cluster."""
     return int(tree.starts[tree.clusters[cluster + 1]] - tree.starts[tree.clusters[cluster]])
 
 
 @compiled_inner
 def _note_means(tree: Leaves, leaf: int, cluster: int, own: int, scratch: Scratch) -> None:
-    """Turn the sums into intervals around the mean distances; keep the least of the outer ones."""
+    """Turn the sums into intervals of mean distances; keep the least outer mean."""
     size = _cluster_size(tree, cluster)
     row = 0 if cluster == own else 2
     others = size - 1 if cluster == own else size
@@ -314,7 +315,7 @@ def _note_means(tree: Leaves, leaf: int, cluster: int, own: int, scratch: Scratc
 
 @compiled_inner
 def _next_cluster(tree: Leaves, leaf: int, cluster: int, slack: float, scratch: Scratch) -> int:
-    """The closest cluster not yet examined that may be nearest to a point of the leaf."""
+    """Return the closest unexamined cluster that may be nearest to a point of the leaf."""
     scratch.apart[cluster] = np.inf
     while True:
         cluster = int(np.argmin(scratch.apart))
@@ -327,7 +328,10 @@ def _next_cluster(tree: Leaves, leaf: int, cluster: int, slack: float, scratch: 
 
 @compiled_inner
 def _may_be_nearest(tree: Leaves, leaf: int, cluster: int, slack: float, high: Numbers) -> bool:
-    """Whether the cluster may be nearest: its centroid is no farther than its mean distance."""
+    """Whether the cluster may be nearest to a point of the leaf.
+
+    The mean distance to a cluster is at least the distance to its centroid.
+    """
     start = tree.starts[leaf]
     for point in range(start, tree.starts[leaf + 1]):
         apart = _apart(tree.coordinates, point, tree.cluster_centres, cluster)
@@ -338,7 +342,7 @@ def _may_be_nearest(tree: Leaves, leaf: int, cluster: int, slack: float, high: N
 
 @compiled_inner
 def _apart(firsts: Numbers, first: int, seconds: Numbers, second: int) -> float:
-    """The distance between two columns."""
+    """Distance between two columns."""
     square = 0.0
     for axis in range(firsts.shape[0]):
         square += (firsts[axis, first] - seconds[axis, second]) ** 2
@@ -370,7 +374,7 @@ def _field(
 def _choose_orders(
     tree: Leaves, leaf: int, cluster: int, table: Powers, allowed: float, scratch: Scratch
 ) -> int:
-    """Write the order of each source leaf's expansion; NO_ORDER if summing it is cheaper."""
+    """Write each source leaf's expansion order, NO_ORDER to sum it; return the highest order."""
     first = tree.clusters[cluster]
     count = tree.starts[leaf + 1] - tree.starts[leaf]
     most = 0
@@ -399,10 +403,10 @@ def _add_remainder(
     distance: float,
     scratch: Scratch,
 ) -> None:
-    """Add a source leaf's greatest error for targets at given distances from the centre.
+    """Add a source leaf's greatest error for targets at each knot's distance from the centre.
 
-    For one target the mean of (|x| + |y|)^(p+1) over the sources is at most (|x| + reach)^(p+1),
-    by Minkowski's inequality.
+    By Minkowski's inequality, for one target the mean of (|x| + |y|)^(p+1) over the sources is at
+    most (|x| + reach)^(p+1).
     """
     number = tree.starts[source + 1] - tree.starts[source]
     knots = scratch.remainders.size - 1
@@ -413,7 +417,7 @@ def _add_remainder(
 
 @compiled_inner
 def _add_near(tree: Leaves, leaf: int, cluster: int, scratch: Scratch) -> None:
-    """Add the distances to the leaves that are not expanded, adjacent leaves in one sweep."""
+    """Add the distances to leaves that are not expanded; sum adjacent leaves in one sweep."""
     base = tree.clusters[cluster]
     number = tree.clusters[cluster + 1] - base
     first = 0
@@ -459,7 +463,7 @@ def _add_far(
 
 @compiled_inner
 def _add_expansion(tree: Leaves, leaf: int, terms: int, table: Powers, scratch: Scratch) -> None:
-    """Evaluate the expansion at the leaf's points and note its remainder."""
+    """Evaluate the expansion at the leaf's points and record its remainder."""
     start = tree.starts[leaf]
     offset = np.empty(tree.centres.shape[0])
     for point in range(start, tree.starts[leaf + 1]):
@@ -476,7 +480,7 @@ def _add_expansion(tree: Leaves, leaf: int, terms: int, table: Powers, scratch: 
 
 @compiled_inner
 def _remainder_at(radius: float, distance: float, scratch: Scratch) -> float:
-    """The error between two knots: it is convex in the distance, so the chord lies above it."""
+    """Bound the error between two knots; it is convex in the distance, so the chord is above."""
     knots = scratch.remainders.size - 1
     place = min(distance / radius, 1.0) * knots if radius > 0.0 else 0.0
     knot = min(int(place), knots - 1)

@@ -1,7 +1,7 @@
-"""Linkage trees: built once per run, cut many times, in memory linear in the points.
+"""Linkage trees: built once per run, cut many times, in memory linear in the number of points.
 
-Single linkage uses the Euclidean minimum spanning tree; for the others, fastcluster stores no
-distance matrix, but its time grows with the square of the number of points.
+Single linkage uses the Euclidean minimum spanning tree. The other linkages use fastcluster, which
+stores no distance matrix but takes time quadratic in the number of points.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qtide.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LinkageTree:
-    """Its merges in order: a point of each of the two merged clusters, and the height."""
+    """Merges in order: one point of each of the two merged clusters, and the height."""
 
     firsts: Indices
     seconds: Indices
@@ -26,16 +26,16 @@ class LinkageTree:
 
     @property
     def points(self) -> int:
-        """How many points the tree spans."""
+        """Number of points that the tree spans."""
         return len(self.lengths) + 1
 
 
 LINKAGES = ("single", "ward", "centroid", "median")
-MOST_TREE_DIMENSIONS = 8  # measured: from here on Prim's plain scan beats the k-d tree
+MOST_TREE_DIMENSIONS = 8  # measured: beyond this, Prim's plain scan beats the k-d tree
 
 
 def linkage_tree(points: Points, linkage: str = "single") -> LinkageTree:
-    """The tree of at least two points by one of the LINKAGES."""
+    """Build the tree of at least two points by one of the LINKAGES."""
     if linkage == "single":
         return _spanning_tree(points)
     if linkage not in LINKAGES:
@@ -46,7 +46,6 @@ def linkage_tree(points: Points, linkage: str = "single") -> LinkageTree:
 
 
 def _spanning_tree(points: Points) -> LinkageTree:
-    """The minimum spanning tree."""
     if points.shape[1] == 1:
         return _tree_on_a_line(points[:, 0])
     tall = points.shape[1] > MOST_TREE_DIMENSIONS
@@ -61,7 +60,7 @@ def _spanning_tree(points: Points) -> LinkageTree:
 
 
 def cut(tree: LinkageTree, clusters: int) -> Labels:
-    """The labels of a cut to exactly `clusters` clusters, numbered by their first points."""
+    """Cut the tree into exactly `clusters` clusters, numbered by their first points."""
     if not 1 <= clusters <= tree.points:
         raise ValueError(f"A linkage tree of {tree.points} points cannot be cut to {clusters}.")
     kept = tree.points - clusters
@@ -72,7 +71,7 @@ def cut(tree: LinkageTree, clusters: int) -> Labels:
 
 
 def _representatives(merges: Numbers) -> LinkageTree:
-    """A tree of points from merges of clusters: any member represents its cluster."""
+    """Convert merges of clusters to merges of points; any member represents its cluster."""
     number = len(merges) + 1
     members = list(range(number))
     for first, _ in merges[:, :2].astype(np.int64).tolist():
@@ -82,7 +81,7 @@ def _representatives(merges: Numbers) -> LinkageTree:
 
 
 def _tree_on_a_line(values: Numbers) -> LinkageTree:
-    """In one dimension the tree is the sorted chain; the library needs at least two."""
+    """Build the tree in one dimension, a sorted chain; the library needs at least two."""
     order = np.argsort(values, kind="stable")
     lengths = np.diff(values[order])
     rank = np.argsort(lengths, kind="stable")

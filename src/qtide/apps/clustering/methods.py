@@ -1,4 +1,4 @@
-"""The clustering methods by name: the three of every iteration, and extra ones on request."""
+"""The clustering methods: three in every iteration, and extra ones on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qtide.core.errors import UsageError
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """A context in which BLAS and OpenMP pools have one thread."""
+    """Limit BLAS and OpenMP pools to one thread within a context."""
     return cast("AbstractContextManager[object]", threadpool_limits(1))
 
 
@@ -28,18 +28,18 @@ MOST_ROUNDS = 200
 
 
 def kmeans(points: Points, clusters: int, *, seed: int = 0) -> Labels:
-    """Labels of Lloyd's k-means from one seeded k-means++ start."""
+    """Cluster by Lloyd's k-means from one seeded k-means++ start."""
     if not 1 <= clusters <= len(points):
         raise ValueError(f"k-means cannot make {clusters} clusters of {len(points)} points.")
     model = KMeans(clusters, n_init=1, max_iter=MOST_ROUNDS, random_state=seed)
     with one_thread(), warnings.catch_warnings():
-        # fewer distinct points than clusters: fewer clusters are returned, which is right
+        # With fewer distinct points than clusters, k-means rightly returns fewer clusters.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(model.fit_predict(points), dtype=np.int64)
 
 
-MOST_HDBSCAN = 10_000  # its time is quadratic
-MOST_SPECTRAL = 2_000  # its eigenvectors take memory and time beyond linear
+MOST_HDBSCAN = 10_000  # points; its time is quadratic
+MOST_SPECTRAL = 2_000  # points; its eigenvectors take more than linear memory and time
 
 Extra = Callable[[Points, MethodParameters, int], Labels]
 
@@ -47,7 +47,7 @@ Extra = Callable[[Points, MethodParameters, int], Labels]
 def clusterings(
     points: Points, configuration: MethodParameters, tree: LinkageTree, *, seed: int = 0
 ) -> dict[str, Labels]:
-    """The labels of every method of one iteration, by method."""
+    """Run every method of one iteration; return the labels by method."""
     number = len(points)
     found = {
         "kmeans": kmeans(points, min(configuration.kmeans, number), seed=seed),
@@ -62,10 +62,10 @@ def clusterings(
 def extra_clustering(
     name: str, points: Points, configuration: MethodParameters, *, seed: int = 0
 ) -> Labels:
-    """The labels of one extra method.
+    """Cluster by one extra method.
 
-    If there are too many points for the method, it runs on a seeded sample, and every other point
-    takes the label of the nearest sampled one.
+    If there are too many points for the method, run it on a seeded sample and give every other
+    point the label of the nearest sampled one.
     """
     if name not in EXTRAS:
         known = ", ".join(sorted(EXTRAS))
@@ -107,7 +107,7 @@ def _spectral(points: Points, configuration: MethodParameters, seed: int) -> Lab
         n_jobs=1,
     )
     with one_thread(), warnings.catch_warnings():
-        # a graph in several pieces is a clustering found, not a mistake
+        # A graph in several pieces is a clustering, not an error.
         warnings.filterwarnings("ignore", message="Graph is not fully connected")
         return np.asarray(model.fit_predict(points), dtype=np.int64)
 

@@ -1,8 +1,8 @@
-"""The overlap graph and its QUBO: clusters of all methods are nodes, with an edge if two overlap.
+"""The overlap graph and its QUBO: nodes are the clusters of all methods, edges join overlaps.
 
 Every method covers every point, so by size alone all whole partitions tie. The `quality` weights
-break those ties: a cluster's weight is its size times the root of its silhouette within its own
-method's partition. The root is concave: one even cluster beats a good and a bad piece of it.
+break these ties: a cluster's weight is its size times the square root of its silhouette within its
+own method's partition. The root is concave, so one even cluster beats a good and a bad piece of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OverlapNode:
 
 @dataclass(frozen=True, slots=True)
 class OverlapGraph:
-    """The nodes, which overlap (bit j of overlaps[i]), and the clusterings themselves."""
+    """The nodes, their overlaps (bit j of overlaps[i]), and the clusterings themselves."""
 
     nodes: tuple[OverlapNode, ...]
     overlaps: tuple[int, ...]
@@ -45,20 +45,20 @@ class OverlapGraph:
         return [node.weight for node in self.nodes]
 
     def members(self, node: int) -> Flags:
-        """Which points belong to a node."""
+        """Flags of the points that belong to a node."""
         found = self.nodes[node]
         mask: Flags = self.clusterings[found.clustering] == found.cluster
         return mask
 
     def weight(self, chosen: tuple[int, ...]) -> float:
-        """The total weight of some nodes."""
+        """Total weight of the chosen nodes."""
         return sum(self.nodes[node].weight for node in chosen)
 
 
 def overlap_graph(
     clusterings: Mapping[str, Labels], qualities: Mapping[str, Numbers] | None = None
 ) -> OverlapGraph:
-    """The graph of all clusters: weighted as published, or by the qualities of the clusters.
+    """Build the graph of all clusters, weighted by the given qualities, or as published if None.
 
     With qualities, equal clusters found by several methods are merged into one node.
     """
@@ -73,13 +73,13 @@ def overlap_graph(
         firsts = _firsts(shared, sizes)
         judged = np.concatenate([qualities[method] for method in clusterings])
         weights = _quality_weights(judged, sizes, firsts)
-        penalty = 2.0  # twice the greatest weight: no overlap pays, and energies stay comparable
+        penalty = 2.0  # twice the greatest weight: overlaps never pay, and energies stay comparable
     nodes = _nodes(tuple(clusterings), offsets, sizes, weights, firsts)
     return OverlapGraph(nodes, _neighbours(shared, firsts), penalty, labels)
 
 
 def qubo(graph: OverlapGraph) -> dimod.BinaryQuadraticModel:
-    """A QUBO whose minimum is the heaviest choice of clusters of which none overlap."""
+    """Build the QUBO whose minimum is the heaviest choice of clusters that do not overlap."""
     model = dimod.BinaryQuadraticModel("BINARY")
     for number, node in enumerate(graph.nodes):
         model.add_linear(number, -node.weight)
@@ -101,7 +101,7 @@ def _shared_points(labels: tuple[Labels, ...], offsets: Indices) -> Indices:
 
 
 def _firsts(shared: Indices, sizes: Indices) -> Indices:
-    """For each cluster the first one that equals it."""
+    """For each cluster, the first cluster equal to it."""
     firsts = np.arange(len(sizes))
     for first, second, count in shared.tolist():
         if count == sizes[first] == sizes[second]:
@@ -110,7 +110,7 @@ def _firsts(shared: Indices, sizes: Indices) -> Indices:
 
 
 def _quality_weights(qualities: Numbers, sizes: Indices, firsts: Indices) -> Numbers:
-    """Size times root of quality, scaled to at most 1; equal clusters take the best quality."""
+    """Size times root of quality, scaled to at most 1; equal clusters get the best quality."""
     best = np.full(len(sizes), LEAST_QUALITY)
     np.maximum.at(best, firsts, qualities)
     weights = sizes * np.sqrt(best)
@@ -135,7 +135,7 @@ def _nodes(
 
 
 def _neighbours(shared: Indices, firsts: Indices) -> tuple[int, ...]:
-    """For each node the set of nodes it overlaps with, as bits."""
+    """For each node, the nodes that it overlaps, as bits."""
     kept, node_of = np.unique(firsts, return_inverse=True)
     found = [0] * len(kept)
     for first, second in node_of[shared[:, :2]].tolist():

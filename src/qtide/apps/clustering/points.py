@@ -1,4 +1,4 @@
-"""Reading point sets; if one cannot be used, one sentence says why."""
+"""Read point sets; if one cannot be used, say why in one sentence."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from qtide.core.errors import UsageError
 
 FEWEST_POINTS = 3
 BLOBS = 8
-GREATEST = 1e150  # squares of differences beyond this overflow
+GREATEST = 1e150  # beyond this, squares of differences may overflow
 DELIMITERS = ",;\t"
 
 Columns = Sequence[str | int] | None
-"""Names or indices from 0 of the columns to read; None for all."""
+"""Names or zero-based indices of the columns to read; None for all."""
 
 
 class PointsError(UsageError, ValueError):
-    """A point set that cannot be clustered: what was wrong, where, what to do."""
+    """A point set that cannot be clustered; says what is wrong, where, and what to do."""
 
 
 def read_points(path: str | Path, columns: Columns = None) -> Points:
-    """The points of a .csv, .npy or .parquet file, checked."""
+    """Read and check the points of a .csv, .npy or .parquet file."""
     file = Path(path)
     readers = {".csv": _read_csv, ".npy": _read_npy, ".parquet": _read_parquet}
     if file.suffix.lower() not in readers:
@@ -44,10 +44,10 @@ def read_points(path: str | Path, columns: Columns = None) -> Points:
 
 
 def blobs(points: int = 80_000) -> Points:
-    """The published data set: eight Gaussian blobs in the plane.
+    """Generate the published data set: eight Gaussian blobs in the plane.
 
-    The same numbers as scikit-learn's make_blobs(points, centers=8, n_features=2,
-    random_state=0x1337, center_box=(-20, 20)), without its four seconds of import.
+    The numbers equal those of scikit-learn's make_blobs(points, centers=8, n_features=2,
+    random_state=0x1337, center_box=(-20, 20)), without its four-second import.
     """
     draw = np.random.RandomState(0x1337)
     centres = draw.uniform(-20, 20, size=(BLOBS, 2))
@@ -61,7 +61,7 @@ def blobs(points: int = 80_000) -> Points:
 
 
 def checked(points: Points, source: str) -> Points:
-    """The points, if they can be clustered."""
+    """Return the points; raise PointsError if they cannot be clustered."""
     if len(points) < FEWEST_POINTS:
         raise PointsError(
             f"{source}: {len(points)} points are too few; give at least {FEWEST_POINTS}."
@@ -100,7 +100,7 @@ def _read_csv(file: Path, columns: Columns) -> Points:
 
 
 def _parse_csv(file: Path, stream: TextIO, columns: Columns) -> Points:
-    """The chosen columns as numbers; a first line that contains text is the header."""
+    """Parse the chosen columns as numbers; a first line with text is the header."""
     first_line = stream.readline()
     stream.seek(0)
     delimiter = max(DELIMITERS, key=first_line.count)
@@ -119,7 +119,7 @@ def _parse_csv(file: Path, stream: TextIO, columns: Columns) -> Points:
 
 
 def _filled(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, and their line numbers."""
+    """Yield the non-empty rows with their line numbers."""
     return ((reader.line_num, row) for row in reader if any(text.strip() for text in row))
 
 
@@ -147,7 +147,7 @@ def _numbers(file: Path, line: int, row: list[str], width: int, places: list[int
 
 
 def _places(file: Path, header: list[str] | None, width: int, columns: Columns) -> list[int]:
-    """The indices of the chosen columns."""
+    """Indices of the chosen columns."""
     if columns is None:
         return list(range(width))
     if not columns:
@@ -207,7 +207,7 @@ def _read_parquet(file: Path, columns: Columns) -> Points:
 
 
 def _parquet_column(file: Path, name: str, column: Any) -> Any:
-    """One column as floats, missing values as NaN."""
+    """Convert a column to floats, with NaN for missing values."""
     from pyarrow import types
 
     kind = column.type

@@ -1,7 +1,7 @@
-"""Clustering aggregation: several clusterings of a point set, one consensus by a QPU.
+"""Clustering aggregation: a QPU combines several clusterings of a point set into one consensus.
 
 Each round runs the methods side by side on nodes, lets the QPU choose clusters that do not
-overlap, and scores the consensus, until the score passes the threshold.
+overlap, and scores the consensus. Rounds repeat until the score reaches the threshold.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIGURATIONS = ("search", "published")
 
 @dataclass(frozen=True)
 class Round:
-    """What one round gave."""
+    """Results of one round."""
 
     setting: MethodParameters
     silhouette: float
@@ -61,8 +61,8 @@ async def clustering(
     """Cluster POINTS (.csv, .npy, .parquet), or the published data set of `blobs` points.
 
     `method` adds hdbscan or spectral; `linkage` is single, ward, centroid or median. With
-    `parts`, that many tasks sum the silhouette exactly; otherwise one task computes it, as
-    exactly as the threshold needs.
+    `parts`, that many tasks compute the exact silhouette; otherwise one task computes it as
+    precisely as the threshold requires.
     """
     _check(weighting, configuration)
     data = await task(tasks.load_points, points, blobs, columns)

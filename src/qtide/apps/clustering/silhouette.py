@@ -1,4 +1,4 @@
-"""The exact silhouette in any dimension: linear memory, divisible among tasks, merged exactly.
+"""The exact silhouette in any dimension, in linear memory; tasks can compute parts to be merged.
 
 Conventions: a point alone in its cluster scores 0, as in scikit-learn; fewer than two clusters
 score -1; DBSCAN's noise is a cluster like any other.
@@ -25,12 +25,12 @@ from qtide.apps.clustering.arrays import (
 from qtide.apps.compiled import compiled_sums
 
 ONE_CLUSTER_SCORE = -1.0
-CHUNK = 512  # squared distances kept at once: they stay in the first-level cache
+CHUNK = 512  # squared distances held at once, so that they stay in the first-level cache
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Points ordered by cluster, one row per dimension, so that sums run over contiguous memory."""
+    """Points ordered by cluster, one row per dimension, so that sums read contiguous memory."""
 
     coordinates: Numbers
     starts: Indices
@@ -39,30 +39,30 @@ class Grouped:
 
     @property
     def clusters(self) -> int:
-        """How many clusters there are."""
+        """Number of clusters."""
         return len(self.starts) - 1
 
 
 def grouped(points: Points, labels: Labels) -> Grouped:
-    """The points in the order in which their silhouette is computed."""
+    """Order the points for the computation of their silhouette."""
     compact, clusters = compacted(labels)
     order = np.argsort(compact, kind="stable")
     starts = np.concatenate(([0], np.cumsum(np.bincount(compact, minlength=clusters))))
-    # summed about the mean, centroids stay precise when the data lies far from the origin
+    # Summing about the mean keeps centroids precise when the data lies far from the origin.
     middle = points.mean(axis=0)
     centres = centroids(points - middle, compact, clusters) + middle
     return Grouped(_rows(points[order]), starts, _rows(centres), order)
 
 
 def _rows(points: Points) -> Numbers:
-    """The transposed points; a single dimension gets a second row of zeros."""
+    """Transpose the points; a single dimension gets a second row of zeros."""
     rows = np.zeros((max(2, points.shape[1]), len(points)))
     rows[: points.shape[1]] = points.T
     return rows
 
 
 def silhouette_part(points: Points, labels: Labels, start: int, stop: int) -> Numbers:
-    """The silhouettes of the points [start, stop) within the whole clustering."""
+    """Silhouettes of the points [start, stop) within the whole clustering."""
     return _part(grouped(points, labels), start, stop)
 
 
@@ -114,10 +114,10 @@ def _score(
 def _nearest_mean(
     coordinates: Numbers, starts: Indices, own: int, place: int, apart: Numbers, buffer: Numbers
 ) -> float:
-    """The least mean distance to another cluster.
+    """Return the least mean distance to another cluster.
 
     The mean distance to a cluster is at least the distance to its centroid (the norm is convex),
-    so a cluster whose centroid is farther than the least mean so far need not be summed.
+    so a cluster whose centroid is farther than the least mean so far can be skipped.
     """
     apart[own] = np.inf
     cluster = int(np.argmin(apart))
@@ -133,7 +133,7 @@ def _nearest_mean(
 
 @compiled_sums
 def _centre_distances(coordinates: Numbers, centres: Numbers, place: int, apart: Numbers) -> None:
-    """Write how far every centroid lies from one point."""
+    """Write the distance of every centroid from one point."""
     for cluster in range(apart.size):
         square = 0.0
         for dimension in range(coordinates.shape[0]):
@@ -143,7 +143,7 @@ def _centre_distances(coordinates: Numbers, centres: Numbers, place: int, apart:
 
 @compiled_sums
 def distance_sum(coordinates: Numbers, first: int, last: int, place: int, buffer: Numbers) -> float:
-    """The sum of distances from one point to the points [first, last)."""
+    """Sum the distances from one point to the points [first, last)."""
     dimensions = coordinates.shape[0]
     total = 0.0
     for start in range(first, last, CHUNK):
@@ -171,24 +171,24 @@ def _squares(coordinates: Numbers, start: int, count: int, place: int, buffer: N
 
 
 def equal_parts(points: int, count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges [start, stop) of nearly equal length that cover all points."""
+    """Split all points into at most `count` ranges [start, stop) of nearly equal length."""
     edges = np.unique(np.linspace(0, points, min(count, points) + 1).astype(int))
     return [(int(start), int(stop)) for start, stop in pairwise(edges)]
 
 
 def merged_silhouette(parts: Iterable[Numbers]) -> float:
-    """The overall score from the parts that cover all points, in their order."""
+    """Compute the overall score from the parts, which cover all points in order."""
     return float(np.concatenate(list(parts)).mean())
 
 
-SAMPLE = 10_000  # points on which qualities are estimated: 0.1 s, and errors below 0.005
-LEAST_OF_A_CLUSTER = 64  # of them per cluster, so that small clusters are estimated too
+SAMPLE = 10_000  # points used to estimate qualities: takes 0.1 s, errors below 0.005
+LEAST_OF_A_CLUSTER = 64  # fewest of them per cluster, so that small clusters are estimated too
 
 
 def qualities(
     points: Points, clusterings: Mapping[str, Labels], *, seed: int = 0
 ) -> dict[str, Numbers]:
-    """The qualities of the clusters of each method."""
+    """Estimate the qualities of the clusters of each method."""
     return {
         method: cluster_qualities(points, compacted(labels)[0], seed=seed)
         for method, labels in clusterings.items()
@@ -196,7 +196,7 @@ def qualities(
 
 
 def cluster_qualities(points: Points, labels: Labels, *, seed: int = 0) -> Numbers:
-    """An estimate of each cluster's mean silhouette within the partition, for labels 0…k-1."""
+    """Estimate each cluster's mean silhouette within the partition, for labels 0…k-1."""
     sample = _sample(labels, seed)
     chosen = labels[sample]
     scores = silhouette_samples(points[sample], chosen)
@@ -204,7 +204,7 @@ def cluster_qualities(points: Points, labels: Labels, *, seed: int = 0) -> Numbe
 
 
 def _sample(labels: Labels, seed: int) -> Indices:
-    """Seeded points, the same for all methods, plus more of clusters that have too few."""
+    """Draw seeded points, the same for all methods, plus more from clusters with too few."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_cluster = shuffled[np.argsort(labels[shuffled], kind="stable")]
     sizes = np.bincount(labels)

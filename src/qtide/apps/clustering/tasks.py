@@ -1,4 +1,4 @@
-"""The tasks of the application, which run on nodes; each imports its libraries when called."""
+"""Tasks that run on nodes; each imports its libraries when called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qtide.core.files import write_json
 
 @dataclass(frozen=True)
 class Clustering:
-    """A partition by one method, and how good each of its clusters is."""
+    """A partition by one method, and the quality of each of its clusters."""
 
     labels: Labels
     qualities: Numbers
@@ -33,7 +33,7 @@ class Score:
 
 
 def load_points(file: str, generated: int, columns: list[str]) -> Points:
-    """The points of a file, or the published data set with this many points."""
+    """Read the points from a file, or generate the published data set with that many points."""
     if bool(file) == bool(generated):
         raise PointsError("give either a file of points, or --blobs with a number of points")
     if generated:
@@ -43,7 +43,7 @@ def load_points(file: str, generated: int, columns: list[str]) -> Points:
 
 
 def explore(points: Points, seed: int, extras: tuple[str, ...]) -> ParameterSearch:
-    """The configurations to try, at the data's own scale."""
+    """Choose the configurations to try from the data's scale."""
     return search(points, seed=seed, extras=extras)
 
 
@@ -55,7 +55,7 @@ def by_kmeans(points: Points, setting: MethodParameters, seed: int) -> Clusterin
 
 
 def by_dbscan(points: Points, setting: MethodParameters, seed: int) -> Clustering:
-    """Cluster by density."""
+    """Cluster by DBSCAN."""
     from qtide.apps.clustering.dbscan import dbscan
 
     return _judged(points, dbscan(points, setting.eps, setting.min_samples), seed)
@@ -64,7 +64,7 @@ def by_dbscan(points: Points, setting: MethodParameters, seed: int) -> Clusterin
 def by_linkage(
     points: Points, setting: MethodParameters, seed: int, linkage: str, tree: LinkageTree | None
 ) -> tuple[Clustering, LinkageTree]:
-    """Cluster by linkage; the tree is built the first time only."""
+    """Cluster by linkage; build the tree only if it is not given."""
     from qtide.apps.clustering.linkage import cut, linkage_tree
 
     tree = tree or linkage_tree(points, linkage)
@@ -73,16 +73,16 @@ def by_linkage(
 
 
 def by_extra(name: str, points: Points, setting: MethodParameters, seed: int) -> Clustering:
-    """Cluster by an extra method that the user chose."""
+    """Cluster by an extra method chosen by the user."""
     from qtide.apps.clustering.methods import extra_clustering
 
     return _judged(points, extra_clustering(name, points, setting, seed=seed), seed)
 
 
 def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
-    """The clusters with their qualities. Also loads the libraries that other tasks will need.
+    """Add the clusters' qualities, and load the libraries that other tasks will need.
 
-    A node's first task is the slowest anyway; so no later one waits for a library.
+    A node's first task is the slowest anyway; this way, no later task waits for a library.
     """
     import matplotlib.figure  # noqa: F401 - for the picture
     import sklearn.cluster  # noqa: F401 - for k-means
@@ -94,7 +94,7 @@ def _judged(points: Points, labels: Labels, seed: int) -> Clustering:
 
 
 def score(points: Points, labels: Labels, threshold: float) -> Score:
-    """The silhouette, exact enough to tell on which side of the threshold it is."""
+    """Compute the silhouette precisely enough to decide whether it reaches the threshold."""
     from qtide.apps.clustering.farfield import reaches
 
     _, found = reaches(points, labels, threshold)
@@ -102,7 +102,7 @@ def score(points: Points, labels: Labels, threshold: float) -> Score:
 
 
 def score_part(points: Points, labels: Labels, start: int, stop: int) -> Numbers:
-    """The exact silhouettes of a part of the points."""
+    """Compute the exact silhouettes of a part of the points."""
     from qtide.apps.clustering.silhouette import silhouette_part
 
     return silhouette_part(points, labels, start, stop)
@@ -121,18 +121,18 @@ def write_results(
 
 
 def as_plain(record: Any) -> dict[str, Any]:
-    """A record in a form that JSON takes."""
+    """Convert a record to a form that JSON can represent."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(record)))
     return plain
 
 
 MOST_DRAWN = 20_000
 MOST_NAMED = 20
-COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, a light one behind each; 14 is grey
+COLOURS = (0, 2, 4, 6, 8, 10, 12, 16, 18)  # of tab20, each with a light variant next; 14 is grey
 
 
 def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: float) -> None:
-    """Write a PNG of the first two dimensions, or of a single one against the point number."""
+    """Write a PNG of the first two dimensions, or of a single dimension by point number."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -162,14 +162,14 @@ def draw_clusters(path: str | Path, points: Points, labels: Labels, *, score: fl
 
 
 def _subsample(number: int) -> Indices:
-    """At most MOST_DRAWN seeded rows: more would only darken the picture."""
+    """Choose at most MOST_DRAWN seeded rows; more would only darken the picture."""
     if number <= MOST_DRAWN:
         return np.arange(number)
     return np.sort(np.random.default_rng(0).choice(number, MOST_DRAWN, replace=False))
 
 
 def _colour(cluster: int, number: int) -> str | tuple[float, float, float, float]:
-    """Grey for noise, otherwise a colour that adjacent numbers do not share."""
+    """Pick grey for noise, otherwise a colour that adjacent numbers do not share."""
     from matplotlib import colormaps
 
     if cluster < 0:

@@ -1,4 +1,4 @@
-"""What is known about a graph's colours: bounds, the colouring, and why no fewer will do."""
+"""What is known about a graph's colours: bounds, a colouring, and the proof of the lower bound."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from qtide.core.errors import QtideError
 
 @dataclass(frozen=True)
 class Answer:
-    """A colouring, the number of colours that are needed at least, and what proves that."""
+    """A colouring, a lower bound on the number of colours, and the proof of that bound."""
 
     classes: Masks
     lower: int
     proof: str
     support: tuple[int, ...] = ()
-    """Vertices that need so many colours by themselves, if that is the proof."""
+    """Vertices that alone need `lower` colours, if they are the proof."""
 
     @property
     def upper(self) -> int:
-        """The colours of the colouring."""
+        """Number of colours of the colouring."""
         return len(self.classes)
 
     @property
     def proven(self) -> bool:
-        """Whether no colouring has fewer."""
+        """Whether no colouring has fewer colours."""
         return self.lower == self.upper
 
     def better(self, classes: Masks | None) -> Answer:
-        """The same with other classes, if these are fewer."""
+        """Return the answer with these classes if they are fewer, otherwise unchanged."""
         if classes is None or len(classes) >= self.upper:
             return self
         return replace(self, classes=classes)
 
     def closed(self, target: int, branches: int) -> Answer:
-        """The answer once the search has shown that `target` colours are too few."""
+        """Return the answer after the search has shown that `target` colours are too few."""
         words = f"no colouring with {target} colours: the search was exhaustive"
         return replace(self, lower=target + 1, proof=f"{words} ({branches:,} branches)", support=())
 
     def colours(self, graph: Graph) -> list[int]:
-        """The colour of each vertex; colours are numbered as they first appear. Checked."""
+        """Check the colouring and return each vertex's colour, numbered by first appearance."""
         found = [-1] * graph.size
         for number, each in enumerate(sorted(self.classes, key=lambda mask: mask & -mask)):
             if not is_independent(graph.neighbours, each):
@@ -55,7 +55,7 @@ class Answer:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """The bounds for people and scripts."""
+        """Return the bounds in a form that JSON can represent."""
         return {
             "colours": self.upper,
             "lower": self.lower,
@@ -66,7 +66,7 @@ class Answer:
 
 
 def first_answer(found: Bounds) -> Answer:
-    """What the bounds alone say."""
+    """Return the answer that the bounds alone give."""
     clique = len(found.clique)
     proof = f"a clique of {clique}"
     if found.lower > clique:

@@ -1,4 +1,4 @@
-"""Bounds on the number of colours: a clique and Mycielski's construction below, DSATUR above."""
+"""Bounds on the number of colours: cliques and Mycielski's construction below, DSATUR above."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from qtide.apps.colouring.graph import Graph, Masks, bits, everything
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known before the search."""
+    """The bounds known before the search."""
 
     clique: tuple[int, ...]
     lower: int
     support: tuple[int, ...]
-    """Vertices whose induced graph needs that many colours."""
+    """Vertices whose induced graph needs `lower` colours."""
     classes: tuple[int, ...]
 
 
 def bounds(graph: Graph, *, greedy: bool) -> Bounds:
-    """A clique, a lower bound, and a colouring: a greedy one, or each vertex for itself."""
+    """Compute a clique, a lower bound, and a colouring: greedy, or one colour per vertex."""
     clique = largest_clique(graph.neighbours, everything(graph))
     lower, support = mycielski(graph.neighbours, everything(graph), clique)
     classes = dsatur(graph.neighbours, everything(graph)) if greedy else _alone(graph)
@@ -27,11 +27,11 @@ def bounds(graph: Graph, *, greedy: bool) -> Bounds:
 
 
 CLIQUE_BRANCHES = 20_000
-"""Within a second; if that is not enough, the largest clique so far counts."""
+"""Most branches of the clique search: less than a second; then the largest so far counts."""
 
 
 def largest_clique(neighbours: Masks, within: int, most: int = CLIQUE_BRANCHES) -> int:
-    """The largest clique, or the largest that was found after that many branches."""
+    """Return the largest clique, or the largest found within `most` branches."""
     best = greedy_clique(neighbours, within)
     stack = [(0, within)]
     while stack and most:
@@ -47,7 +47,7 @@ def largest_clique(neighbours: Masks, within: int, most: int = CLIQUE_BRANCHES) 
 
 
 def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
-    """The vertices by which a clique can grow by more than `room`: those beyond as many colours."""
+    """Vertices outside `room` greedy colour classes; a clique larger than `room` needs one."""
     covered = 0
     for _ in range(room):
         rest = free & ~covered
@@ -59,7 +59,7 @@ def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
 
 
 def greedy_clique(neighbours: Masks, within: int) -> int:
-    """A clique among some vertices: always the one that leaves the most."""
+    """Build a clique greedily: always add the vertex that leaves the most candidates."""
     clique = 0
     while within:
         _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
@@ -69,11 +69,11 @@ def greedy_clique(neighbours: Masks, within: int) -> int:
 
 
 def mycielski(neighbours: Masks, within: int, clique: int) -> tuple[int, int]:
-    """A lower bound of at least the clique's size, and the vertices that prove it.
+    """Return a lower bound, at least the clique's size, and the vertices that prove it.
 
-    If each vertex v of H has a deputy that sees all neighbours of v in H, and some vertex w sees
-    all deputies, then one colour more is needed than for H: otherwise each v with w's colour could
-    take that of its deputy, and H would do without w's colour.
+    Suppose each vertex v of H has a deputy adjacent to all neighbours of v in H, and some vertex w
+    is adjacent to all deputies. Then one more colour is needed than for H: otherwise each v with
+    w's colour could take its deputy's, and H would not need w's colour.
     """
     bound, support = clique.bit_count(), clique
     while step := _apex(neighbours, within, support):
@@ -82,7 +82,7 @@ def mycielski(neighbours: Masks, within: int, clique: int) -> tuple[int, int]:
 
 
 def _apex(neighbours: Masks, within: int, support: int) -> int:
-    """The support with deputies and the vertex above them; 0 if there is none."""
+    """Extend the support by deputies and a vertex adjacent to all of them; 0 if there is none."""
     deputies = [(v, _deputies(neighbours, within, support, v)) for v in bits(support)]
     above = within
     for _, those in deputies:
@@ -112,7 +112,10 @@ def _alone(graph: Graph) -> list[int]:
 
 
 def dsatur(neighbours: Masks, within: int) -> list[int]:
-    """Colour classes by Brélaz' rule: next is who sees the most colours, then the most others."""
+    """Colour by Brélaz's rule: next is the vertex with the most neighbouring colours.
+
+    Ties go to the vertex with the most uncoloured neighbours.
+    """
     classes: list[int] = []
     seen = dict.fromkeys(bits(within), 0)
     left = within
@@ -130,7 +133,7 @@ def dsatur(neighbours: Masks, within: int) -> list[int]:
 
 
 def extended(neighbours: Masks, classes: list[int], vertices: list[int]) -> list[int]:
-    """Classes with more vertices, each in the first class that is free of its neighbours."""
+    """Add vertices to the classes, each to the first class without a neighbour of it."""
     classes = list(classes)
     for vertex in vertices:
         classes[_first_free(classes, neighbours[vertex])] |= 1 << vertex

@@ -1,4 +1,4 @@
-"""A graph as every part of the application sees it: small, immutable, and fast to take apart."""
+"""The graph type of the application: small, immutable, and fast to decompose."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 Masks = tuple[int, ...]
-"""The neighbours of each vertex, or the classes of a colouring."""
+"""Bit masks of vertices: the neighbours of each vertex, or the classes of a colouring."""
 
 
 def everything(graph: Graph) -> int:
-    """All vertices of a graph."""
+    """Return all vertices of a graph as a bit mask."""
     return (1 << graph.size) - 1
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The vertices of a bit mask, in ascending order."""
+    """Yield the vertices of a bit mask in ascending order."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -32,7 +32,7 @@ def mask_of(vertices: Iterable[int]) -> int:
 
 
 def components(neighbours: Masks, within: int) -> list[int]:
-    """The connected components among some vertices."""
+    """Return the connected components among some vertices as bit masks."""
     found = []
     while within:
         reached = border = within & -within
@@ -55,12 +55,12 @@ class Graph:
 
     @classmethod
     def of(cls, size: int, pairs: Iterable[tuple[int, int]]) -> Graph:
-        """A graph from pairs in any order, each once or several times."""
+        """Build a graph from pairs in any order; duplicates are allowed."""
         return cls(size, tuple(sorted({(min(pair), max(pair)) for pair in pairs})))
 
     @cached_property
     def neighbours(self) -> tuple[int, ...]:
-        """For each vertex its neighbours, as bits."""
+        """Neighbours of each vertex as a bit mask."""
         found = [0] * self.size
         for a, b in self.edges:
             found[a] |= 1 << b
@@ -68,13 +68,13 @@ class Graph:
         return tuple(found)
 
     def subgraph(self, vertices: Iterable[int]) -> Graph:
-        """The graph of these vertices alone, renumbered in ascending order."""
+        """Return the induced graph of these vertices, renumbered in ascending order."""
         place = {vertex: number for number, vertex in enumerate(sorted(set(vertices)))}
         edges = [(place[a], place[b]) for a, b in self.edges if a in place and b in place]
         return Graph(len(place), tuple(edges))
 
     def components(self) -> list[tuple[int, ...]]:
-        """The connected components, each in ascending order, by their lowest vertex."""
+        """Return the connected components, each sorted, ordered by lowest vertex."""
         left, found = (1 << self.size) - 1, []
         while left:
             reached, border = 0, left & -left

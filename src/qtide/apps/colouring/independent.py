@@ -1,4 +1,4 @@
-"""Independent sets as bit masks: repaired, made maximal, enumerated."""
+"""Independent sets as bit masks: repair, extend and enumerate them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from qtide.apps.colouring.graph import Graph, Masks, bits, everything, mask_of
 
 
 def is_independent(neighbours: Masks, chosen: int) -> bool:
-    """Whether no two of the vertices are joined."""
+    """Whether no two of the chosen vertices are adjacent."""
     return not any(neighbours[vertex] & chosen for vertex in bits(chosen))
 
 
 def repaired(neighbours: Masks, chosen: int) -> int:
-    """An independent part of a set: vertices leave one by one, those in most conflicts first."""
+    """Drop vertices, those with the most conflicts first, until the set is independent."""
     while True:
         conflicts = [((neighbours[v] & chosen).bit_count(), v) for v in bits(chosen)]
         worst, vertex = max(conflicts, default=(0, 0))
@@ -26,7 +26,7 @@ def repaired(neighbours: Masks, chosen: int) -> int:
 
 
 def maximal(neighbours: Masks, within: int, chosen: int) -> int:
-    """An independent set, filled up: vertices that exclude the fewest others come first."""
+    """Extend an independent set to a maximal one; add vertices that exclude the fewest first."""
     free = within & ~chosen
     for vertex in bits(chosen):
         free &= ~neighbours[vertex]
@@ -38,7 +38,7 @@ def maximal(neighbours: Masks, within: int, chosen: int) -> int:
 
 
 def maximal_sets(neighbours: Masks, within: int) -> Iterator[int]:
-    """All maximal independent sets among some vertices, each once (Bron and Kerbosch, Tomita)."""
+    """Yield each maximal independent set among some vertices once (Bron–Kerbosch, Tomita)."""
     if not within:
         yield 0
         return
@@ -58,45 +58,45 @@ def maximal_sets(neighbours: Masks, within: int) -> Iterator[int]:
 
 
 def some_maximal_sets(graph: Graph, limit: int) -> list[frozenset[int]]:
-    """The first maximal independent sets of a graph, the largest first."""
+    """Return the first `limit` maximal independent sets found, sorted by size, largest first."""
     found = islice(maximal_sets(graph.neighbours, everything(graph)), limit)
     return [frozenset(bits(mask)) for mask in sorted(found, key=lambda m: (-m.bit_count(), m))]
 
 
 def verified(neighbours: Masks, within: int, sets: Iterable[frozenset[int]]) -> list[int]:
-    """What a step has found, whatever that was: independent, maximal, each once, largest first."""
+    """Turn any sets into distinct maximal independent sets, largest first."""
     found = {maximal(neighbours, within, repaired(neighbours, mask_of(s) & within)) for s in sets}
     return sorted(found, key=lambda mask: (-mask.bit_count(), mask))
 
 
 MOST_SETS, WORK = 64, 500_000
-"""The largest sets of a step that are tried as the next class; fewer in graphs that take long."""
+"""Limits on a step's largest sets that are tried as the next class; fewer in large graphs."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """Classes taken so far, the vertices left, and the fewest and most colours they will take."""
+    """A partial colouring: its classes, the vertices left, and bounds on the colours they need."""
 
     left: int
     classes: tuple[int, ...] = ()
     lower: int = 0
     rest: tuple[int, ...] | None = None
-    """A greedy colouring of what is left, if one was wanted."""
+    """Greedy colouring of the vertices left; None if not requested."""
 
     @property
     def least(self) -> int:
-        """Colours that it will have at least."""
+        """Lower bound on the colours of any completion."""
         return len(self.classes) + self.lower
 
     @property
     def complete(self) -> tuple[int, ...] | None:
-        """The classes of the whole graph, as far as they are known."""
+        """Classes of the whole graph; None if no complete colouring is known."""
         rest = () if not self.left else self.rest
         return None if rest is None else self.classes + rest
 
     @property
     def rank(self) -> tuple[int, int, int, int]:
-        """The most promising first."""
+        """Sort key: the most promising partial colouring comes first."""
         known = self.complete
         most = 0 if known is None else len(known)
         return most, self.least, self.left.bit_count(), self.left
@@ -105,7 +105,7 @@ class Partial:
 def grow(
     graph: Graph, partial: Partial, sets: list[frozenset[int]], *, greedy: bool
 ) -> list[Partial]:
-    """The partial colouring with each of the sets as its next class."""
+    """Extend the partial colouring by each of the sets as its next class."""
     most = max(1, min(MOST_SETS, WORK // graph.size**2))
     found = verified(graph.neighbours, partial.left, sets)[:most]
     return [_grown(graph, partial, chosen, greedy=greedy) for chosen in found]
@@ -120,7 +120,7 @@ def _grown(graph: Graph, partial: Partial, chosen: int, *, greedy: bool) -> Part
 
 
 def selected(partials: Iterable[Partial], width: int, fewer_than: int) -> list[Partial]:
-    """The most promising that can still get below a number of colours; equal remainders once."""
+    """Keep the `width` best that may need fewer colours than `fewer_than`; one per remainder."""
     best: dict[int, Partial] = {}
     for each in sorted(partials, key=lambda one: one.rank):
         if each.least < fewer_than:

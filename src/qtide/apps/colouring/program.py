@@ -1,8 +1,8 @@
-"""Graph colouring by branch and bound over independent sets, colour class by colour class.
+"""Graph colouring by branch and bound over independent sets, one colour class at a time.
 
-First, the sets that a step finds, on a QPU or a node, guide a few partial colourings to good
-complete ones. Then whatever is still open is closed by an exact search, in pieces on all nodes. So
-a better step finds good colourings sooner, and every step leads to the same chromatic number.
+First, a step finds sets on a QPU or a node, and these guide a few partial colourings to good
+complete ones. Then an exact search, in pieces on all nodes, closes what is still open. So a better
+step finds good colourings sooner, and every step leads to the same chromatic number.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from qtide.apps.colouring.steps import Step, step_for
 from qtide.core.errors import UsageError
 
 PARTS = 16
-"""Tasks of a round, whatever the number of nodes, so that all runs are alike."""
+"""Tasks per round, independent of the number of nodes so that all runs are alike."""
 
 FIRST_BUDGET, LAST_BUDGET = 500, 50_000
-"""Effort per task: tenths of a second at first, so that hard pieces are soon split."""
+"""Effort per task; tenths of a second at first, so that hard pieces are split early."""
 
 
 @program
@@ -45,10 +45,10 @@ async def colouring(
 ) -> dict[str, Any]:
     """Colour GRAPH (DIMACS, GraphML, a list of edges), or a `clustered` one: K,d,n.
 
-    `sets` finds independent sets: exact, annealing, atoms, qaoa, cut, and as circuits on the QPU
-    qaoa-circuits and cut-circuits; `width` partial colourings
-    are grown at once. With `--no-greedy`, colourings come from the sets alone. After an `effort` of
-    that many branches the exact search ends, and the gap is told.
+    `sets` names the step that finds independent sets: exact, annealing, atoms, qaoa or cut, or,
+    as circuits on the QPU, qaoa-circuits or cut-circuits. `width` partial colourings grow at once.
+    With `--no-greedy`, colourings come from the sets alone. The exact search ends after an
+    `effort` of that many branches and reports the gap.
     """
     _check(width, effort)
     step = step_for(sets, target)
@@ -77,7 +77,7 @@ def _check(width: int, effort: int) -> None:
 async def guided_search(
     graph: Graph, answer: Answer, step: Step, width: int, *, greedy: bool, seed: int
 ) -> tuple[Answer, int]:
-    """The best colouring along the sets that the step finds, and how often it was asked."""
+    """Search along the step's sets; return the best colouring and how often the step ran."""
     partials, steps = [Partial(everything(graph))], 0
     while partials and not answer.proven:
         sets = await together(
@@ -98,7 +98,7 @@ async def guided_search(
 
 
 async def _sets(graph: Graph, partial: Partial, step: Step, seed: int) -> list[frozenset[int]]:
-    """What the step finds among the vertices that are left."""
+    """Run the step on the vertices that are left."""
     vertices = list(bits(partial.left))
     rest = graph.subgraph(vertices)
     if not rest.edges:
@@ -109,7 +109,7 @@ async def _sets(graph: Graph, partial: Partial, step: Step, seed: int) -> list[f
 async def exact_search(
     read: Named, answer: Answer, effort: int, folder: Path
 ) -> tuple[Answer, int]:
-    """The answer after the exact search, and its number of branches; better answers are noted."""
+    """Search exactly; note each better answer; return the last one and the number of branches."""
     branches = 0
     while not answer.proven and effort > 0:
         target = answer.upper - 1
@@ -143,5 +143,5 @@ async def _colour_with(graph: Graph, target: int, most: int) -> PieceVerdict:
 
 
 def _mixed(seed: int, number: int) -> int:
-    """A seed for each question to a step."""
+    """Derive the seed of one call of a step."""
     return crc32(f"{seed} {number}".encode())

@@ -1,4 +1,4 @@
-"""Reading graphs; if a file cannot be used, one sentence says why."""
+"""Read graphs; if a file cannot be used, say why in one sentence."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from qtide.core.errors import UsageError
 
 MOST_BYTES = 64 * 2**20
 MOST_VERTICES = 2_000
-"""The bounds of a graph of this size take seconds; an exact search may take for ever anyway."""
+"""Bounds of a graph of this size take seconds; an exact search may take forever anyway."""
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 class GraphError(UsageError, ValueError):
-    """A graph that cannot be coloured: what was wrong, where, what to do."""
+    """A graph that cannot be coloured; says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A graph, what its vertices are called, and where it comes from."""
+    """A graph, the names of its vertices, and its source."""
 
     graph: Graph
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Named:
 
 
 def read_graph(path: str | Path) -> Named:
-    """The graph of a file: DIMACS, GraphML or a list of edges, told apart by what is in it."""
+    """Read a graph from DIMACS, GraphML or a list of edges; detect the format by content."""
 
     file = Path(path)
     text = _text(file)
@@ -45,7 +45,7 @@ def read_graph(path: str | Path) -> Named:
 
 
 def named(names: Iterable[Name], pairs: Iterable[tuple[Name, Name]], source: str) -> Named:
-    """The graph of these vertices and edges, checked."""
+    """Build the graph of these vertices and edges; check its size."""
     number = {name: place for place, name in enumerate(names)}
     check_size(len(number), source)
     graph = Graph.of(len(number), ((number[a], number[b]) for a, b in pairs))
@@ -53,7 +53,7 @@ def named(names: Iterable[Name], pairs: Iterable[tuple[Name, Name]], source: str
 
 
 def check_size(vertices: int, source: str) -> None:
-    """Refuse a graph without vertices, and one with too many."""
+    """Refuse a graph with no vertices or too many."""
     if vertices < 1:
         raise GraphError(f"{source}: the graph has no vertices; give at least one.")
     if vertices > MOST_VERTICES:
@@ -64,7 +64,7 @@ def check_size(vertices: int, source: str) -> None:
 
 
 def refuse_loop(vertex: object, where: str) -> None:
-    """A vertex cannot differ from itself."""
+    """Raise GraphError: a vertex with an edge to itself cannot be coloured."""
     raise GraphError(
         f"{where}: vertex {vertex} has an edge to itself, so that no colouring exists;"
         " remove the edge."
@@ -93,18 +93,18 @@ def _text(file: Path) -> str:
 
 
 IGNORED = ("c", "n", "d", "v", "x")
-"""Comments, and lines with weights or coordinates, which do not matter here."""
+"""Kinds of lines to skip: comments, weights and coordinates."""
 
 
 def is_dimacs(text: str) -> bool:
-    """Whether the first line that says something is one of DIMACS'."""
+    """Whether the first line that is not empty or a comment is a DIMACS line."""
     lines = (line.split() for line in text.splitlines())
     first = next((words for words in lines if words and words[0] != "c"), [])
     return bool(first) and first[0] in ("p", "e")
 
 
 def parse_dimacs(text: str, source: str) -> Named:
-    """The graph; its vertices are called 1, 2, …"""
+    """Parse DIMACS; the vertices are named 1, 2, …"""
     lines = list(_lines(text))
     size = _size(lines, source)
     check_size(size, source)
@@ -162,11 +162,11 @@ def _brief(words: list[str]) -> str:
 
 COMMENTS = ("#", "%", "//")
 LONGEST = 100
-"""Characters of a name: a longer one is a sign of another kind of file."""
+"""Most characters of a name; a longer one suggests another kind of file."""
 
 
 def parse_edges(text: str, source: str) -> Named:
-    """The graph of the names; a name that is alone on its line is a vertex without an edge."""
+    """Parse a list of edges; a name alone on its line is a vertex."""
     names: set[str] = set()
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
@@ -194,14 +194,14 @@ def _ends(words: list[str], where: str) -> list[str]:
 
 
 def _sorted(names: set[str]) -> list[str]:
-    """Numbers by their value, other names by the alphabet."""
+    """Sort by value if all names are numbers, otherwise alphabetically."""
     if all(each.isdecimal() for each in names):
         return sorted(names, key=lambda each: (int(each), each))
     return sorted(names)
 
 
 def parse_graphml(text: str, source: str) -> Named:
-    """The graph, whatever the direction of its edges; its vertices are called by their ids."""
+    """Parse GraphML; ignore the direction of edges and name vertices by their ids."""
     reader = _Reader(source)
     parser = expat.ParserCreate(namespace_separator="}")
     parser.StartElementHandler = reader.element
@@ -217,7 +217,7 @@ def parse_graphml(text: str, source: str) -> Named:
 
 
 class _Reader:
-    """Collects what the parser sees."""
+    """Collects the nodes and edges that the parser reports."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -226,7 +226,7 @@ class _Reader:
         self.is_graph = False
 
     def element(self, tag: str, attributes: dict[str, str]) -> None:
-        """A node, an edge, or anything else, which does not matter."""
+        """Record a node or an edge; refuse hyperedges and ignore other elements."""
         match tag.rpartition("}")[2]:
             case "graph":
                 self.is_graph = True
@@ -239,7 +239,7 @@ class _Reader:
                 raise GraphError(f"{self._source}: hyperedges cannot be coloured; remove them.")
 
     def declaration(self, *_: object) -> NoReturn:
-        """Refuse a document with declarations of its own."""
+        """Refuse a document type declaration."""
         raise GraphError(
             f"{self._source}: it declares a document type, which GraphML does not need"
             " and a reader should not trust; remove the declaration."

@@ -1,8 +1,8 @@
-"""Exact search, with a budget, for a colouring of some vertices with a number of colours.
+"""Exact search, within a budget, for a colouring of some vertices with a given number of colours.
 
-A branch takes one maximal independent set with a fixed vertex as a colour class, so no two branches
-differ in the order of colours alone. Before, vertices that cannot matter are set aside; so branches
-that leave the same kernel are one, which is refuted once.
+Each branch takes a maximal independent set that contains a fixed vertex as a colour class, so no
+two branches differ only in the order of colours. Before branching, vertices that cannot affect the
+outcome are set aside; branches that leave the same kernel coincide, and it is refuted only once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from qtide.apps.colouring.graph import Graph, Masks, bits, components
 from qtide.apps.colouring.independent import maximal_sets
 
 MOST_BRANCHES = 5_000
-"""A piece with more branches is not split, but tried again with a larger budget."""
+"""Most branches of a piece that is split; with more, it is tried again with a larger budget."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A class that was taken, and the vertices that had been set aside before."""
+    """A class that was taken, and the vertices set aside before it."""
 
     chosen: int
     aside: tuple[int, ...]
@@ -29,7 +29,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Piece:
-    """Vertices that are left, the colours for them, and how we got there."""
+    """A subproblem: the vertices left, the colours for them, and the turns that led to it."""
 
     left: int
     colours: int
@@ -38,7 +38,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class PieceVerdict:
-    """Classes of the whole graph, if a piece gave them; otherwise the pieces that are open."""
+    """The classes of the whole graph if a piece gave them; otherwise the pieces still open."""
 
     classes: tuple[int, ...] | None
     open: tuple[Piece, ...]
@@ -47,7 +47,7 @@ class PieceVerdict:
 
 
 def search_pieces(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdict:
-    """Search in one piece after the other, until a colouring is found or the budget is used up."""
+    """Search the pieces in turn until a colouring is found or the budget is used up."""
     search = ColourSearch(graph.neighbours, budget)
     for number, piece in enumerate(pieces):
         try:
@@ -61,7 +61,7 @@ def search_pieces(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdic
 
 
 def split(graph: Graph, piece: Piece) -> list[Piece]:
-    """The branches of a piece; the piece itself if they are too many."""
+    """Split a piece into its branches; keep it whole if there are too many."""
     kernel, aside = reduced(graph.neighbours, piece.left, piece.colours)
     chosen = list(islice(branches(graph.neighbours, kernel), MOST_BRANCHES + 1))
     if len(chosen) > MOST_BRANCHES:
@@ -73,7 +73,7 @@ def split(graph: Graph, piece: Piece) -> list[Piece]:
 
 
 def merged(graph: Graph, pieces: Iterable[Piece]) -> list[Piece]:
-    """One piece for each kernel: those that differ only in what was taken before are alike."""
+    """Keep one piece per kernel: pieces that differ only in earlier turns are equivalent."""
     found: dict[tuple[int, int], Piece] = {}
     for piece in pieces:
         kernel, _ = reduced(graph.neighbours, piece.left, piece.colours)
@@ -82,25 +82,25 @@ def merged(graph: Graph, pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def whole(graph: Graph, piece: Piece, classes: list[int]) -> tuple[int, ...]:
-    """The classes of the whole graph, from those of what a piece had left."""
+    """Complete the classes of a piece's vertices to classes of the whole graph."""
     for turn in reversed(piece.turns):
         classes = extended(graph.neighbours, [turn.chosen, *classes], list(turn.aside[::-1]))
     return tuple(classes)
 
 
 SORTED = 4096
-"""How many sets are sorted by size at a time; a graph may have more than fit into memory."""
+"""Sets sorted by size at a time; a graph may have more sets than fit into memory."""
 
 SMALL = 32
-"""Vertices up to which every branch takes about as long, a quarter of a millisecond."""
+"""Vertices up to which every branch takes about the same time, a quarter of a millisecond."""
 
 
 class OutOfBudget(Exception):  # noqa: N818 - what happened
-    """The search ended without a verdict."""
+    """The search used up its budget without a verdict."""
 
 
 class ColourSearch:
-    """Searches in one graph; what was refuted once stays refuted."""
+    """Searches one graph and remembers what it has refuted."""
 
     def __init__(self, neighbours: Masks, budget: int) -> None:
         self._neighbours = neighbours
@@ -108,10 +108,10 @@ class ColourSearch:
         self._budget = budget
         self.branches = 0
         self.effort = 0
-        """Branches, of which those with many vertices count more, as they take longer."""
+        """Weighted number of branches; large ones count more because they take longer."""
 
     def colour(self, within: int, colours: int) -> list[int] | None:
-        """At most `colours` classes of these vertices, or None if there is no such colouring."""
+        """Colour these vertices with at most `colours` classes; None if that is impossible."""
         self.branches += 1
         self.effort += 1 + (within.bit_count() // SMALL) ** 2
         if self.effort > self._budget:
@@ -127,7 +127,7 @@ class ColourSearch:
 
     def _kernel(self, within: int, colours: int) -> list[int] | None:
         if colours < 2 or self._refuted.get(within, 0) >= colours:
-            return None  # a kernel has edges
+            return None  # refuted before, or one colour for a kernel, which always has edges
         if colours == 2:
             return _two_classes(self._neighbours, within)
         clique = greedy_clique(self._neighbours, within)
@@ -146,7 +146,10 @@ class ColourSearch:
 
 
 def branches(neighbours: Masks, within: int) -> Iterator[int]:
-    """The maximal independent sets with the vertex that leaves the fewest, the largest first."""
+    """Yield the maximal independent sets with the vertex of highest degree, largest first.
+
+    They are sorted in batches of `SORTED`. That vertex leaves the fewest others free.
+    """
     _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
     vertex = -vertex
     sets = maximal_sets(neighbours, within & ~(neighbours[vertex] | 1 << vertex))
@@ -155,10 +158,10 @@ def branches(neighbours: Masks, within: int) -> Iterator[int]:
 
 
 def reduced(neighbours: Masks, within: int, colours: int) -> tuple[int, list[int]]:
-    """The kernel of some vertices, and those set aside, in order.
+    """Return the kernel of some vertices, and those set aside, in order.
 
-    A vertex with fewer neighbours than colours can be coloured last. One whose neighbours are all
-    neighbours of another can have that one's colour.
+    A vertex with fewer neighbours than colours can be coloured last. A vertex whose neighbours are
+    all neighbours of another vertex can take that vertex's colour.
     """
     aside: list[int] = []
     before = -1
@@ -182,7 +185,7 @@ def _has_deputy(neighbours: Masks, within: int, vertex: int, around: int) -> boo
 
 
 def _two_classes(neighbours: Masks, within: int) -> list[int] | None:
-    """The two sides of a connected graph, if it has only two."""
+    """Return the two sides of a connected graph; None if it is not bipartite."""
     sides = [within & -within, 0]
     fresh, turn = sides[0], 0
     while fresh:
@@ -196,6 +199,6 @@ def _two_classes(neighbours: Masks, within: int) -> list[int] | None:
 
 
 def _side_by_side(first: list[int], second: list[int]) -> list[int]:
-    """The colours of two parts that do not touch."""
+    """Merge the classes of two parts that no edge joins."""
     long, short = (first, second) if len(first) >= len(second) else (second, first)
     return [a | b for a, b in zip(long, short, strict=False)] + long[len(short) :]

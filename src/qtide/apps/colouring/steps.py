@@ -1,4 +1,4 @@
-"""Steps: the ways to find independent sets. Further ones are found by entry points."""
+"""Steps: ways to find independent sets; entry points add more."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from qtide.backends.devices.atoms import MOST_ATOMS, layout
 from qtide.core.plugins import Plugins
 
 Step = Callable[[Graph, int], Awaitable[list[frozenset[int]]]]
-"""Takes a graph with edges and a seed, awaits phases, and gives sets that should be independent.
+"""Takes a graph with edges and a seed, awaits phases, and returns sets that should be independent.
 
-Whatever it gives is verified; the better its sets are, the sooner a good colouring is found. A step
-with a parameter `target` is given the device of the run.
+The sets are verified and repaired; better sets lead sooner to a good colouring. A step with a
+parameter `target` receives the run's device.
 """
 
 STEPS: Plugins[Step] = Plugins("qtide.sets", "way to find independent sets")
 
 
 def step_for(name: str, target: Target | None) -> Step:
-    """The step of that name, for the device of the run."""
+    """Load the step of that name and bind it to the run's device."""
     step: Callable[..., Awaitable[list[frozenset[int]]]] = STEPS.load(name)
     return partial(step, target=target) if "target" in signature(step).parameters else step
 
@@ -34,7 +34,7 @@ READS = 100
 
 
 async def annealing(graph: Graph, seed: int) -> list[frozenset[int]]:
-    """The sets that the annealer has read; its own seed is the run's."""
+    """Return the sets that the annealer reads; it uses the run's seed, not `seed`."""
     return sets_in(await quantum(model_of(graph), shots=READS))
 
 
@@ -42,18 +42,18 @@ SHOTS = 100
 
 
 async def atoms(graph: Graph, seed: int) -> list[frozenset[int]]:
-    """The sets that the atoms have shown on a patch of the graph."""
+    """Return the sets that neutral atoms show on a patch of the graph."""
     vertices: list[int] = await task(patch, graph, seed)
     found = sets_in(await quantum(model_of(graph.subgraph(vertices)), shots=SHOTS))
     return [frozenset(vertices[each] for each in one) for one in found]
 
 
 MOST_TRIES = 24
-"""Layouts tried for a patch; each takes some 50 ms."""
+"""Layouts tried for a patch; each takes about 50 ms."""
 
 
 def patch(graph: Graph, seed: int) -> list[int]:
-    """Vertices whose induced graph can be laid out: all if possible, otherwise as they come."""
+    """Choose vertices whose induced graph can be laid out: all if possible, otherwise greedily."""
     if graph.size <= MOST_ATOMS and _fits(graph):
         return list(range(graph.size))
     chosen: list[int] = []
@@ -64,7 +64,7 @@ def patch(graph: Graph, seed: int) -> list[int]:
 
 
 def _outwards(graph: Graph, seed: int) -> list[int]:
-    """The vertices by their distance from one of them; a patch of few edges would say little."""
+    """Order vertices outwards from a random one, so that the patch has many edges."""
     rest = list(range(graph.size))
     random.Random(seed).shuffle(rest)
     order: list[int] = []
@@ -82,22 +82,22 @@ def _fits(graph: Graph) -> bool:
 
 
 FEWEST, MOST_EXACT, WORK = 16, 2_000, 2_000_000
-"""A graph of thirty vertices seldom has more than the most; each set of a large one takes long."""
+"""Limits on the sets: graphs of 30 vertices seldom exceed MOST_EXACT; large graphs take long."""
 
 
 async def exact(graph: Graph, seed: int) -> list[frozenset[int]]:
-    """All maximal independent sets, or the first ones of very many."""
+    """Return all maximal independent sets, or the first ones if there are very many."""
     limit = max(FEWEST, min(MOST_EXACT, WORK // graph.size**2))
     found: list[frozenset[int]] = await task(some_maximal_sets, graph, limit)
     return found
 
 
 PENALTY = 2.0
-"""For both ends of an edge; each vertex gains 1, so an edge never pays."""
+"""Penalty for choosing both ends of an edge; a vertex gains 1, so an edge never pays."""
 
 
 def model_of(graph: Graph) -> Any:
-    """The model whose best samples are the largest independent sets."""
+    """Build the model whose best samples are the largest independent sets."""
     import dimod
 
     linear = dict.fromkeys(range(graph.size), -1.0)
@@ -108,6 +108,6 @@ MOST_SETS = 64
 
 
 def sets_in(samples: Any) -> list[frozenset[int]]:
-    """The vertices that are 1 in the best samples, each set once."""
+    """Return the distinct sets of vertices that are 1 in the best samples."""
     sets = (frozenset(v for v, taken in each.items() if taken) for each in samples.samples())
     return list(dict.fromkeys(sets))[:MOST_SETS]

@@ -1,4 +1,4 @@
-"""The tasks that read the graph and write the answer with its picture; they run on nodes."""
+"""Tasks that run on nodes: read the graph, write the answer and its picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qtide.core.files import write_whole
 
 
 def load_graph(file: str, generated: list[int], seed: int) -> Named:
-    """The graph of a file, or a clustered one."""
+    """Read the graph from a file, or generate a clustered one."""
     if bool(file) == bool(generated):
         raise GraphError("give either a file with a graph, or --clustered K,d,n")
     if not generated:
@@ -29,7 +29,7 @@ def load_graph(file: str, generated: list[int], seed: int) -> Named:
 
 
 def note_answer(folder: Path, read: Named, answer: Answer) -> list[str]:
-    """Write the colouring and its proof, as far as they are known, to the run's folder."""
+    """Write the best known colouring and its proof to the run's folder."""
     colours = answer.colours(read.graph)
     size = {"vertices": read.graph.size, "edges": len(read.graph.edges)}
     described: dict[str, Any] = {"graph": read.source} | size | answer.as_dict()
@@ -57,7 +57,7 @@ MOST_NAMED = 60
 def draw_colouring(
     path: Path, graph: Graph, colours: Sequence[int], names: Sequence[str], title: str
 ) -> None:
-    """Write a PNG: vertices in the colours of their classes, edges as thin lines."""
+    """Write a PNG with vertices in the colours of their classes and edges as thin lines."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -86,7 +86,7 @@ def draw_colouring(
 
 
 def _colour(colour: int, number: int) -> Any:
-    """Light enough for black names; different for up to twenty classes, then from a wheel."""
+    """Pick a colour light enough for black names; from a colour wheel above twenty classes."""
     from matplotlib import colormaps
 
     if number <= 10:
@@ -100,11 +100,11 @@ def _colour(colour: int, number: int) -> Any:
 
 Places = np.ndarray[Any, np.dtype[np.float64]]
 WORK = 2e7
-"""Distances computed for a layout: a second or less."""
+"""Most distances computed for a layout: a second or less."""
 
 
 def layout(graph: Graph) -> Places:
-    """Places of the vertices: joined ones attract each other, all repel each other."""
+    """Place the vertices: adjacent ones attract each other, all repel each other."""
     size = graph.size
     angles = 2 * np.pi * np.arange(size) / size
     circle: Places = np.stack([np.cos(angles), np.sin(angles)], axis=1) * size**0.5
@@ -119,7 +119,7 @@ def layout(graph: Graph) -> Places:
 
 
 def _moved(places: Places, joined: Places, reach: float) -> Places:
-    """One step of Fruchterman's and Reingold's springs; no vertex moves further than `reach`."""
+    """Do one Fruchterman–Reingold step; no vertex moves farther than `reach`."""
     between = places[:, None] - places[None]
     apart = np.maximum(np.sqrt((between**2).sum(axis=-1)), 0.01)
     push = 1 / apart**2 - joined * apart

@@ -1,4 +1,4 @@
-"""The experiment as a whole: measure what is not measured yet, then write figures and page."""
+"""Run the experiment: measure the missing points, then write the figures and the page."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from qtide.experiments.sharing.sharing_plan import Point, SharingPlan
 
 @dataclass(frozen=True)
 class Measuring:
-    """A point that is to be measured next, and how long the rest should take."""
+    """Progress: the point to be measured next, and how long the rest should take."""
 
     point: Point
     number: int
     of: int
     left: float | None
-    """Seconds, once a point has been measured."""
+    """Estimated seconds; None until a point has been measured."""
 
 
 Tell = Callable[[Measuring], None]
 
 
 def measure(plan: SharingPlan, folder: Path, tell: Tell = lambda _: None) -> list[ResultRow]:
-    """Measure every point that the folder does not have yet; return the figures of all."""
+    """Measure every point that the folder lacks; return the rows of all points."""
     plan.keep(folder)
     points, place = plan.points(), folder / "points"
     missing = [point for point in points if kept(place, point) is None]
@@ -45,7 +45,7 @@ def measure(plan: SharingPlan, folder: Path, tell: Tell = lambda _: None) -> lis
 
 
 def write(plan: SharingPlan, folder: Path, found: list[ResultRow]) -> dict[str, Any]:
-    """Write results.json, the figures and the page; return what is in the first."""
+    """Write results.json, the figures and the page; return the content of results.json."""
     from qtide.experiments.sharing.figures import draw, write_page
 
     figures = draw(folder, found)
@@ -56,7 +56,7 @@ def write(plan: SharingPlan, folder: Path, found: list[ResultRow]) -> dict[str, 
 
 
 class _Clock:
-    """Expects the rest to take as long as what is done, by the weight of the points."""
+    """Estimates the remaining time from the time and the weight of the points done so far."""
 
     def __init__(self, missing: list[Point]) -> None:
         self._weight = sum(point.weight for point in missing)
@@ -64,11 +64,11 @@ class _Clock:
         self._began = time.monotonic()
 
     def done(self, point: Point) -> None:
-        """One point less."""
+        """Record that a point is done."""
         self._done += point.weight
 
     def left(self) -> float | None:
-        """Seconds, once something is done."""
+        """Estimated seconds left; None until a point is done."""
         if not self._done:
             return None
         return (time.monotonic() - self._began) * (self._weight / self._done - 1)

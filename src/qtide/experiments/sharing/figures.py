@@ -1,4 +1,4 @@
-"""The figures of the experiment: lines with bands, totals on a log scale, violins of run times."""
+"""Figures of the experiment: lines with bands, totals on a log scale, violins of run times."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from qtide.interfaces.report.table import Cell, brief, percent, times
 Dashes = tuple[float, Sequence[float]]
 
 WIDTH, HEIGHT = 10.0, 3.4
-"""Inches."""
+"""Size of a figure in inches."""
 EXPECTED: Dashes = (0, (4, 2))
-"""Dashes of predicted values."""
+"""Dash pattern of predicted values."""
 FEWEST = 5
-"""Different run times that make a distribution; fewer are drawn as dots only."""
+"""Fewest distinct run times for a violin; fewer are drawn as dots only."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, its file, and what is in it, in words."""
+    """A figure, its file, its title, and a description in words."""
 
     figure: Figure
     file: Path
@@ -60,7 +60,7 @@ class Drawn:
 
 
 def draw(folder: Path, rows: list[ResultRow]) -> list[Drawn]:
-    """Draw all figures, and write each as a PNG."""
+    """Draw all figures and write each as a PNG."""
     made = [
         (
             "lines",
@@ -116,7 +116,7 @@ def lines(rows: list[ResultRow]) -> Figure:
 
 
 def totals(rows: list[ResultRow]) -> Figure:
-    """The total time on a log scale against exclusive use; one panel per alpha."""
+    """Total time, shared and exclusive, on a log scale; one panel per alpha."""
     groups = _by_alpha(rows)
     figure, axes = _panels(len(groups), sharey=True)
     for number, (alpha, mine) in enumerate(groups):
@@ -137,7 +137,7 @@ def totals(rows: list[ResultRow]) -> Figure:
 
 
 def violins(rows: list[ResultRow]) -> Figure:
-    """The run times of the jobs as violins, with a dot for each job; one panel per alpha."""
+    """Run times of the jobs as violins, with a dot for each job; one panel per alpha."""
     groups = _by_alpha(rows)
     figure, axes = _panels(len(groups), sharey=True)
     for number, (alpha, mine) in enumerate(groups):
@@ -178,7 +178,7 @@ def _panels(number: int, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
 def _band(
     axis: Axes, rows: list[ResultRow], what: Callable[[ResultRow], Spread], colour: str, label: str
 ) -> None:
-    """The means as a line, a standard deviation to either side."""
+    """Draw the means as a line, with a band of one standard deviation to either side."""
     numbers, spreads = [row.replicas for row in rows], [what(row) for row in rows]
     means = [each.mean for each in spreads]
     lower = [each.mean - each.sd for each in spreads]
@@ -208,7 +208,7 @@ def _finish(axis: Axes, title: str, rows: list[ResultRow]) -> None:
 
 
 def _logarithmic(axis: Axes) -> None:
-    """A log scale with numbers that people read: 1, 2, 5, 10, 20."""
+    """Set a log scale with readable ticks: 1, 2, 5, 10, 20."""
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -240,7 +240,7 @@ HEADINGS = (
 def write_page(
     folder: Path, plan: SharingPlan, rows: list[ResultRow], figures: list[Drawn]
 ) -> Path:
-    """Write `report.html`, which needs no other file."""
+    """Write `report.html`, a self-contained page."""
     sections = [
         PageSection(
             each.file.stem,
@@ -262,7 +262,7 @@ def write_page(
 
 
 def sentence(rows: list[ResultRow]) -> str:
-    """What sharing has gained at most."""
+    """State the greatest gain of sharing."""
     if not rows:
         return "Nothing is measured yet."
     best = max(rows, key=lambda row: row.gain)
@@ -276,7 +276,7 @@ def sentence(rows: list[ResultRow]) -> str:
 
 
 def cells(row: ResultRow) -> list[str]:
-    """A row of the table."""
+    """Cells of one row of the table."""
     n = row.replicas
     return [
         f"{row.alpha:g}",
@@ -294,7 +294,7 @@ def cells(row: ResultRow) -> list[str]:
 
 
 def notes(plan: SharingPlan, rows: list[ResultRow]) -> list[str]:
-    """How it was measured."""
+    """Say how the experiment was measured."""
     graph = ",".join(map(str, plan.clustered))
     place = "jobs of Slurm with a licence each" if plan.cluster == "slurm" else "threads"
     done = max((row.repetitions for row in rows), default=0)

@@ -1,6 +1,6 @@
-"""Where replicas run: in threads of this process, or as jobs of a real Slurm, with a licence each.
+"""Run replicas in threads of this process, or as jobs of a real Slurm with one licence each.
 
-Both start together: every replica has loaded what it needs before the first one begins.
+Either way all replicas start together: each loads what it needs before the first one begins.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from qtide.service.local_service import LocalService
 T = TypeVar("T")
 
 READY_LIMIT = 300.0
-"""Seconds within which all replicas have to be ready."""
+"""Seconds within which all replicas must be ready."""
 
 
 class ReplicaJobs(ABC):
-    """Runs the replicas of one point after the other."""
+    """Runs the replicas of a point, one point at a time."""
 
     @abstractmethod
     def run(self, point: Point) -> list[ReplicaRecord]:
-        """What each replica has measured."""
+        """Run the replicas of a point and return their records."""
 
 
 class LocalJobs(ReplicaJobs):
-    """Threads: a replica mostly waits, for the service or in a sleep, and needs no process."""
+    """Runs replicas in threads; they mostly sleep or wait for the service, so threads suffice."""
 
     def __init__(self, plan: SharingPlan, client: Callable[[int], Client], folder: Path) -> None:
         self._plan = plan
@@ -52,7 +52,7 @@ class LocalJobs(ReplicaJobs):
         self._one(0, 0.0, Barrier(1))  # loads all libraries, here and at the service
 
     def run(self, point: Point) -> list[ReplicaRecord]:
-        """All replicas at once; the first failure is raised."""
+        """Run all replicas at once; raise the first failure."""
         together = Barrier(point.replicas)
         return at_once(
             [partial(self._one, number, point.alpha, together) for number in range(point.replicas)]
@@ -67,7 +67,7 @@ class LocalJobs(ReplicaJobs):
 
 
 def at_once(calls: list[Callable[[], T]]) -> list[T]:
-    """The results of calls in threads that do not outlive an interrupt; a failure is raised."""
+    """Run calls in daemon threads, so an interrupt ends them; raise the first failure."""
     answers: Queue[tuple[int, T | Exception]] = Queue()
 
     def one(number: int) -> None:
@@ -88,7 +88,7 @@ def at_once(calls: list[Callable[[], T]]) -> list[T]:
 
 
 def devices(plan: SharingPlan) -> str:
-    """The service's device: as many slots as replicas, first come first served."""
+    """Configuration of the service's device: FIFO, with as many slots as replicas."""
     return (
         f'[devices.{DEVICE}]\nkind = "{plan.device}"\nprofile = "{plan.profile}"\n'
         f'policy = "fifo"\nslots = {max(plan.replicas)}\n'
@@ -97,7 +97,7 @@ def devices(plan: SharingPlan) -> str:
 
 @contextmanager
 def jobs_of(plan: SharingPlan) -> Iterator[ReplicaJobs]:
-    """The service with its device, and a place for the replicas; both end with the block."""
+    """Start the service and the runner of the replicas; stop both at the end of the block."""
     with TemporaryDirectory(prefix="qtide-sharing-") as name:
         folder = Path(name)
         if plan.cluster == "slurm":
@@ -109,12 +109,12 @@ def jobs_of(plan: SharingPlan) -> Iterator[ReplicaJobs]:
 
 
 PAUSE = 0.01
-"""Seconds between two looks at a file."""
+"""Seconds between two checks."""
 COMMAND_LIMIT = 60.0
 
 
 class SlurmJobs(ReplicaJobs):
-    """One job per replica, on the partition `quantum`."""
+    """Runs each replica as a Slurm job on the partition `quantum`."""
 
     def __init__(self, plan: SharingPlan, conf: Path, folder: Path) -> None:
         self._conf = conf
@@ -122,7 +122,7 @@ class SlurmJobs(ReplicaJobs):
         plan.keep(folder)
 
     def run(self, point: Point) -> list[ReplicaRecord]:
-        """Submit the jobs, let them begin together, and read what they have written."""
+        """Submit the jobs, start them together, and read their records."""
         folder = self._folder / point.name
         folder.mkdir()
         numbers = range(point.replicas)
@@ -161,7 +161,7 @@ class SlurmJobs(ReplicaJobs):
 
 @contextmanager
 def slurm_jobs(plan: SharingPlan, folder: Path) -> Iterator[SlurmJobs]:
-    """A box with as many licences as replicas, and a service that its jobs may use."""
+    """Start a Slurm box with one licence per replica, and a service that its jobs may use."""
     place = folder / "box"
     conf = place / "etc" / "slurm.conf"
     service = LocalService(folder, devices(plan) + f'[slurm]\nconf = "{conf}"\n')
@@ -174,7 +174,7 @@ def slurm_jobs(plan: SharingPlan, folder: Path) -> Iterator[SlurmJobs]:
 
 
 def main(folder: Path, number: int, alpha: float) -> None:
-    """Run one replica as a job of Slurm; a failure is noted, so that nobody waits for it."""
+    """Run one replica as a Slurm job; mark a failure in a file so that nobody waits for it."""
     try:
         _replica(folder, number, alpha)
     except BaseException:
@@ -199,7 +199,7 @@ def _all(folder: Path, what: str, number: int) -> bool:
 
 
 def _await(holds: Callable[[], bool], limit: float, folder: Path) -> None:
-    """Wait until something holds; quote the jobs' logs if one fails or it takes too long."""
+    """Wait until `holds()` is true; on a failed job or a timeout, raise and quote a job's log."""
     end = time.monotonic() + limit
     while not holds():
         failed = any(folder.glob("failed-*"))

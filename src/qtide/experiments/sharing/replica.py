@@ -1,7 +1,7 @@
-"""One replica: the colouring as a job that uses the service, phase by phase.
+"""One replica: a colouring job that sends its quantum phases to the service.
 
-Its classical tasks run where it runs: on graphs of ten vertices they take milliseconds, and a sleep
-makes them long. So sixteen replicas fit on two cores without disturbing each other.
+Its classical tasks run in place: on graphs of ten vertices they take milliseconds, and a sleep
+makes the phases long. So sixteen replicas fit on two cores without disturbing each other.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from qtide.programs.replay import CandidateChoice, Replay
 DEVICE = "qpu"
 """Name of the device at the service."""
 HOLD = 30.0
-"""Seconds for which the service may hold a request until the answer is there."""
+"""Seconds for which the service may hold a request while it waits for the answer."""
 LIMIT = 3600.0
-"""Seconds within which a task has to be done."""
+"""Seconds within which a task must finish."""
 
 
 @dataclass
 class ReplicaRecord:
-    """What one job has measured; times in seconds since 1970."""
+    """Measurements of one job; `start` and `end` are in seconds since 1970."""
 
     start: float = 0.0
     end: float = 0.0
@@ -44,7 +44,7 @@ class ReplicaRecord:
     quantum: float = 0.0
     """Seconds on the device."""
     queue: float = 0.0
-    """Seconds in its queue."""
+    """Seconds in the device's queue."""
     colours: int = 0
 
     @property
@@ -53,23 +53,23 @@ class ReplicaRecord:
         return self.end - self.start
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the record in a form that JSON can represent."""
         return asdict(self)
 
 
 @dataclass
 class Replica:
-    """A job that performs its own phases: tasks by calling them, payloads at the service."""
+    """A job that performs its own phases: it calls tasks and sends payloads to the service."""
 
     client: Client
     plan: SharingPlan
     alpha: float
     folder: Path
-    """Where the colouring is written."""
+    """Folder for the colouring."""
     record: ReplicaRecord = field(default_factory=ReplicaRecord)
 
     def run(self) -> ReplicaRecord:
-        """Colour the graph."""
+        """Colour the graph and return the record."""
         arguments = {
             "clustered": list(self.plan.clustered),
             "sets": self.plan.sets,
@@ -79,7 +79,7 @@ class Replica:
         }
         seed = self.plan.seed
         program = load("colouring").prepare([], arguments, seed=seed, folder=self.folder)
-        # Phases block until they are done, so no time passes in this world: it only drives.
+        # Phases block until they are done, so no virtual time passes: this world only drives.
         world = VirtualWorld()
         journal: Any = NullJournal()
         job = JobContext("replica", Ledger("replica", time.time), NullValues(), seed)
@@ -90,7 +90,7 @@ class Replica:
         return self.record
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """Perform a phase; a payload is followed by the experiment's classical time."""
+        """Perform a phase; after a payload, sleep for the experiment's classical time."""
         if isinstance(phase, Classical):
             return [task.function(*task.args, **task.kwargs) for task in phase.tasks]
         seed = self.plan.seed + self.record.tasks
@@ -106,17 +106,17 @@ class Replica:
         return answer
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """Always use the device: it is what the experiment measures."""
+        """Always choose the device, which is what the experiment measures."""
         return CandidateChoice("qpu", "the experiment measures the device")
 
 
 ROUNDS = 3
-"""Rounds of the optimiser: it evaluates two points in each, and the best one at the end."""
+"""Rounds of the optimiser: two evaluations each, and one of the best point at the end."""
 
 
 async def circuits(graph: Graph, seed: int, target: Target | None = None) -> list[frozenset[int]]:
-    """QAOA in circuits that are cut to fit five qubits, with few rounds of its optimiser."""
-    # Late: qiskit takes a second to import, and only this step needs it.
+    """Find sets by QAOA circuits cut to fit five qubits, with few optimiser rounds."""
+    # Imported late: qiskit takes a second to load, and only this step needs it.
     from qtide.apps.colouring.cutting.cut_step import CutOptions, cut_circuits_step
 
     options = CutOptions(optimiser="spsa", rounds=ROUNDS)
@@ -124,7 +124,7 @@ async def circuits(graph: Graph, seed: int, target: Target | None = None) -> lis
 
 
 async def bursts(graph: Graph, seed: int) -> list[frozenset[int]]:
-    """As many payloads that are only durations; the independent sets are enumerated."""
+    """Send as many payloads that only take time; enumerate the independent sets instead."""
     for _ in range(2 * ROUNDS + 1):
         await quantum(Burst())
     return some_maximal_sets(graph, 1)

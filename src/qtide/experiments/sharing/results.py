@@ -1,4 +1,4 @@
-"""What was measured: files of points, and the figures over all repetitions."""
+"""Results: the measured points in files, and statistics over all repetitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qtide.experiments.sharing.sharing_plan import ClosedLoop, Point, SharingPla
 
 @dataclass(frozen=True)
 class Measured:
-    """The jobs of one point."""
+    """The measured jobs of one point."""
 
     point: Point
     jobs: tuple[ReplicaRecord, ...]
@@ -28,17 +28,17 @@ class Measured:
 
     @property
     def quantum(self) -> float:
-        """Seconds that the device has worked."""
+        """Seconds that the device was busy."""
         return sum(job.quantum for job in self.jobs)
 
     @property
     def occupancy(self) -> float:
-        """The share of the total in which it has."""
+        """Share of the total time in which the device was busy."""
         return self.quantum / self.total
 
     @property
     def queue(self) -> float:
-        """Seconds that a job has waited for the device, on average."""
+        """Mean seconds that a job waited for the device."""
         return fmean(job.queue for job in self.jobs)
 
 
@@ -51,14 +51,14 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """Of one or more values."""
+        """Compute the spread of one or more values."""
         known = list(values)
         return Spread(fmean(known), pstdev(known))
 
 
 @dataclass(frozen=True)
 class ResultRow:
-    """All repetitions with one alpha and one number of replicas, and what was to be expected."""
+    """All repetitions with one alpha and one number of replicas, and the prediction for them."""
 
     alpha: float
     replicas: int
@@ -69,21 +69,21 @@ class ResultRow:
     queue: Spread
     runtimes: tuple[float, ...]
     single: float
-    """Seconds of one job that has the device for itself."""
+    """Seconds that one job takes with the device to itself."""
     loop: ClosedLoop
 
     @property
     def exclusive(self) -> float:
-        """Seconds if the jobs ran one after the other, each with the device for itself."""
+        """Seconds if the jobs ran one after another, each with the device to itself."""
         return self.replicas * self.single
 
     @property
     def gain(self) -> float:
-        """How many times as fast as that they were."""
+        """Speed-up over exclusive use."""
         return self.exclusive / self.total.mean
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Return the row in a form that JSON can represent."""
         spreads = {
             name: {"mean": each.mean, "sd": each.sd}
             for name in ("occupancy", "total", "quantum", "queue")
@@ -102,14 +102,14 @@ class ResultRow:
 
 
 def keep(folder: Path, measured: Measured) -> None:
-    """Write the jobs of a point; from then on, it is done."""
+    """Write the jobs of a point to its file, which marks the point as done."""
     folder.mkdir(parents=True, exist_ok=True)
     jobs = [job.as_dict() for job in measured.jobs]
     write_whole(folder / f"{measured.point.name}.json", json.dumps(jobs, indent=1).encode())
 
 
 def kept(folder: Path, point: Point) -> Measured | None:
-    """The jobs of a point, if it is done."""
+    """Read the jobs of a point; None if it is not done."""
     file = folder / f"{point.name}.json"
     if not file.exists():
         return None
@@ -117,7 +117,7 @@ def kept(folder: Path, point: Point) -> Measured | None:
 
 
 def rows(plan: SharingPlan, measured: list[Measured]) -> list[ResultRow]:
-    """The figures, as far as each alpha has its reference: one replica alone."""
+    """Compute the rows of each alpha for which the reference, a single replica, is measured."""
     found = []
     for alpha in plan.alphas:
         mine = [each for each in measured if each.point.alpha == alpha]
@@ -132,7 +132,7 @@ def rows(plan: SharingPlan, measured: list[Measured]) -> list[ResultRow]:
 
 
 def _loop(alone: list[Measured]) -> ClosedLoop:
-    """The cycle of a job that is alone: what is not quantum in it is classical."""
+    """Derive the cycle from jobs that ran alone: all time that is not quantum is classical."""
     jobs = [job for each in alone for job in each.jobs]
     cycles = fmean(job.tasks for job in jobs)
     quantum = fmean(job.quantum for job in jobs) / cycles

@@ -1,4 +1,4 @@
-"""What an experiment measures: its points, in an order in which a part of them is of use."""
+"""The plan of a sharing experiment: its points, ordered so that a partial run is useful too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_REPLICAS = 64
 
 
 class Point(NamedTuple):
-    """So many replicas, with classical phases of `alpha` times the quantum ones, once."""
+    """One repetition with `replicas` replicas; classical phases last `alpha` times quantum ones."""
 
     alpha: float
     replicas: int
@@ -24,26 +24,26 @@ class Point(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """File name of the point, without its extension."""
         return f"alpha-{self.alpha:g}-replicas-{self.replicas}-{self.repetition}"
 
     @property
     def weight(self) -> float:
-        """How long it takes, roughly, in units of one job's quantum time."""
+        """Rough duration, in units of one job's quantum time."""
         return max(self.replicas, 1 + self.alpha) + 0.5
 
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """The whole experiment. The defaults take some three hours."""
+    """The whole experiment; with the defaults it takes about three hours."""
 
     replicas: tuple[int, ...] = tuple(range(1, 17))
     alphas: tuple[float, ...] = (0.0, 2.0, 8.0)
     repetitions: int = 10
     sets: str = "sharing-circuits"
-    """The quantum step of the job: who finds the independent sets of its graph."""
+    """Name of the job's quantum step, which finds the independent sets of its graph."""
     clustered: tuple[int, int, int] = (1, 4, 8)
-    """The graph, the same for all replicas."""
+    """The clustered graph (K, d, n) that all replicas colour."""
     shots: int = 150
     device: str = "star"
     profile: str = "annealer"
@@ -64,7 +64,7 @@ class SharingPlan:
             raise UsageError(f"--cluster is local or slurm, not {self.cluster!r}")
 
     def points(self) -> list[Point]:
-        """All of them, repetition by repetition; one replica is the reference, so always there."""
+        """All points, one repetition after another; always includes one replica, the reference."""
         numbers = sorted({1, *self.replicas})
         return [
             Point(alpha, number, repetition)
@@ -74,7 +74,7 @@ class SharingPlan:
         ]
 
     def keep(self, folder: Path) -> None:
-        """Write it into the experiment's folder, or refuse a folder with another one."""
+        """Write the plan to the experiment's folder; refuse a folder that holds another plan."""
         file = folder / "plan.json"
         told: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         if not file.exists():
@@ -91,7 +91,7 @@ class SharingPlan:
 
 
 def read_plan(folder: Path) -> SharingPlan:
-    """The plan that was kept in a folder."""
+    """Read the plan kept in a folder."""
     kept: dict[str, Any] = json.loads((folder / "plan.json").read_text())
     for key, value in kept.items():
         if isinstance(value, list):
@@ -101,17 +101,17 @@ def read_plan(folder: Path) -> SharingPlan:
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """The cycles of one job."""
+    """Closed-loop model of jobs that alternate quantum bursts and classical phases."""
 
     cycles: float
     quantum: float
-    """Seconds of a burst."""
+    """Seconds per burst."""
     classical: float
     """Seconds between two bursts."""
 
     @property
     def knee(self) -> float:
-        """The jobs that the device can serve without a queue; also the most that sharing gains."""
+        """Number of jobs the device serves without a queue; also the greatest gain of sharing."""
         return 1 + self.classical / self.quantum
 
     def total(self, jobs: int) -> float:
@@ -122,10 +122,10 @@ class ClosedLoop:
         return jobs * busy + self.classical
 
     def occupancy(self, jobs: int) -> float:
-        """The share of that time in which the device works."""
+        """Share of the total time in which the device is busy."""
         return jobs * self.cycles * self.quantum / self.total(jobs)
 
     def queue(self, jobs: int) -> float:
-        """Seconds that a job waits for the device, in all its cycles, on average."""
+        """Mean seconds that a job waits for the device over all its cycles."""
         first = (jobs - 1) * self.quantum / 2
         return first + max(0.0, (self.cycles - 1) * (jobs - self.knee) * self.quantum)

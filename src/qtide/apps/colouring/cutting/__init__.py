@@ -1,1 +1,1 @@
-"""Circuit cutting: QAOA of clustered graphs on devices with fewer qubits than vertices."""
+"""Circuit cutting: QAOA for clustered graphs on devices with fewer qubits than vertices."""

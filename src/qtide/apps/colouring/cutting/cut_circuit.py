@@ -1,7 +1,7 @@
-"""A cut QAOA circuit: its expectation value and its samples, from those of its fragments.
+"""A cut QAOA circuit: its expectation value and samples, computed from its fragments.
 
-Compiled kernels evaluate all circuits of a fragment together. Fragments are small, so one call with
-little overhead matters more than vector units.
+Compiled kernels evaluate all circuits of a fragment in one call. Fragments are small, so a low
+overhead per call matters more than vector units.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CutEstimate:
 
 
 class CutCircuit:
-    """QAOA of a partitioned graph."""
+    """The QAOA circuit of a partitioned graph."""
 
     def __init__(self, partition: GraphPartition, depth: int, penalty: int = PENALTY) -> None:
         self.graph = partition.graph
@@ -50,18 +50,18 @@ class CutCircuit:
         return [circuit_probabilities(*shape, angles, AMPLITUDES) for shape in self._shapes]
 
     def sampled(self, angles: Angles, shots: int, rng: np.random.Generator) -> list[Frequencies]:
-        """The frequencies in that many shots of each circuit."""
+        """Draw that many shots of each circuit and return the frequencies."""
         exact = self.probabilities(angles)
         return [
             rng.multinomial(shots, each / each.sum(-1, keepdims=True)) / shots for each in exact
         ]
 
     def expectation(self, frequencies: Sequence[Frequencies]) -> float:
-        """The mean cost, by the frequencies of all circuits."""
+        """Compute the mean cost from the frequencies of all circuits."""
         return float(self._products(self._tensors(frequencies)).sum())
 
     def estimate(self, frequencies: Sequence[Frequencies], shots: int) -> CutEstimate:
-        """The same from shots, with its standard error (to first order)."""
+        """Estimate the mean cost from shots, with its standard error (to first order)."""
         tensors = self._tensors(frequencies)
         variance = 0.0
         for number, (reduction, found) in enumerate(
@@ -74,7 +74,7 @@ class CutCircuit:
 
     @cached_property
     def places(self) -> list[NDArray[np.int64]]:
-        """For each fragment, where the operators of all cuts together are found in its tensor."""
+        """For each fragment, the tensor column for each combination of operators at all cuts."""
         operators = np.arange(4**self.cuts)
         found = []
         for fragment in self.fragments:
@@ -89,7 +89,7 @@ class CutCircuit:
         return [reduction.tensor(each) for reduction, each in pairs]
 
     def _products(self, tensors: Sequence[Tensor], without: int = -1) -> NDArray[np.float64]:
-        """For each term and all operators at the cuts, the product over (other) fragments."""
+        """Multiply the tensors of all fragments but `without`, by term and operators at cuts."""
         product = np.ones((len(self._rows), 4**self.cuts))
         for number, (tensor, place) in enumerate(zip(tensors, self.places, strict=True)):
             if number != without:
@@ -108,7 +108,7 @@ class CutCircuit:
 
     @cached_property
     def _reductions(self) -> list[Reduction]:
-        """The first observable of each fragment is 1, the others are those of the terms."""
+        """One per fragment: its first observable is 1, the others are the factors of the terms."""
         return [
             Reduction(fragment, np.stack([np.ones(fragment.bits.shape[1]), *self._factors[number]]))
             for number, fragment in enumerate(self.fragments)
@@ -121,7 +121,7 @@ class CutCircuit:
 
     @cached_property
     def _rows(self) -> NDArray[np.int64]:
-        """For each term, which observable it takes of each fragment."""
+        """For each term, the index of the observable that it uses in each fragment."""
         rows = np.zeros((len(self._terms), len(self.fragments)), dtype=np.int64)
         for number in range(len(self.fragments)):
             members = [row for row, term in enumerate(self._terms) if number in term]
@@ -135,11 +135,11 @@ class CutCircuit:
 
 Places = NDArray[np.int64]
 Shape = tuple[NDArray[np.int32], Places, Places, Places]
-"""Costs and mixed wires layer by layer, entering wires, leaving wires."""
+"""Costs by layer, mixed wires by layer, entering wires, leaving wires."""
 
 
 def _shape(fragment: Fragment, penalty: int) -> Shape:
-    """What the kernel needs to know of a fragment."""
+    """Collect what the kernel needs to know about a fragment."""
     mixed = [sum(1 << wire for wire in layer.mixed) for layer in fragment.layers]
     return (
         fragment.costs(penalty),
@@ -150,20 +150,20 @@ def _shape(fragment: Fragment, penalty: int) -> Shape:
 
 
 class Sampler:
-    """Draws from one cut circuit with given frequencies."""
+    """Draws samples of one cut circuit from given frequencies."""
 
     def __init__(self, circuit: CutCircuit, frequencies: Sequence[Frequencies]) -> None:
         self._fragments = circuit.fragments
         pairs = zip(circuit.fragments, frequencies, circuit.places, strict=True)
         self._tensors = [by_final_bits(one, found)[:, places] for one, found, places in pairs]
         rest = np.ones(4**circuit.cuts)
-        self._rests = [rest]  # for each fragment, what all later ones together contribute
+        self._rests = [rest]  # for each fragment, the combined contribution of all later ones
         for tensor in self._tensors[:0:-1]:
             rest = rest * tensor.sum(axis=0)
             self._rests.insert(0, rest)
 
     def draw(self, count: int, rng: np.random.Generator) -> dict[int, int]:
-        """How often each bit string was drawn, of `count` samples; bit v is vertex v."""
+        """Draw `count` samples; return the count of each bit string, in which bit v is vertex v."""
         strings: list[int] = [0]
         counts = np.array([count])
         past = np.ones((1, len(self._rests[0])))
@@ -178,14 +178,14 @@ class Sampler:
 
 
 def distributions(rows: Rows) -> Rows:
-    """Each row without its negative entries, scaled to the sum of one; its own sum is positive."""
-    kept = np.maximum(rows, 1e-300)  # uniform if rounding has left nothing of a row
+    """Clip negative entries and scale each row to sum to one; row sums are positive."""
+    kept = np.maximum(rows, 1e-300)  # uniform if rounding leaves nothing of a row
     found: Rows = kept / kept.sum(axis=1, keepdims=True)
     return found
 
 
 def _words(fragment: Fragment) -> list[int]:
-    """For each value of the final bits, the bits of the whole graph's string."""
+    """Map each value of the final bits to its bits in the whole graph's string."""
     vertices = [fragment.wires[wire].vertex for wire in fragment.final]
     words = [0]
     for vertex in vertices:
@@ -198,7 +198,7 @@ Amplitudes = NDArray[np.complex128]
 
 @compiled_inner
 def mix(state: Amplitudes, mask: int, beta: float) -> None:
-    """exp(-iβX) on the qubits of the mask."""
+    """Apply exp(-iβX) to the qubits of the mask, in place."""
     c, s = np.cos(beta), -1j * np.sin(beta)
     half = 1
     while half < len(state):
@@ -212,7 +212,7 @@ def mix(state: Amplitudes, mask: int, beta: float) -> None:
 
 @compiled_inner
 def turn(state: Amplitudes, half: int, basis: int) -> None:
-    """Let a measurement of the qubit of stride `half` be one in Z (0), X (1) or Y (2)."""
+    """Rotate the qubit of stride `half` for a measurement in basis Z (0), X (1) or Y (2)."""
     if basis == 0:
         return
     root, factor = 0.5**0.5, 1.0 if basis == 1 else -1j
@@ -226,7 +226,7 @@ def turn(state: Amplitudes, half: int, basis: int) -> None:
 def evolved(
     costs: NDArray[np.int32], mixed: Places, entering: Places, angles: NDArray[np.float64]
 ) -> Amplitudes:
-    """The final state for each bit string at the entering wires, the first of them highest."""
+    """Return the final state for each bit string at the entering wires, first wire highest."""
     depth, size = costs.shape
     count = len(entering)
     states = np.zeros((1 << count, size), dtype=np.complex128)
@@ -253,7 +253,7 @@ def circuit_probabilities(
     angles: NDArray[np.float64],
     preparations: Amplitudes,
 ) -> NDArray[np.float64]:
-    """The probabilities of all bit strings: by preparation, by basis, by bit string."""
+    """Return the probabilities of all bit strings, indexed by preparation, basis, bit string."""
     states = evolved(costs, mixed, entering, angles)
     kinds, size = len(preparations), costs.shape[1]
     answer = np.empty((kinds ** len(entering), 3 ** len(leaving), size))

@@ -1,6 +1,6 @@
-"""Independent sets by cut QAOA on a gate device: the circuits of each fragment, and their answers.
+"""Find independent sets by cut QAOA on a gate device: build, run and count fragments' circuits.
 
-The circuits have the angles as parameters, so they are transpiled once per shape of a fragment.
+The angles are circuit parameters, so circuits are transpiled only once per fragment shape.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qtide.core.errors import PhaseError, UsageError
 
 
 async def sets_on_device(plan: CutPlan, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
-    """Find angles by the device's answers, then sets by its answers to the best ones."""
+    """Optimise the angles on the device, then derive sets from its answers at the best ones."""
     _check(options)
     graph = plan.partition.graph
     if not graph.edges:
@@ -51,7 +51,7 @@ def _check(options: QaoaOptions) -> None:
 
 
 def whole_circuit(graph: Graph, options: QaoaOptions) -> CutPlan:
-    """The plan that cuts nothing."""
+    """Return the plan without cuts; refuse a graph with more vertices than qubits."""
     qubits = qubits_of(options.device)
     if graph.size > qubits:
         raise UsageError(
@@ -61,12 +61,12 @@ def whole_circuit(graph: Graph, options: QaoaOptions) -> CutPlan:
 
 
 def qubits_of(device: str | Mapping[str, Any]) -> int:
-    """How many qubits a device has."""
+    """Number of qubits of a device."""
     return len(properties_of(device)["qubits"])
 
 
 def properties_of(device: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Qubits, connections and gates of a device that takes circuits."""
+    """Return the properties of a device that takes circuits; refuse any other."""
     from qtide.backends.devices.device import make, takers
 
     properties = make(device, {}).properties() if isinstance(device, str) else device
@@ -80,22 +80,22 @@ Batches = list[list[Any]]
 
 
 def prepare(plan: CutPlan, options: QaoaOptions) -> tuple[Angles, Batches]:
-    """What a node does before: angles to start from, and all circuits transpiled."""
+    """Compute the start angles and transpile all circuits, on a node."""
     target = CutTarget(properties_of(options.device))
     circuits = [templates(each, options.penalty, target) for each in plan.fragments]
     return start_angles(plan.partition.graph, plan.depth, options.penalty), circuits
 
 
 TRIES = 3
-"""How often a fragment is run alone before its failure is the step's."""
+"""Attempts to run a fragment alone before the step fails."""
 
 
 class AnswerIncomplete(PhaseError):  # noqa: N818 - what happened
-    """The device has left out circuits or shots."""
+    """The device left out circuits or shots."""
 
 
 class DeviceRun:
-    """The evaluations of one cut circuit."""
+    """Evaluates one cut circuit on the device."""
 
     def __init__(self, circuit: CutCircuit, batches: Batches, options: QaoaOptions) -> None:
         self.circuit = circuit
@@ -103,7 +103,7 @@ class DeviceRun:
         self._shots = options.shots
 
     async def optimised(self, search: Evaluations) -> Angles:
-        """Run an optimiser on the values that the device gives."""
+        """Run an optimiser on values from the device."""
         try:
             angles = next(search)
             while True:
@@ -114,7 +114,7 @@ class DeviceRun:
             return found
 
     async def frequencies(self, angles: Angles) -> list[Frequencies]:
-        """All circuits as one payload; if it fails, each fragment alone."""
+        """Run all circuits as one payload; if it fails, run each fragment alone."""
         batches = [bound(batch, angles) for batch in self._batches]
         try:
             answers = await self._run([each for batch in batches for each in batch])
@@ -129,7 +129,7 @@ class DeviceRun:
         return found
 
     async def _alone(self, batch: list[Any]) -> list[Shots]:
-        """One fragment, several times if need be."""
+        """Run one fragment in up to TRIES attempts."""
         for _ in range(TRIES - 1):
             try:
                 return await self._run(batch)
@@ -147,14 +147,14 @@ class DeviceRun:
 
 
 def counted(fragment: Fragment, answers: Sequence[Shots]) -> Frequencies:
-    """The frequencies of a fragment's bit strings, by preparation and basis."""
+    """Compute the frequencies of a fragment's bit strings, by preparation and basis."""
     strings = 1 << len(fragment.wires)
     rows = [np.bincount(each.values, minlength=strings) / len(each) for each in answers]
     return np.array(rows).reshape(-1, 3 ** len(fragment.leaving), strings)
 
 
 class CutTarget:
-    """What the transpiler has to know of a device; equal if the devices are alike."""
+    """The device properties that the transpiler needs; equal for devices that are alike."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self.properties = properties
@@ -169,12 +169,12 @@ class CutTarget:
 
 
 def templates(fragment: Fragment, penalty: int, target: CutTarget) -> list[Any]:
-    """The fragment's circuits, transpiled: each preparation with each basis, basis fastest."""
+    """Transpile the fragment's circuits: each preparation with each basis, basis fastest."""
     return list(_templates(_shape(fragment), penalty, target))
 
 
 def bound(circuits: Sequence[Any], angles: Angles) -> list[Any]:
-    """The circuits with these angles."""
+    """Bind the circuits' parameters to these angles."""
     return [
         one.assign_parameters({each: float(angles[each.index]) for each in one.parameters})
         for one in circuits
@@ -194,7 +194,7 @@ def _templates(fragment: Fragment, penalty: int, target: CutTarget) -> tuple[Any
 
 
 def _shape(fragment: Fragment) -> Fragment:
-    """The fragment without the numbers of its vertices and cuts, which its circuits do not need."""
+    """Drop the numbers of vertices and cuts, which the circuits do not need."""
     wires = [
         Wire(place, _flag(wire.enters), _flag(wire.leaves))
         for place, wire in enumerate(fragment.wires)
@@ -239,7 +239,7 @@ def _apply(
 
 
 def _body(fragment: Fragment, penalty: int) -> Any:
-    """The layers: exp(-iγC) with bits as (1 - Z) / 2, then exp(-iβX)."""
+    """Build the layers: exp(-iγC) with bits as (1 - Z) / 2, then exp(-iβX)."""
     from qiskit import QuantumCircuit
     from qiskit.circuit import ParameterVector
 

@@ -1,4 +1,4 @@
-"""A cutting plan: which wires to cut so that fragments fit a device, and what that costs."""
+"""Cutting plans: which wires to cut so that the fragments fit a device, and the cost."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from qtide.core.errors import UsageError
 
 @dataclass(frozen=True)
 class GraphPartition:
-    """Every vertex is a separator or in one part; no edge joins two parts."""
+    """A graph split into separators and parts, such that no edge joins two parts."""
 
     graph: Graph
     separators: tuple[int, ...]
     parts: tuple[tuple[int, ...], ...]
 
     def visits(self) -> dict[int, list[int]]:
-        """For each separator the parts whose fragments its wire visits."""
+        """For each separator, the parts whose fragments its wire visits."""
         home = {vertex: n for n, part in enumerate(self.parts) for vertex in part}
         found: dict[int, set[int]] = {separator: set() for separator in self.separators}
         for a, b in self.graph.edges:
             for one, other in ((a, b), (b, a)):
                 if one in found and other in home:
                     found[one].add(home[other])
-        for a, b in self.graph.edges:  # two separators have to meet somewhere
+        for a, b in self.graph.edges:  # adjacent separators must share a part
             if a in found and b in found and not found[a] & found[b]:
                 found[b].add(min(found[a] or found[b] or {0}))
                 found[a].add(min(found[b]))
         return {separator: sorted(parts or {0}) for separator, parts in found.items()}
 
     def fragments(self, depth: int) -> tuple[Fragment, ...]:
-        """The fragments of the circuit of that depth."""
+        """Build the fragments of the circuit of that depth."""
         visits = self.visits()
         drafts = [_Draft(depth, part) for part in self.parts or ((),)]
         cuts = 0
@@ -51,7 +51,7 @@ class GraphPartition:
     def _meeting(
         self, drafts: list[_Draft], visits: dict[int, list[int]], a: int, b: int
     ) -> _Draft:
-        """Where an edge gets its phase."""
+        """Return the draft in which an edge gets its phase."""
         if a in visits and b in visits:
             return drafts[min({*visits[a]} & {*visits[b]})]
         own = b if a in visits else a
@@ -66,7 +66,7 @@ class _Draft:
     part: tuple[int, ...]
     wires: list[Wire] = field(default_factory=list)
     at: list[dict[int, int]] = field(default_factory=list)
-    """For each layer the wire of each vertex."""
+    """For each layer, the wire of each vertex."""
     vertices: list[list[int]] = field(default_factory=list)
     edges: list[list[tuple[int, int]]] = field(default_factory=list)
     mixed: list[list[int]] = field(default_factory=list)
@@ -80,12 +80,12 @@ class _Draft:
         self.mixed = [[*own] for _ in range(self.depth)]
 
     def join(self, a: int, b: int) -> None:
-        """Let an edge have its phase here, in every layer."""
+        """Apply the phase of an edge here, in every layer."""
         for at, edges in zip(self.at, self.edges, strict=True):
             edges.append((at[a], at[b]))
 
     def fragment(self) -> Fragment:
-        """What was built."""
+        """Return the finished fragment."""
         layers = zip(self.vertices, self.edges, self.mixed, strict=True)
         return Fragment(
             tuple(self.wires),
@@ -96,7 +96,7 @@ class _Draft:
 def _thread(
     drafts: list[_Draft], separator: int, parts: Sequence[int], depth: int, cuts: int
 ) -> int:
-    """Lead a separator's wire through its parts; give the number of cuts so far."""
+    """Route a separator's wire through its parts; return the number of cuts so far."""
     before: _Draft | None = None
     wire = -1
     for layer in range(depth):
@@ -120,12 +120,12 @@ def _thread(
 
 @dataclass(frozen=True)
 class CutBudget:
-    """What a cut circuit may cost at most."""
+    """Upper limits on the cost of a cut circuit."""
 
     cuts: int = 6
-    """Putting the fragments together takes time by 4 to the power of the cuts."""
+    """Most cuts; the time to recombine the fragments grows as 4 to the power of the cuts."""
     circuits: int = 1000
-    """Per evaluation; a device takes no more in one payload."""
+    """Most circuits per evaluation; a device accepts no more in one payload."""
 
 
 USUAL_BUDGET = CutBudget()
@@ -133,15 +133,15 @@ USUAL_BUDGET = CutBudget()
 
 @dataclass(frozen=True)
 class Overhead:
-    """What one evaluation of the cut circuit costs."""
+    """Cost of one evaluation of the cut circuit."""
 
     fragments: int
     cuts: int
     circuits: int
     sampling: int
-    """About so many times as many shots are needed for the error of the uncut circuit."""
+    """Approximate factor on the shots for the same error as that of the uncut circuit."""
     seconds: float | None
-    """On a device whose timing is known."""
+    """Expected seconds on a device; None if its timing is unknown."""
 
     def __str__(self) -> str:
         expected = "" if self.seconds is None else f", {self.seconds:.3g} s expected"
@@ -166,21 +166,21 @@ class CutPlan:
 
     @cached_property
     def cuts(self) -> int:
-        """How many wires are cut."""
+        """Number of cuts."""
         return sum(len(fragment.leaving) for fragment in self.fragments)
 
     @cached_property
     def circuits(self) -> int:
-        """How many circuits one evaluation takes."""
+        """Number of circuits per evaluation."""
         return sum(fragment.circuits for fragment in self.fragments)
 
     @cached_property
     def qubits(self) -> int:
-        """The qubits of the largest fragment."""
+        """Number of qubits of the largest fragment."""
         return max(len(fragment.wires) for fragment in self.fragments)
 
     def overhead(self, profile: Profile | None, shots: int) -> Overhead:
-        """What an evaluation with that many shots per circuit costs on a device."""
+        """Cost of an evaluation with that many shots per circuit on a device."""
         seconds = profile.payload_s + profile.shot_s * shots * self.circuits if profile else None
         factor = SAMPLING_OVERHEAD**self.cuts
         return Overhead(len(self.fragments), self.cuts, self.circuits, factor, seconds)
@@ -188,14 +188,14 @@ class CutPlan:
 
 MOST_SEPARATORS = 3
 MOST_TRIALS = 20_000
-"""So many sets of separators are looked at: about a second."""
+"""Most sets of separators examined for each number of separators: about a second."""
 
 
 @lru_cache(maxsize=1024)
 def plan_cuts(
     graph: Graph, qubits: int, depth: int = 1, budget: CutBudget = USUAL_BUDGET
 ) -> CutPlan:
-    """The plan with the fewest circuits for a device; refuses what would explode."""
+    """Find the plan with the fewest circuits for a device; refuse one that exceeds the budget."""
     best: CutPlan | None = None
     for separators in range(min(MOST_SEPARATORS, max(graph.size - 1, 0)) + 1):
         found = min(_plans(graph, separators, qubits, depth), key=_price, default=None)
@@ -225,7 +225,7 @@ def _within(plan: CutPlan, budget: CutBudget) -> bool:
 
 
 def _plans(graph: Graph, separators: int, qubits: int, depth: int) -> Iterator[CutPlan]:
-    """All plans with that many separators whose fragments fit the device."""
+    """Yield the plans with that many separators whose fragments fit the device."""
     for chosen in islice(combinations(range(graph.size), separators), MOST_TRIALS):
         parts = _packed(graph, chosen, qubits, depth)
         if parts is not None:
@@ -237,7 +237,7 @@ def _plans(graph: Graph, separators: int, qubits: int, depth: int) -> Iterator[C
 def _packed(
     graph: Graph, separators: tuple[int, ...], qubits: int, depth: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The components without the separators, packed into few parts: the largest first."""
+    """Remove the separators and pack the components into few parts, largest component first."""
     apart = mask_of(separators)
     found = components(graph.neighbours, everything(graph) & ~apart)
     if separators and len(found) < 2:
@@ -253,12 +253,13 @@ def _packed(
             if _need(graph, apart, component, 1) > qubits:
                 return None
             packed.append(component)
-    ordered = [*packed[:1], *packed[2:], *packed[1:2]]  # at the ends, wires are cut on one side
+    # The first two parts go to the ends, where wires are cut on one side only.
+    ordered = [*packed[:1], *packed[2:], *packed[1:2]]
     return tuple(tuple(bits(part)) for part in ordered)
 
 
 def _need(graph: Graph, separators: int, part: int, pieces: int) -> int:
-    """The qubits of a part with the pieces of the separators' wires next to it."""
+    """Qubits of a part, with `pieces` wire pieces of each adjacent separator."""
     beside = 0
     for vertex in bits(part):
         beside |= graph.neighbours[vertex] & separators
@@ -270,11 +271,11 @@ def _several(count: int, noun: str) -> str:
 
 
 DENSITY = 0.5
-"""The share of possible edges within a cluster, beside those that connect it."""
+"""Share of possible edges within a cluster, in addition to the tree that connects it."""
 
 
 def clustered(separators: int, largest: int, vertices: int, seed: int) -> Named:
-    """A random one that is connected; the separating vertices come first."""
+    """Generate a random connected clustered graph; the separating vertices come first."""
     source = f"clustered({separators},{largest},{vertices})"
     check_size(vertices, source)
     if not 1 <= separators < vertices or largest < 1:
@@ -291,13 +292,13 @@ def clustered(separators: int, largest: int, vertices: int, seed: int) -> Named:
 
 
 def _cluster(members: range, chance: random.Random) -> set[tuple[int, int]]:
-    """A random tree, and half of the other edges."""
+    """Edges of a cluster: a random tree, and about half of the other pairs."""
     tree = {(chance.randrange(members.start, each), each) for each in members[1:]}
     return tree | {pair for pair in combinations(members, 2) if chance.random() < DENSITY}
 
 
 def _links(separators: int, members: range, chance: random.Random) -> set[tuple[int, int]]:
-    """Each separating vertex touches the cluster, once or more often."""
+    """Edges that link each separating vertex to one or more members of the cluster."""
     return {
         (each, member)
         for each in range(separators)

@@ -1,4 +1,4 @@
-"""Independent sets by cut QAOA circuits: simulated in a task, or on a device."""
+"""Find independent sets by cut QAOA circuits, simulated in a task or run on a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qtide.core.errors import UsageError
 
 @dataclass(frozen=True)
 class CutOptions(QaoaOptions):
-    """Options of a cut step; the device says how many qubits a fragment may have."""
+    """Options of a cut step; the device limits the qubits of a fragment."""
 
     budget: CutBudget = USUAL_BUDGET
 
@@ -31,14 +31,14 @@ USUAL = CutOptions()
 ON_DEVICE = CutOptions(optimiser="spsa")
 
 MOST_QUBITS = 14
-"""Most qubits of a simulated fragment: all its circuits are kept at once."""
+"""Most qubits of a simulated fragment, whose circuits are all kept in memory."""
 
 STEP = 1e-5
-"""Step of numerical derivatives: exact values are smooth, and two of them cost 50 µs."""
+"""Step of numerical derivatives; exact values are smooth, and two of them take 50 µs."""
 
 
 async def cut_step(graph: Graph, seed: int, options: CutOptions = USUAL) -> list[frozenset[int]]:
-    """Independent sets of a graph, by simulated fragments that would fit the device."""
+    """Find independent sets by simulating fragments that would fit the device."""
     plan = _plan(graph, options)
     if plan.qubits > MOST_QUBITS:
         raise UsageError(
@@ -52,9 +52,9 @@ async def cut_step(graph: Graph, seed: int, options: CutOptions = USUAL) -> list
 async def cut_circuits_step(
     graph: Graph, seed: int, options: CutOptions = ON_DEVICE, target: Target | None = None
 ) -> list[frozenset[int]]:
-    """Independent sets of a graph, by the circuits of fragments that run on the device.
+    """Find independent sets by running the fragments' circuits on the device.
 
-    What an evaluation costs is told before the first one.
+    The cost of an evaluation is reported before the first one.
     """
     options = for_target(options, target)
     plan = _plan(graph, options)
@@ -64,7 +64,7 @@ async def cut_circuits_step(
 
 @cache
 def tell_once(plan: CutPlan, shots: int) -> None:
-    """Say what an evaluation costs."""
+    """Write the cost of an evaluation to standard error, once per plan."""
     vertices = plan.partition.graph.size
     sys.stderr.write(f"{vertices} vertices in circuits: {plan.overhead(None, shots)}\n")
 
@@ -90,14 +90,14 @@ def simulated_sets(plan: CutPlan, seed: int, options: CutOptions) -> list[frozen
 
 @dataclass(frozen=True)
 class CutSimulation:
-    """A cut circuit evaluated exactly, or with the noise of so many shots per circuit."""
+    """A cut circuit evaluated exactly (0 shots), or with the noise of `shots` per circuit."""
 
     circuit: CutCircuit
     shots: int
     rng: np.random.Generator
 
     def frequencies(self, angles: Angles) -> list[Frequencies]:
-        """Of all circuits of all fragments."""
+        """Frequencies of all circuits, fragment by fragment."""
         if not self.shots:
             return self.circuit.probabilities(angles)
         return self.circuit.sampled(angles, self.shots, self.rng)
@@ -107,7 +107,7 @@ class CutSimulation:
         return self.circuit.expectation(self.frequencies(angles))
 
     def gradient(self, angles: Angles) -> tuple[float, Angles]:
-        """Exact value and slopes, whatever the shots."""
+        """Return the exact value and its slopes, regardless of the shots."""
         nearby = STEP * np.eye(len(angles))
         slopes = [self._exact(angles + at) - self._exact(angles - at) for at in nearby]
         return self._exact(angles), np.array(slopes) / (2 * STEP)

@@ -1,7 +1,7 @@
-"""A fragment: the part of a cut QAOA circuit that runs on the device by itself.
+"""Fragments: the parts of a cut QAOA circuit, each of which runs on the device by itself.
 
-A cut wire leaves one fragment, where it is measured in three bases, and enters another one, where
-it is prepared in four states. No outcome has to travel between them while they run.
+A cut wire leaves one fragment, which measures it in three bases, and enters another, which prepares
+it in four states. Fragments exchange no outcomes while they run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PREPARATIONS = ("0", "1", "+", "i")
 BASES = ("Z", "X", "Y")
 
 AMPLITUDES = np.array([[1, 0], [0, 1], [0.5**0.5, 0.5**0.5], [0.5**0.5, 1j * 0.5**0.5]])
-"""Of each preparation, in the order of their names."""
+"""Amplitudes of each preparation, in the order of PREPARATIONS."""
 
 FROM_PREPARATIONS = np.array([[1, 1, 0, 0], [-1, -1, 2, 0], [-1, -1, 0, 2], [1, -1, 0, 0]]) / 2
-"""The rows give I, X, Y and Z by the prepared states; with them goes the half of each cut."""
+"""I, X, Y and Z (rows) as sums of the prepared states; includes the factor 1/2 of each cut."""
 
 FROM_OUTCOMES = np.zeros((4, 3, 2))
 """The expectation values of I, X, Y and Z by basis and outcome."""
@@ -30,14 +30,14 @@ FROM_OUTCOMES[0] = 1 / 3
 FROM_OUTCOMES[1, 1] = FROM_OUTCOMES[2, 2] = FROM_OUTCOMES[3, 0] = (1, -1)
 
 SAMPLING_OVERHEAD = 16
-"""How many times as many shots a cut wire needs for the same error, by the theory: the square of
-the sum of the weights of eight products of measurement and preparation, each a half. Measured for
-one cut, it is 5 in the median, and below 13 for 99 of 100 random circuits."""
+"""Theoretical factor on the shots, per cut wire, for the same error: the square of the summed
+weights of eight products of measurement and preparation, 1/2 each. Measured for one cut, the median
+is 5, and 99 of 100 random circuits stay below 13."""
 
 
 @cache
 def preparation_matrix(wires: int) -> NDArray[np.float64]:
-    """Pauli operators on several wires (rows) by their preparations; the first wire is slowest."""
+    """Pauli operators on several wires (rows) by preparations; the first wire varies slowest."""
     matrix: NDArray[np.float64] = np.ones((1, 1))
     for _ in range(wires):
         matrix = np.kron(matrix, FROM_PREPARATIONS).astype(np.float64)
@@ -46,7 +46,7 @@ def preparation_matrix(wires: int) -> NDArray[np.float64]:
 
 @cache
 def outcome_matrix(wires: int) -> NDArray[np.float64]:
-    """Expectation values (rows) by the bases of all wires, then the outcomes of all of them."""
+    """Expectation values (rows) by the bases of all wires, then by the outcomes of all wires."""
     matrix = np.ones(())
     for _ in range(wires):
         matrix = np.multiply.outer(matrix, FROM_OUTCOMES)
@@ -56,64 +56,64 @@ def outcome_matrix(wires: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Wire:
-    """A qubit of a fragment: a vertex, or the piece of its wire between two cuts."""
+    """A qubit of a fragment: the whole wire of a vertex, or a piece of it between cuts."""
 
     vertex: int
     enters: int | None = None
-    """The number of the cut it begins at; None if it begins as the circuit does."""
+    """Number of the cut at which it begins; None if it begins with the circuit."""
     leaves: int | None = None
-    """The number of the cut it ends at; None if it is measured as the circuit's own."""
+    """Number of the cut at which it ends; None if its measured bit is part of the answer."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer of QAOA does in a fragment; wires are named by their place in it."""
+    """One QAOA layer of a fragment; wires are given by their index in the fragment."""
 
     vertices: tuple[int, ...]
-    """The wires that get the phase of a vertex."""
+    """Wires that get the phase of a vertex."""
     edges: tuple[tuple[int, int], ...]
-    """The pairs that get the phase of an edge."""
+    """Pairs of wires that get the phase of an edge."""
     mixed: tuple[int, ...]
-    """The wires that are mixed."""
+    """Wires to which the mixer applies."""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Wires and layers; the same for all angles."""
+    """Wires and layers of a fragment, independent of the angles."""
 
     wires: tuple[Wire, ...]
     layers: tuple[Layer, ...]
 
     @cached_property
     def entering(self) -> tuple[int, ...]:
-        """The wires that begin at a cut."""
+        """Wires that begin at a cut."""
         return tuple(n for n, wire in enumerate(self.wires) if wire.enters is not None)
 
     @cached_property
     def leaving(self) -> tuple[int, ...]:
-        """The wires that end at a cut."""
+        """Wires that end at a cut."""
         return tuple(n for n, wire in enumerate(self.wires) if wire.leaves is not None)
 
     @cached_property
     def final(self) -> tuple[int, ...]:
-        """The wires whose measured bit is a vertex of the answer."""
+        """Wires whose measured bit is a vertex of the answer."""
         return tuple(n for n, wire in enumerate(self.wires) if wire.leaves is None)
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """The cuts at which wires enter, then those at which wires leave."""
+        """Cuts at which wires enter, then cuts at which wires leave."""
         enters = [self.wires[n].enters for n in self.entering]
         leaves = [self.wires[n].leaves for n in self.leaving]
         return tuple(cut for cut in enters + leaves if cut is not None)
 
     @property
     def circuits(self) -> int:
-        """How many circuits it takes: each preparation with each basis."""
+        """Number of circuits: every preparation with every basis."""
         count: int = len(PREPARATIONS) ** len(self.entering) * len(BASES) ** len(self.leaving)
         return count
 
     def costs(self, penalty: int) -> NDArray[np.int32]:
-        """For each layer, the cost whose phase each bit string gets."""
+        """For each layer, the cost of each bit string, which determines its phase."""
         bits = self.bits
         rows = [
             penalty * sum((bits[a] & bits[b] for a, b in layer.edges), np.zeros_like(bits[0]))
@@ -130,14 +130,14 @@ class Fragment:
 
 
 Frequencies = NDArray[np.float64]
-"""Of a fragment: by preparation, by basis, by bit string; exact probabilities, or counted shots."""
+"""Exact or measured frequencies of a fragment, indexed by preparation, basis and bit string."""
 
 Tensor = NDArray[np.float64]
-"""By observable (or by final bits), then by the Pauli operators at all cuts of the fragment."""
+"""Indexed by observable (or final bits), then by the Pauli operators at the fragment's cuts."""
 
 
 class Reduction:
-    """The linear map from frequencies to the tensor of some observables of the final bits."""
+    """The linear map from frequencies to the tensor of given observables of the final bits."""
 
     def __init__(self, fragment: Fragment, observables: NDArray[np.float64]) -> None:
         self._fragment = fragment
@@ -147,12 +147,12 @@ class Reduction:
         self._weights = (observables.T[:, :, None] * chosen[:, None, :]).reshape(len(chosen), -1)
 
     def tensor(self, frequencies: Frequencies) -> Tensor:
-        """The mean of each observable, by operators."""
+        """Compute the mean of each observable, by operators at the cuts."""
         found = (frequencies @ self._weights).reshape(*frequencies.shape[:2], *self._shape)
         return by_operators(self._fragment, found)
 
     def slopes(self, tensor_slopes: Tensor) -> Frequencies:
-        """The derivative by each frequency, given that by each entry of the tensor."""
+        """Derivatives with respect to each frequency, given those for each tensor entry."""
         observables, outcomes = self._shape
         entering = preparation_matrix(len(self._fragment.entering))
         leaving = outcome_matrix(len(self._fragment.leaving))
@@ -165,7 +165,7 @@ class Reduction:
 
 
 def by_final_bits(fragment: Fragment, frequencies: Frequencies) -> Tensor:
-    """The tensor for each value of the final bits, the first of them lowest."""
+    """Compute the tensor for each value of the final bits, the first of which is lowest."""
     value = np.zeros(fragment.bits.shape[1], dtype=np.int64)
     for place, wire in enumerate(fragment.final):
         value += fragment.bits[wire] << place
@@ -177,7 +177,7 @@ def by_final_bits(fragment: Fragment, frequencies: Frequencies) -> Tensor:
 
 
 def outcomes_at_cuts(fragment: Fragment) -> NDArray[np.int64]:
-    """For each bit string, the bits of the leaving wires as a number, the first highest."""
+    """For each bit string, the bits of the leaving wires as a number, first wire highest."""
     found = np.zeros(fragment.bits.shape[1], dtype=np.int64)
     for wire in fragment.leaving:
         found = 2 * found + fragment.bits[wire]
@@ -185,7 +185,7 @@ def outcomes_at_cuts(fragment: Fragment) -> NDArray[np.int64]:
 
 
 def by_operators(fragment: Fragment, parted: NDArray[np.float64]) -> Tensor:
-    """From preparation, basis, observable and outcomes at the cuts to observable and operators."""
+    """Map (preparation, basis, observable, outcomes at the cuts) to (observable, operators)."""
     choices, _, observables, _ = parted.shape
     rows = parted.transpose(2, 0, 1, 3).reshape(observables, choices, -1)
     entering = preparation_matrix(len(fragment.entering))
@@ -195,11 +195,11 @@ def by_operators(fragment: Fragment, parted: NDArray[np.float64]) -> Tensor:
 
 
 Term = dict[int, NDArray[np.float64]]
-"""By the number of a fragment, the factor's value for each of its bit strings."""
+"""A product in the cost: by fragment number, its factor for each of the fragment's bit strings."""
 
 
 def terms_of(graph: Graph, fragments: Sequence[Fragment], penalty: int) -> list[Term]:
-    """A term for the inside of each fragment, one for each vertex with edges into another one."""
+    """Split the cost: one term per fragment, one per vertex and other fragment it has edges to."""
     bits = final_bits(fragments)
     inside = {number: np.zeros(each.bits.shape[1]) for number, each in enumerate(fragments)}
     for number, bit in bits.values():
@@ -209,7 +209,7 @@ def terms_of(graph: Graph, fragments: Sequence[Fragment], penalty: int) -> list[
         (first, bit), (second, other) = bits[a], bits[b]
         if first == second:
             inside[first] += penalty * bit * other
-        else:  # all edges of one vertex into a fragment are one factor there
+        else:  # all edges of a vertex into a fragment form one factor there
             vertex, number, factor = (a, second, other) if _cut(fragments, a) else (b, first, bit)
             across[vertex, number] = across.get((vertex, number), 0) + penalty * factor
     terms: list[Term] = [{number: factor} for number, factor in inside.items()]
@@ -222,7 +222,7 @@ def terms_of(graph: Graph, fragments: Sequence[Fragment], penalty: int) -> list[
 def final_bits(
     fragments: Sequence[Fragment],
 ) -> dict[int, tuple[int, NDArray[np.float64]]]:
-    """For each vertex, the fragment that measures it, and its bit in the fragment's bit strings."""
+    """For each vertex, the fragment that measures it, and its bit in that fragment's strings."""
     return {
         fragment.wires[wire].vertex: (number, fragment.bits[wire].astype(np.float64))
         for number, fragment in enumerate(fragments)
@@ -231,7 +231,7 @@ def final_bits(
 
 
 def _cut(fragments: Sequence[Fragment], vertex: int) -> bool:
-    """Whether the vertex' wire is cut: such vertices are the few that have edges across."""
+    """Whether the vertex's wire is cut; only the few such vertices have edges across fragments."""
     return any(
         wire.vertex == vertex and wire.leaves is not None
         for fragment in fragments

@@ -1,1 +1,1 @@
-"""QAOA for independent sets: simulated without a transpiler, or as circuits for a device."""
+"""QAOA for independent sets, simulated without a transpiler or run as circuits on a device."""

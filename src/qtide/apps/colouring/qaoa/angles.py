@@ -1,4 +1,4 @@
-"""Angles that lower the expectation value: by an exact gradient, or from noisy values alone."""
+"""Find angles that lower the expectation value, by exact gradient or from noisy values alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from qtide.apps.colouring.graph import Graph
 from qtide.apps.colouring.qaoa.ansatz import Angles, Ansatz
 
 Evaluations = Generator[Angles, float, Angles]
-"""Yields angles, is sent their expectation value, and returns the angles it has found.
+"""Yields angles, receives their expectation value, and returns the angles it found.
 
-So the same optimiser works whether values are computed at once or awaited from a device.
+So the same optimiser works with values computed at once and values awaited from a device.
 """
 
 
 def descend(gradient: Callable[[Angles], tuple[float, Angles]], start: Angles) -> Angles:
-    """The local minimum nearby, by value and gradient (L-BFGS)."""
+    """Find a nearby local minimum by value and gradient (L-BFGS)."""
     from scipy.optimize import minimize
 
     found = minimize(gradient, start, jac=True, method="L-BFGS-B")
@@ -28,9 +28,10 @@ def descend(gradient: Callable[[Angles], tuple[float, Angles]], start: Angles) -
 
 
 def spsa(start: Angles, rounds: int, seed: int, size: int) -> Evaluations:
-    """Spall's stochastic approximation: two values a round, in a random direction.
+    """Optimise by Spall's SPSA: two values per round, along a random direction.
 
-    Values grow with the size of the graph, so steps are scaled by it; none is longer than 0.3.
+    Values grow with the size of the graph, so steps are divided by it. No angle changes by more
+    than 0.3 per round.
     """
     rng = np.random.default_rng(seed)
     angles = start.copy()
@@ -45,7 +46,7 @@ def spsa(start: Angles, rounds: int, seed: int, size: int) -> Evaluations:
 
 
 def drive(evaluations: Evaluations, value: Callable[[Angles], float]) -> Angles:
-    """Run an optimiser on values that are computed at once."""
+    """Run an optimiser on values computed at once."""
     try:
         angles = next(evaluations)
         while True:
@@ -56,18 +57,18 @@ def drive(evaluations: Evaluations, value: Callable[[Angles], float]) -> Angles:
 
 
 LARGEST = 10
-"""Reference graphs have no more vertices: beyond, angles hardly change."""
+"""Most vertices of a reference graph; beyond that, angles hardly change."""
 
 
 def start_angles(graph: Graph, depth: int, penalty: int) -> Angles:
-    """The angles of the reference graph for this one."""
+    """Return the angles of the reference graph for this graph's size and mean degree."""
     degree = round(2 * len(graph.edges) / graph.size)
     return np.array(_reference_angles(min(graph.size, LARGEST), degree, depth, penalty))
 
 
 @lru_cache(maxsize=1024)
 def _reference_angles(size: int, degree: int, depth: int, penalty: int) -> tuple[float, ...]:
-    """Optimised for the reference graph: depth by depth, each from the one before."""
+    """Optimise for the reference graph depth by depth, each starting from the previous one."""
     ansatz = Ansatz(_reference_graph(size, degree), penalty)
     if depth == 1:
         grid = product(np.linspace(-1.2, 1.2, 13), np.linspace(0.1, 1.5, 8))
@@ -85,6 +86,6 @@ def _reference_graph(size: int, degree: int) -> Graph:
 
 
 def _stretched(angles: Angles) -> Angles:
-    """One angle more, on the same curve over the layers."""
+    """Interpolate the angles' curve over the layers to one more layer."""
     places = np.linspace(0, len(angles) - 1, len(angles) + 1)
     return np.interp(places, np.arange(len(angles)), angles)

@@ -1,4 +1,4 @@
-"""The QAOA state of a graph's independent sets, its expectation value, gradient and samples.
+"""The QAOA state for a graph's independent sets: its expectation value, gradient and samples.
 
 The cost of a set of vertices is minus its size plus a penalty per edge inside it. Parameters are
 flat: the angles γ of the phases, layer by layer, then the angles β of the mixers.
@@ -16,16 +16,16 @@ from qtide.apps.compiled import compiled, compiled_inner, compiled_sums
 from qtide.core.errors import UsageError
 
 PENALTY = 2
-"""Twice what a vertex gains: a set with an edge inside is never the best."""
+"""Twice the gain of a vertex, so that a set with an edge inside is never the best."""
 
 MOST_QUBITS = 20
-"""A million amplitudes, and twice as many for the gradient."""
+"""Most qubits of a simulation: a million amplitudes, and twice as many for the gradient."""
 
 Angles = NDArray[np.float64]
 
 
 class Ansatz:
-    """QAOA for one graph, any depth, simulated on one thread."""
+    """QAOA for one graph, at any depth, simulated on one thread."""
 
     def __init__(self, graph: Graph, penalty: int = PENALTY) -> None:
         if not 1 <= graph.size <= MOST_QUBITS:
@@ -46,7 +46,7 @@ class Ansatz:
         return float(mean_cost(*self._state(angles), self.costs))
 
     def gradient(self, angles: Angles) -> tuple[float, Angles]:
-        """The expectation value and its exact derivatives, by going back through the layers."""
+        """Return the expectation value and its exact derivatives, by a backward pass."""
         depth, size = len(angles) // 2, self.graph.size
         slopes = np.empty(2 * depth)
         re, im = self._state(angles)
@@ -62,13 +62,13 @@ class Ansatz:
         return value, slopes
 
     def probabilities(self, angles: Angles) -> Parts:
-        """How likely each bit string is."""
+        """Probability of each bit string."""
         re, im = self._state(angles)
         found: Parts = re * re + im * im
         return found
 
     def samples(self, angles: Angles, shots: int, seed: int) -> NDArray[np.int64]:
-        """Bit strings as numbers, drawn from the state."""
+        """Draw bit strings, as numbers, from the state."""
         ladder = np.cumsum(self.probabilities(angles))
         drawn = np.random.default_rng(seed).random(shots) * ladder[-1]
         found: NDArray[np.int64] = np.searchsorted(ladder, drawn, side="right").astype(np.int64)
@@ -100,7 +100,7 @@ BLOCK = 10
 
 @compiled
 def cost_diagonal(neighbours: NDArray[np.int64], penalty: int) -> Costs:
-    """The cost of every set of vertices: each vertex counts -1, each edge inside it the penalty."""
+    """Cost of every set of vertices: -1 per vertex, plus the penalty per edge inside the set."""
     costs = np.zeros(1 << len(neighbours), dtype=np.int32)
     for vertex in range(len(neighbours)):
         size = 1 << vertex
@@ -115,7 +115,7 @@ def cost_diagonal(neighbours: NDArray[np.int64], penalty: int) -> Costs:
 
 @compiled_sums
 def apply_phase(re: Parts, im: Parts, costs: Costs, lowest: int, table: Parts) -> None:
-    """Multiply each amplitude by the phase of its cost: a row of cosines, a row of sines."""
+    """Multiply each amplitude by its cost's phase; `table` has a row of cosines, one of sines."""
     for x in range(len(re)):
         cosine, sine = table[0, costs[x] - lowest], table[1, costs[x] - lowest]
         a, b = re[x], im[x]
@@ -125,7 +125,7 @@ def apply_phase(re: Parts, im: Parts, costs: Costs, lowest: int, table: Parts) -
 
 @compiled_inner
 def mix_one(re: Parts, im: Parts, half: int, c: float, s: float) -> None:
-    """exp(-iβX) on the qubit of stride `half`."""
+    """Apply exp(-iβX) to the qubit of stride `half`, in place."""
     for base in range(0, len(re), 2 * half):
         for j in range(base, base + half):
             k = j + half
@@ -136,7 +136,7 @@ def mix_one(re: Parts, im: Parts, half: int, c: float, s: float) -> None:
 
 @compiled_inner
 def mix_two(re: Parts, im: Parts, half: int, c: float, s: float) -> None:
-    """The same on two adjacent qubits at once: half as many passes over the memory."""
+    """Do the same for two adjacent qubits at once: half as many passes over memory."""
     cc, ss, cs = c * c, s * s, c * s
     for base in range(0, len(re), 4 * half):
         for j in range(base, base + half):
@@ -151,7 +151,7 @@ def mix_two(re: Parts, im: Parts, half: int, c: float, s: float) -> None:
 
 @compiled_inner
 def mix_from(re: Parts, im: Parts, first: int, last: int, c: float, s: float) -> None:
-    """The same on the qubits `first` … `last` - 1."""
+    """Do the same for the qubits `first` … `last` - 1."""
     for qubit in range(first, last - 1, 2):
         mix_two(re, im, 1 << qubit, c, s)
     if (last - first) % 2:
@@ -160,7 +160,7 @@ def mix_from(re: Parts, im: Parts, first: int, last: int, c: float, s: float) ->
 
 @compiled_sums
 def apply_mixer(re: Parts, im: Parts, qubits: int, beta: float) -> None:
-    """exp(-iβX) on every qubit, in place."""
+    """Apply exp(-iβX) to every qubit, in place."""
     c, s, low = np.cos(beta), np.sin(beta), min(qubits, BLOCK)
     size = 1 << low
     for start in range(0, len(re), size):
@@ -179,7 +179,7 @@ def mean_cost(re: Parts, im: Parts, costs: Costs) -> float:
 
 @compiled_sums
 def cost_slope(re: Parts, im: Parts, back_re: Parts, back_im: Parts, costs: Costs) -> float:
-    """2 Im <back|C|state>, the derivative by the angle of a phase."""
+    """2 Im <back|C|state>, the derivative with respect to the angle of a phase."""
     total = 0.0
     for x in range(len(re)):
         total += costs[x] * (back_re[x] * im[x] - back_im[x] * re[x])
@@ -227,7 +227,7 @@ def slope_from(
 
 @compiled_sums
 def mixer_slope(re: Parts, im: Parts, back_re: Parts, back_im: Parts, qubits: int) -> float:
-    """2 Im <back|ΣX|state>, the derivative by the angle of a mixer."""
+    """2 Im <back|ΣX|state>, the derivative with respect to the angle of a mixer."""
     low, total = min(qubits, BLOCK), 0.0
     for at in range(0, len(re), 1 << low):
         to = at + (1 << low)

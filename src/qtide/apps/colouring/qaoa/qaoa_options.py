@@ -1,4 +1,4 @@
-"""Options of a QAOA step, and the independent sets in its answer."""
+"""Options of a QAOA step, and the conversion of its samples to independent sets."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Optimiser = Literal["gradient", "spsa", "none"]
 
 @dataclass(frozen=True)
 class QaoaOptions:
-    """The circuit, how its angles are found, and how many sets are drawn."""
+    """The circuit's depth, penalty and device, the optimiser, and the number of shots and sets."""
 
     depth: int = 1
     optimiser: Optimiser = "gradient"
-    """`none` takes the angles of similar graphs as they are; circuits have no gradient."""
+    """`none` uses the angles of similar graphs unchanged; circuits on a device have no gradient."""
     rounds: int = 10
     """Rounds of `spsa`; each evaluates two points."""
     shots: int = 1000
-    """Per circuit on a device, and the samples that sets are made of; 0 simulates exactly."""
+    """Shots per circuit on a device, and samples to derive sets from; 0 simulates exactly."""
     sets: int = 20
-    """So many sets are given at most, the largest first."""
+    """Most sets to return, largest first."""
     penalty: int = PENALTY
     device: str | Mapping[str, Any] = "star"
-    """A kind of device, or the properties that a device of the service tells."""
+    """A kind of device, or the properties that the service reports for a device."""
 
     def __post_init__(self) -> None:
         least = {"depth": 1, "rounds": 0, "shots": 0, "sets": 1, "penalty": 1}
@@ -43,7 +43,7 @@ class QaoaOptions:
 
     @property
     def samples(self) -> int:
-        """How many bit strings sets are made of."""
+        """Number of bit strings to derive sets from."""
         return self.shots or 1000
 
 
@@ -51,15 +51,15 @@ Options = TypeVar("Options", bound=QaoaOptions)
 
 
 def for_target(options: Options, target: Target | None) -> Options:
-    """The same options for the device of the run, if that is known."""
+    """Return the options for the run's device, or unchanged if it is not known."""
     return options if target is None else replace(options, device=target.properties)
 
 
 def independent_sets(graph: Graph, counts: Mapping[int, int], most: int) -> list[frozenset[int]]:
-    """The largest sets, the most frequent of equal ones first; bit v of a string is vertex v.
+    """Return the largest sets, those of equal size by frequency; bit v of a string is vertex v.
 
-    In a string with edges inside, the vertex with the most of them leaves, again and again. Then
-    vertices that still fit join, those that exclude the fewest others first.
+    While a string has edges inside, the vertex with the most of them is dropped. Then vertices
+    that still fit are added, those that exclude the fewest others first.
     """
     found: dict[int, int] = {}
     for string, count in counts.items():

@@ -1,4 +1,4 @@
-"""Independent sets by QAOA: simulated in a task, or as whole circuits on a device."""
+"""Find independent sets by QAOA, simulated in a task or run as whole circuits on a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ON_DEVICE = QaoaOptions(optimiser="spsa")
 
 
 async def qaoa_step(graph: Graph, seed: int, options: QaoaOptions = USUAL) -> list[frozenset[int]]:
-    """Independent sets of a graph, by a simulated circuit."""
+    """Find independent sets of a graph by simulating the circuit."""
     found: list[frozenset[int]] = await task(simulated_sets, graph, seed, options)
     return found
 
@@ -24,13 +24,13 @@ async def qaoa_step(graph: Graph, seed: int, options: QaoaOptions = USUAL) -> li
 async def qaoa_circuits_step(
     graph: Graph, seed: int, options: QaoaOptions = ON_DEVICE, target: Target | None = None
 ) -> list[frozenset[int]]:
-    """Independent sets of a graph that fits the device, by circuits that run on it."""
+    """Find independent sets of a graph that fits the device by running circuits on it."""
     options = for_target(options, target)
     return await sets_on_device(whole_circuit(graph, options), seed, options)
 
 
 def simulated_sets(graph: Graph, seed: int, options: QaoaOptions) -> list[frozenset[int]]:
-    """The same without a device: optimise the angles, draw samples, repair them."""
+    """Simulate QAOA: optimise the angles, draw samples, repair them."""
     if not graph.edges:
         return [frozenset(range(graph.size))]
     ansatz = Ansatz(graph, options.penalty)
