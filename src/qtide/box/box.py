@@ -1,4 +1,4 @@
-"""A box: a real Slurm cluster on this machine, in one folder, started and stopped at once."""
+"""A box: a real Slurm cluster on this machine, in one folder, started and stopped as a whole."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qtide.core.files import Locked, lock, state_folder
 from qtide.core.sockets import free_ports
 
 END_LIMIT = 10.0
-"""Seconds within which killed processes have to be gone."""
+"""Seconds within which killed processes must be gone."""
 
 SLURMD_TIMEOUT = 60
-"""Seconds after which a node that does not answer counts as down."""
+"""Seconds after which an unresponsive node counts as down."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Status:
     folder: Path
     plan: BoxPlan
     daemons: dict[str, int]
-    """How many of each are running."""
+    """The number of running daemons by name."""
     nodes: dict[str, str]
     """The state of each node, as Slurm reports it; empty if Slurm does not answer."""
 
@@ -49,9 +49,10 @@ def up(
     service: str | None = None,
     slurmd_timeout: int = SLURMD_TIMEOUT,
 ) -> Status:
-    """Start a box; one that is already up stays, the remains of a dead one are removed.
+    """Start a box; keep one that is already up, and remove the remains of a dead one.
 
-    Its jobs get tokens for the vQPU service at the URL `service`, even if it was already up.
+    With `service`, a URL, its jobs get tokens for that vQPU service, even if the box was already
+    up.
     """
     if nodes < 1 or qpus < 1:
         raise UsageError(f"a box has at least one node and one QPU, not {nodes} and {qpus}")
@@ -67,7 +68,7 @@ def up(
 
 
 def down(folder: Path) -> None:
-    """End every process of the box, including those of its jobs, and remove its folder."""
+    """Kill all processes of the box, including its jobs', and remove its folder."""
     layout = BoxLayout(folder)
     if not layout.made:
         raise UsageError(f"there is no box in {layout.folder}")
@@ -88,7 +89,7 @@ def status(folder: Path) -> Status:
 
 
 def env(folder: Path) -> dict[str, str]:
-    """The variables that make Slurm's commands use the box."""
+    """The environment variables that make Slurm's commands use the box."""
     layout = BoxLayout(folder)
     layout.read_plan()
     return {"SLURM_CONF": str(layout.conf)}
@@ -102,7 +103,7 @@ def default_folder(name: str) -> Path:
 
 
 def give_name(folder: Path, name: str) -> None:
-    """Let a box in a folder of its own be found by its name, too."""
+    """Make a box in another folder available by name, too."""
     link, place = default_folder(name), folder.expanduser().resolve()
     if link.resolve() == place:
         return
@@ -117,12 +118,12 @@ def give_name(folder: Path, name: str) -> None:
 
 
 def _names() -> Path:
-    """The folder in which each box is found by its name."""
+    """The folder that holds each box, or a link to it, by name."""
     return state_folder() / "box"
 
 
 def _standing(layout: BoxLayout, plan: BoxPlan) -> Status | None:
-    """The box that is already here, if it is up."""
+    """The status of the box that is already here, if it is up."""
     if not layout.made:
         return None
     there = status(layout.folder)
@@ -149,7 +150,7 @@ def _put_up(layout: BoxLayout, plan: BoxPlan) -> Status:
 
 
 def _clear(layout: BoxLayout) -> None:
-    """Kill the daemons first: a dead slurmd starts nothing more."""
+    """Remove a box; kill the daemons first, so that they start nothing more."""
     end(lambda: list(daemons(layout.folder)), END_LIMIT)
     end(lambda: offspring(layout.folder, layout.conf), END_LIMIT)
     shutil.rmtree(layout.folder)
@@ -162,7 +163,7 @@ def _wanted(plan: BoxPlan) -> dict[str, int]:
 
 @contextmanager
 def _alone(layout: BoxLayout) -> Iterator[None]:
-    """Keep other processes from changing the box; the folder itself is locked."""
+    """Lock the box's folder, so that no other process changes the box."""
     layout.folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(layout.folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""The daemons of a box: how they are started, their configuration, their processes."""
+"""The daemons of a box: their start, their configuration and their processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qtide.core.sockets import LOOPBACK
 
 PAUSE = 0.02  # seconds
 START_LIMIT = 30.0
-"""Seconds within which each daemon has to be ready."""
+"""Seconds within which each daemon must be ready."""
 
 
 class BoxFailed(QtideError):  # noqa: N818 - what happened
@@ -30,7 +30,7 @@ class BoxFailed(QtideError):  # noqa: N818 - what happened
 
 
 def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
-    """Write the folders, the key and the configuration."""
+    """Create the folders, the key and the configuration."""
     for folder in layout.folders():
         folder.mkdir(exist_ok=True)
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
@@ -44,7 +44,7 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
 
 
 def start(layout: BoxLayout, plan: BoxPlan) -> None:
-    """Start everything, and return when every node is idle."""
+    """Start all daemons and return when every node is idle."""
     _start_munge(layout)
     if plan.accounting:
         _start_accounting(layout, plan)
@@ -56,7 +56,7 @@ def start(layout: BoxLayout, plan: BoxPlan) -> None:
 
 
 def give_tokens(layout: BoxLayout, service: str) -> None:
-    """Let jobs get tokens for a service; until then, no task waits for a prolog."""
+    """Give jobs tokens for a service by a task prolog; before that, no task waits for one."""
     announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
@@ -72,13 +72,13 @@ def node_states(layout: BoxLayout) -> dict[str, str]:
 
 
 def _ask(layout: BoxLayout, name: str, *words: str) -> str:
-    """The output of one of Slurm's commands; empty if it fails."""
+    """Run a Slurm command; return its output, empty if it fails."""
     done = _run(layout, [program(name), *words], name)
     return done.stdout if done.returncode == 0 else ""
 
 
 def _start_munge(layout: BoxLayout) -> None:
-    """--force accepts the private folder; the key's mode was set when it was written."""
+    """Start munged; --force accepts the private folder, and the key's mode is already set."""
     _launch(
         layout,
         "munged",
@@ -110,10 +110,10 @@ def _start_accounting(layout: BoxLayout, plan: BoxPlan) -> None:
 
 
 def _launch(layout: BoxLayout, name: str, *words: str) -> None:
-    """Run a program that goes into the background by itself, or ends.
+    """Run a program that goes into the background by itself or ends.
 
-    argv[0] contains the box's folder, which tells the process from those of another box: slurmdbd
-    takes no argument that would.
+    argv[0] contains the box's folder, which distinguishes the process from those of other boxes:
+    slurmdbd takes no argument that would.
     """
     done = _run(layout, [f"{layout.folder}/{name}", *words], name, executable=program(name))
     if done.returncode != 0:
@@ -152,10 +152,10 @@ def _run(
 
 
 def _environment(layout: BoxLayout) -> dict[str, str]:
-    """The environment of the daemons, and of each slurmstepd that they start.
+    """The environment of the daemons and of each slurmstepd that they start.
 
-    A node of a box has no hardware of its own: detecting it would take a quarter of the time in
-    which a step starts.
+    It describes synthetic hardware: a box's node has none of its own, and detecting it would take a
+    quarter of the time that a step takes to start.
     """
     topology = {"HWLOC_SYNTHETIC": "core:2 pu:1", "HWLOC_PLUGINS_PATH": str(layout.conf.parent)}
     database = {"MYSQL_UNIX_PORT": str(layout.database_socket)}
@@ -188,7 +188,7 @@ def _sentence(layout: BoxLayout, name: str, why: str) -> str:
 
 
 def slurm_conf(layout: BoxLayout, plan: BoxPlan) -> str:
-    """The configuration of the controller, the nodes and all clients."""
+    """The configuration for the controller, the nodes and all clients."""
     host, user, folder = socket.gethostname(), _user(), layout.folder
     return f"""\
 ClusterName=qtide
@@ -237,7 +237,7 @@ def gres_conf(plan: BoxPlan) -> str:
 
 
 def slurmdbd_conf(layout: BoxLayout, plan: BoxPlan) -> str:
-    """The configuration of the accounting daemon; its database is reached only by a socket."""
+    """The configuration for the accounting daemon; its database listens only on a socket."""
     return f"""\
 AuthType=auth/munge
 AuthInfo=socket={layout.munge_socket}
@@ -255,12 +255,15 @@ PidFile={layout.run}/slurmdbd.pid
 
 
 def _user() -> str:
-    """The name of our user, whatever the environment says."""
+    """The name of the current user, whatever the environment says."""
     return pwd.getpwuid(os.getuid()).pw_name
 
 
 def _bound_to_loopback(host: str) -> str:
-    """Slurm can bind only to the address of the host's own name, or to all addresses."""
+    """The setting that binds Slurm to loopback; empty if the host's name is not loopback.
+
+    Slurm can bind only to the address of the host's own name, or to all addresses.
+    """
     try:
         address = ipaddress.ip_address(socket.gethostbyname(host))
     except OSError:
@@ -292,13 +295,13 @@ def _nodes(plan: BoxPlan, host: str) -> str:
 
 
 HELPERS = ("slurmstepd\n", "slurmscriptd\n")
-"""Children of the daemons, which overwrite their command line and environment."""
+"""Children of the daemons that overwrite their command line and environment."""
 CLIENTS = ("srun", "salloc")
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
 
 
 def daemons(folder: Path) -> dict[int, str]:
-    """The daemons of the box in `folder`: pid and name."""
+    """The names of the running daemons of the box in `folder`, by pid."""
     found = {pid: _words(pid, "cmdline") for pid in _pids()}
     inside = f"{folder}/"
     return {
@@ -309,9 +312,9 @@ def daemons(folder: Path) -> dict[int, str]:
 
 
 def offspring(folder: Path, conf: Path) -> list[int]:
-    """What the daemons of the box have started: their helpers, and the tasks of jobs.
+    """The processes that the box's daemons have started: their helpers and the jobs' tasks.
 
-    This includes clients whose parent has ended, but not those that a process still waits for.
+    This includes orphaned clients, but not those whose parent still runs.
     """
     return [
         pid
@@ -321,7 +324,7 @@ def offspring(folder: Path, conf: Path) -> list[int]:
 
 
 def end(find: Callable[[], list[int]], limit: float) -> None:
-    """Kill the processes that `find` returns until it returns none."""
+    """Kill the processes that `find` returns until it finds none."""
     last = time.monotonic() + limit
     while pids := find():
         if time.monotonic() > last:
@@ -348,7 +351,7 @@ def _pids() -> Iterator[int]:
 
 
 def _words(pid: int, file: str) -> list[str]:
-    """Empty for a process that is gone, a zombie, or another user's."""
+    """The words of a /proc file; none for a zombie, another user's process, or one that is gone."""
     try:
         text = Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
@@ -357,7 +360,7 @@ def _words(pid: int, file: str) -> list[str]:
 
 
 def _is_helper(pid: int, folder: Path) -> bool:
-    """Helpers have the box's folder as their working directory."""
+    """Whether it is a helper of the box, by its name and its working directory."""
     entry = Path(f"/proc/{pid}")
     try:
         name, place = (entry / "comm").read_text(), (entry / "cwd").readlink()
@@ -367,14 +370,14 @@ def _is_helper(pid: int, folder: Path) -> bool:
 
 
 def _is_task(pid: int, conf: Path) -> bool:
-    """Only a slurmstepd tells a process which node it is on."""
+    """Whether it is a task of a job: only slurmstepd sets SLURMD_NODENAME."""
     words = _words(pid, "environ")
     on_node = any(word.startswith("SLURMD_NODENAME=") for word in words)
     return on_node and f"SLURM_CONF={conf}" in words
 
 
 def _is_orphan(pid: int, conf: Path) -> bool:
-    """A client of the box whose parent has ended."""
+    """Whether it is a client of the box whose parent has ended."""
     words = _words(pid, "cmdline")
     if not words or Path(words[0]).name not in CLIENTS:
         return False

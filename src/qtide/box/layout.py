@@ -1,4 +1,4 @@
-"""What a box consists of, where its parts are, and the programs that it needs."""
+"""The plan of a box, the layout of its folder, and the programs it needs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Damaged, read_json, write_json
 
 LONGEST_SOCKET = 107
-"""The most bytes of a path that Linux can bind a socket to."""
+"""The longest path, in bytes, to which Linux can bind a socket."""
 
 
 @dataclass(frozen=True)
 class BoxPlan:
-    """What a box consists of. Ports: the controller's, the accounting's, then one per node."""
+    """What a box consists of; `ports` are the controller's, the accounting's, one per node."""
 
     nodes: int
     qpus: int
@@ -32,7 +32,7 @@ class BoxPlan:
         return (*(f"c{number}" for number in range(1, self.nodes + 1)), "q1")
 
     def same_as(self, other: BoxPlan) -> bool:
-        """Whether both describe the same box; ports do not matter, as they are chosen at random."""
+        """Whether both describe the same box, ignoring ports, which are chosen at random."""
         return asdict(self) | {"ports": ()} == asdict(other) | {"ports": ()}
 
 
@@ -51,7 +51,7 @@ class BoxLayout:
         self.database_socket = self.database / "socket"
 
     def check(self) -> None:
-        """Refuse a folder that the daemons cannot use, or that holds something else."""
+        """Refuse a folder that the daemons cannot use or that holds something else."""
         if not re.fullmatch(r"[\w./@+~-]+", str(self.folder)):
             raise UsageError(
                 f"{self.folder} cannot be a box's folder: Slurm's files take letters, digits "
@@ -68,17 +68,17 @@ class BoxLayout:
         return self.plan_file.is_file()
 
     def folders(self) -> list[Path]:
-        """All folders that have to exist before the daemons start."""
+        """The folders that must exist before the daemons start."""
         inside = ("etc", "log", "run", "munge", "state", "spool", "tmp", "database")
         return [self.folder / name for name in inside]
 
     def write_plan(self, plan: BoxPlan) -> None:
-        """Record what the box is; from now on the folder counts as a box."""
+        """Store the plan; from now on the folder counts as a box."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.plan_file, asdict(plan))
 
     def read_plan(self) -> BoxPlan:
-        """What `write_plan` recorded."""
+        """Read the plan that `write_plan` stored."""
         try:
             entries = read_json(self.plan_file)
             return BoxPlan(**entries | {"ports": tuple(entries["ports"])})
@@ -97,7 +97,7 @@ class BoxLayout:
 
 
 DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where distributions put daemons; an ordinary user's PATH lacks them."""
+"""Where distributions install daemons; these folders are missing from a normal user's PATH."""
 
 SLURM = ("munged", "slurmctld", "slurmd", "salloc", "srun", "sinfo")
 ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct", "sacctmgr")
@@ -108,7 +108,7 @@ class PackagesMissing(QtideError):  # noqa: N818 - says what is wrong
 
 
 def program(name: str) -> str:
-    """The path of a program; PackagesMissing if it is not installed."""
+    """Return the path of a program; raises PackagesMissing if it is not installed."""
     path = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_FOLDERS]))
     if path is None:
         raise PackagesMissing(_missing_sentence([name]))
@@ -116,7 +116,7 @@ def program(name: str) -> str:
 
 
 def require(*, accounting: bool) -> None:
-    """Refuse with the names of all programs that are missing."""
+    """Raise PackagesMissing with the names of all missing programs, if any."""
     missing = [name for name in SLURM + ACCOUNTING * accounting if not _installed(name)]
     if missing:
         raise PackagesMissing(_missing_sentence(missing))

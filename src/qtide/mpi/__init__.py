@@ -1,1 +1,1 @@
-"""MPI for single processes: each begins as a world of its own, and worlds are joined later."""
+"""MPI for single processes: each starts as its own MPI world, and worlds are joined later."""

@@ -1,6 +1,6 @@
-"""The root's side of a malleable job: it asks the cluster for nodes, and records what is held.
+"""The root's side of a malleable job: requests nodes from the cluster and records those held.
 
-Only the root imports this: newcomers start without what it needs.
+Only the root imports this module; its imports would slow the start of newcomers.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class RootRecord:
         self._setting = Setting(argument, None if argument else most)
         spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
         self.interrupted = _interrupted(runs, spec) if resume else None
-        """The last checkpoint of the run before, if that ended before its program did."""
+        """The last checkpoint of the previous run, if that run was interrupted."""
         self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
         self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
-        lock(self._lock)  # so that others see that it is running
+        lock(self._lock)  # shows others that the run is active
         self._ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
         self.server = ControlServer(self.kind.address or own_address())
         self._run = self._ledger.span("run", "job")
@@ -72,15 +72,15 @@ class RootRecord:
 
     @cached_property
     def broker(self) -> NodeBroker:
-        """The broker, started with the first growth."""
+        """The broker, created on first use."""
         job = JobContext(self._folder.name, self._ledger, self._folder.values)
         first = len(self._founders) + 1
         return NodeBroker(self.server, job, self.kind, self._setting, self._start, first)
 
     def founded(self, names: Sequence[str]) -> None:
-        """Record the nodes of processes that were started together with the root.
+        """Record the nodes of the processes that were started with the root.
 
-        They belong to whoever started the processes, and are held until the program ends.
+        These nodes belong to whoever started the processes and stay held until the program ends.
         """
         sys.stderr.write(
             f"qtide: the nodes of the {len(names) + 1} processes that were started together are "
@@ -91,7 +91,7 @@ class RootRecord:
             self._busy[identity] = self._ledger.span("busy", f"node/{name}")
 
     def joined(self, newcomers: Collection[Newcomer]) -> dict[str, float]:
-        """Record that newcomers are members; returns the seconds of grant and start."""
+        """Record newcomers as members; return the seconds that grant and start took."""
         for each in newcomers:
             self._busy[each.identity] = self._ledger.span("busy", f"node/{each.name}")
         last = max(newcomers, key=lambda each: each.arrived or 0.0)
@@ -100,25 +100,25 @@ class RootRecord:
         return {"grant": last.granted - last.asked, "start": last.arrived - last.granted}
 
     def left(self, members: Collection[int]) -> None:
-        """Give the nodes of members back that have left."""
+        """Release the nodes of members that have left."""
         for each in members:
             self._busy.pop(each).close()
             if each not in self._founders:
                 self.broker.release(each)
 
     def lost(self, members: Collection[int]) -> None:
-        """Give the nodes of lost members back, and record the loss."""
+        """Release the nodes of lost members and record the loss."""
         self.left(members)
         self._ledger.note("lost nodes", "nodes", lost=len(members), nodes=1 + len(self._busy))
 
     def changed(self, before: int, after: int, parts: Mapping[str, float]) -> None:
-        """Record a change of the size, with the seconds of its parts."""
+        """Record a change of size, with the seconds that each part took."""
         if after != before:
             what = "grew" if after > before else "shrank"
             self._ledger.note(what, "nodes", before=before, after=after, **parts)
 
     def close(self, error: BaseException | None) -> None:
-        """Give everything back; after an error, without waiting for members to leave."""
+        """Release everything; after an error, do not wait for members to leave."""
         if error is None:
             self.server.close()
         else:
@@ -133,7 +133,7 @@ class RootRecord:
 
 
 def _interrupted(runs: Path, spec: Spec) -> Checkpoint | None:
-    """Return what the newest run of the same program saved, unless that run was finished."""
+    """Return the last checkpoint of the program's newest run, if that run was interrupted."""
     for run in sorted(RunFolder.all(runs), key=lambda each: each.created, reverse=True):
         if run.damage is not None:
             continue
@@ -145,17 +145,17 @@ def _interrupted(runs: Path, spec: Spec) -> Checkpoint | None:
 
 
 POLITE = 3.0
-"""Seconds that a process may take to end by itself."""
+"""Seconds that a process gets to end by itself before it is killed."""
 CLOSE_LIMIT = 180.0
-"""Seconds within which all nodes have to be given back."""
+"""Seconds within which all nodes must be released."""
 OPEN_LIMIT = 60.0
-"""Seconds within which the cluster has to be reached."""
+"""Seconds within which the cluster must be opened."""
 
 
 class NodeBroker:
-    """Asks the cluster for single nodes, and runs the program on each until it is released.
+    """Requests nodes from the cluster one by one and runs the program on each until its release.
 
-    The cluster lives in an event loop of its own thread, with one task per newcomer.
+    The cluster runs in an event loop in a separate thread, with one task per newcomer.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class NodeBroker:
             raise
 
     def grow(self, nodes: int) -> Growth:
-        """Ask for more nodes."""
+        """Request more nodes."""
         generation = next(self._generations)
         newcomers = [Newcomer(next(self._identities), generation) for _ in range(nodes)]
         growth = Growth(newcomers)
@@ -194,7 +194,7 @@ class NodeBroker:
         return growth
 
     def cancel(self, growth: Growth) -> None:
-        """Give up newcomers that are not members yet; those that come later are rejected."""
+        """Dismiss newcomers that are not members yet; reject any that still arrive."""
         for each in growth.newcomers:
             if not each.member:
                 each.over = True
@@ -202,13 +202,13 @@ class NodeBroker:
                 self._loop.call(self._stop, each)
 
     def release(self, identity: int) -> None:
-        """Give the node of a member back, once its process has ended."""
+        """Release a member's node once its process has ended."""
         self._loop.call(self._newcomers[identity].released.set)
 
     def close(self) -> None:
-        """Give all nodes back."""
+        """Release all nodes."""
         self._loop.call(self._closing.set)
-        with suppress(TimeoutError):  # the cluster ends what is left after its own limits
+        with suppress(TimeoutError):  # the cluster's own time limits end whatever is left
             self._loop.result()
         self._stack.close()
 
@@ -239,7 +239,7 @@ class NodeBroker:
             task.cancel()
 
     async def _provide(self, growth: Growth, newcomer: Newcomer) -> None:
-        """Get a node, run the program on it, and give it back."""
+        """Get a node, run the program on it, and release it."""
         try:
             allocation = await self._cluster.grant(NodeRequest(self._job, 1))
             newcomer.granted, newcomer.name = time.monotonic(), allocation.nodes[0].name
@@ -255,7 +255,7 @@ class NodeBroker:
             del self._tasks[newcomer.identity]
 
     async def _run(self, growth: Growth, newcomer: Newcomer, allocation: Allocation) -> None:
-        """Run the program on a node until it ends, the node is lost, or is to be given back."""
+        """Run the program on a node until it ends or the node is lost or to be released."""
         (node,) = allocation.nodes
         process: Process | None = None
         starting = self._job.ledger.span("starting", f"node/{node.name}")
@@ -293,7 +293,7 @@ async def _first_of(*works: Awaitable[object]) -> None:
 
 
 async def _end(process: Process) -> None:
-    """Wait until a process has ended; after a while, kill it with everything it started."""
+    """Wait for a process to end; after `POLITE` seconds, kill it and everything it started."""
     with suppress(TimeoutError):
         async with asyncio.timeout(POLITE):
             await process.wait()
@@ -304,11 +304,11 @@ async def _end(process: Process) -> None:
 
 
 POLL = 0.005
-"""Seconds between two looks at whether newcomers have arrived."""
+"""Seconds between two checks whether newcomers have arrived."""
 
 
 class Growth:
-    """The newcomers of one request."""
+    """The newcomers of one request for nodes."""
 
     def __init__(self, newcomers: list[Newcomer]) -> None:
         self.newcomers = newcomers
@@ -316,21 +316,21 @@ class Growth:
 
     @property
     def ready(self) -> list[Newcomer]:
-        """Newcomers that wait to be taken in."""
+        """Newcomers that have arrived and wait to join."""
         return [each for each in self.newcomers if each.ready]
 
     @property
     def pending(self) -> bool:
-        """Whether more may come."""
+        """Whether more newcomers may arrive."""
         return any(each.pending for each in self.newcomers)
 
     @property
     def finished(self) -> bool:
-        """Whether nobody is left to be taken in."""
+        """Whether no newcomer is left to join."""
         return not (self.pending or self.ready)
 
     def wait(self, seconds: float, watch: Callable[[], None]) -> None:
-        """Wait until all have arrived, at most for some seconds."""
+        """Wait at most `seconds` until all have arrived."""
         last = time.monotonic() + seconds
         while self.pending and (left := last - time.monotonic()) > 0:
             watch()
@@ -341,11 +341,11 @@ class Growth:
 
 @dataclass(eq=False)
 class Newcomer:
-    """A process that is to join; its times are in seconds of the monotonic clock."""
+    """A process that is to join the job; times are in seconds of the monotonic clock."""
 
     identity: int
     generation: int
-    """The number of its growth; a newcomer of a growth that was given up is rejected."""
+    """The number of its growth; newcomers of a cancelled growth are rejected."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
     asked: float = field(default_factory=time.monotonic)
     granted: float | None = None
@@ -356,10 +356,10 @@ class Newcomer:
 
     @property
     def ready(self) -> bool:
-        """Whether it waits to be taken in."""
+        """Whether it has arrived and waits to join."""
         return self.arrived is not None and not (self.over or self.member)
 
     @property
     def pending(self) -> bool:
-        """Whether it may still come."""
+        """Whether it may still arrive."""
         return self.arrived is None and not self.over

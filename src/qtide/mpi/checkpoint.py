@@ -16,14 +16,14 @@ from qtide.mpi.distributed import Distributed, Rows
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One version, in a folder of its own; it is complete once its manifest is there."""
+    """One version, in its own folder; it is complete once its manifest exists."""
 
     folder: Path
     version: int
 
     @staticmethod
     def newest(folder: Path) -> Checkpoint | None:
-        """Return the newest complete version in a folder that belongs to this user."""
+        """Return the newest complete version in `folder`, if this user owns the folder."""
         owned = folder.is_dir() and folder.stat().st_uid == os.getuid()
         found = folder.glob("*/manifest") if owned else ()
         versions = [int(each.parent.name) for each in found if each.parent.name.isdecimal()]
@@ -35,7 +35,7 @@ class Checkpoint:
         return self.folder / f"{self.version}"
 
     def write_rows(self, name: str, array: Distributed) -> None:
-        """Write this rank's rows to where they belong in the whole array."""
+        """Write this rank's rows at their offsets in the file of the whole array."""
         width = int(array.dtype.itemsize * np.prod(array.shape[1:], dtype=np.int64))
         file = os.open(self.path / f"{name}.rows", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -52,13 +52,13 @@ class Checkpoint:
             os.close(file)
 
     def read_rows(self, name: str, array: Distributed, rank: int, size: int) -> None:
-        """Give a rank its rows again."""
+        """Read a rank's rows back into the array."""
         file = self.path / f"{name}.rows"
         whole = np.memmap(file, array.dtype, "r", shape=array.shape)
         array.place(rank, size, np.array(whole[array.layout.owned(rank, size)]))
 
     def write_manifest(self, content: Any) -> None:
-        """Complete this version: write the state, and which arrays there are."""
+        """Complete this version: write its manifest, the state and the arrays' shapes."""
         new = self.path / "manifest.new"
         new.write_bytes(pickle.dumps(content))
         new.replace(self.path / "manifest")
@@ -68,12 +68,12 @@ class Checkpoint:
         return pickle.loads((self.path / "manifest").read_bytes())
 
     def remove(self) -> None:
-        """Delete this version, as there is a newer one."""
+        """Delete this version."""
         rmtree(self.path, ignore_errors=True)
 
 
 def _stretches(rows: Rows) -> list[tuple[int, int]]:
-    """Return the stretches of successive rows: the first row of each, and how many there are."""
+    """Return the runs of consecutive rows, each as its first row and length."""
     if not len(rows):
         return []
     parts = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)

@@ -1,8 +1,9 @@
 """mpi4py's communicators, except that no operation hangs when a process is gone.
 
-MPICH waits for a lost process for ever. So what blocks in mpi4py is here a non-blocking operation
-that is tested until it ends, while somebody watches the processes. Non-blocking operations return
-requests that are waited for in the same way, and derived communicators are guarded as well.
+MPICH waits for a lost process forever. So each operation that blocks in mpi4py is here a
+non-blocking one, tested until it completes while the caller watches the other processes.
+Non-blocking operations return requests that wait in the same way, and derived communicators are
+guarded too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from qtide.mpi.watched import Message, Prequest, Request, Watch, call, guarded, 
 
 
 class Guarded:
-    """What communicators of all kinds have in common."""
+    """Operations common to all kinds of communicators."""
 
     watch: Watch
     Barrier: Any
@@ -32,7 +33,7 @@ class Guarded:
 
     @property
     def raw(self) -> Any:
-        """Mpi4py's own communicator; its collectives do not match those of this one."""
+        """The underlying mpi4py communicator; do not mix its collectives with this one's."""
         return _RAW[type(self)](self)
 
     def Recv(  # noqa: N802 - MPI's own name
@@ -67,7 +68,7 @@ class Guarded:
         recvtag: int = MPI.ANY_TAG,
         status: Any = None,
     ) -> None:
-        """Send and receive at the same time, in one buffer."""
+        """Send and receive at the same time, using one buffer."""
         request = _COMM.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
         wait(lambda: request.Test(status), self.watch)
 
@@ -76,7 +77,7 @@ class Guarded:
         return wait(lambda: _COMM.Iprobe(self, *args, **kwargs), self.watch)
 
     def Mprobe(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Wait for a message, and match it."""
+        """Wait for a message and match it."""
         found = wait(lambda: _COMM.Improbe(self, *args, **kwargs), self.watch, _is_some)
         return guarded(Message, found, self.watch)
 
@@ -89,7 +90,7 @@ class Guarded:
         return wait(lambda: _COMM.iprobe(self, *args, **kwargs), self.watch)
 
     def mprobe(self, *args: Any, **kwargs: Any) -> Any:
-        """Wait for an object, and match it."""
+        """Wait for an object and match it."""
         found = wait(lambda: _COMM.improbe(self, *args, **kwargs), self.watch, _is_some)
         return guarded(Message, found, self.watch)
 
@@ -102,7 +103,7 @@ class Guarded:
         wait(_COMM.isend(self, obj, dest, tag).Test, self.watch)
 
     def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
-        """Send an object, and wait until it is being received."""
+        """Send an object and wait until the receiver has begun to receive it."""
         wait(_COMM.issend(self, obj, dest, tag).Test, self.watch)
 
     def recv(
@@ -127,7 +128,7 @@ class Guarded:
         recvtag: int = MPI.ANY_TAG,
         status: Any = None,
     ) -> Any:
-        """Send an object, and receive one at the same time."""
+        """Send an object and receive one at the same time."""
         sent = _COMM.isend(self, sendobj, dest, sendtag)
         received = self.recv(recvbuf, source, recvtag, status)
         wait(sent.Test, self.watch)
@@ -143,21 +144,21 @@ class Guarded:
     Clone = Dup
 
     def Dup_with_info(self, info: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Return a copy of the communicator with other hints."""
+        """Return a copy of the communicator with different hints."""
         return self.Dup(info)
 
     def Idup(self, info: Any = None) -> Any:  # noqa: N802 - MPI's own name
-        """Begin to copy the communicator."""
+        """Start copying the communicator."""
         comm, request = _COMM.Idup(self, info)
         comm.watch = self.watch
         return comm, guarded(Request, request, self.watch)
 
     def Idup_with_info(self, info: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Begin to copy the communicator with other hints."""
+        """Start copying the communicator with different hints."""
         return self.Idup(info)
 
     def Detach_buffer(self) -> Any:  # noqa: N802 - MPI's own name
-        """Take the buffer of Bsend away, once everything in it was sent."""
+        """Detach the buffer of `Bsend` once everything in it has been sent."""
         wait(_COMM.Iflush_buffer(self).Test, self.watch)
         return _COMM.Detach_buffer(self)
 
@@ -167,7 +168,7 @@ def _is_some(found: object) -> bool:
 
 
 class _Objects(Guarded):
-    """Collectives on Python objects: their sizes first, then their bytes."""
+    """Collectives on Python objects: exchange their sizes, then their bytes."""
 
     rank: int
     size: int
@@ -220,7 +221,7 @@ class _Objects(Guarded):
         return _split(data, sizes)
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        """Send each rank an object; returns theirs."""
+        """Send one object to each rank; return the objects received."""
         parts, sizes = _packed_each(sendobj, self.size), np.zeros(self.size, dtype=np.int64)
         own = np.array([len(part) for part in parts])
         self.Alltoall(own, sizes)
@@ -248,16 +249,16 @@ class _Objects(Guarded):
 
 
 class Communicator(_Objects, MPI.Intracomm):
-    """The communicator of a job: all operations of mpi4py's, none of which hangs."""
+    """The communicator of a job: mpi4py's operations, none of which hangs."""
 
     def __new__(cls, raw: Any = None, watch: Watch = no_watch) -> Communicator:
-        """Guard a communicator of mpi4py."""
+        """Wrap an mpi4py communicator."""
         made: Communicator = super().__new__(cls, raw)
         made.watch = watch
         return made
 
     def __init__(self, raw: Any = None, watch: Watch = no_watch) -> None:
-        """Do nothing: mpi4py makes communicators in `__new__`."""
+        """Do nothing: mpi4py creates communicators in `__new__`."""
 
 
 class _Topology(_Objects):
@@ -271,7 +272,7 @@ class _Topology(_Objects):
     Neighbor_alltoallv: Any
 
     def neighbor_allgather(self, sendobj: Any) -> list[Any]:
-        """Return the objects of all neighbours; None for those that are missing."""
+        """Return the objects of all neighbours; None for missing ones."""
         packed, sizes = _packed(sendobj), np.zeros(self.indegree, dtype=np.int64)
         self.Neighbor_allgather(np.array([len(packed)]), sizes)
         data = np.empty(int(sizes.sum()), np.uint8)
@@ -279,7 +280,7 @@ class _Topology(_Objects):
         return _split(data, sizes)
 
     def neighbor_alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
-        """Send each neighbour an object; returns theirs."""
+        """Send one object to each neighbour; return the objects received."""
         parts = _packed_each(sendobj, self.outdegree)
         own, sizes = np.array([len(each) for each in parts]), np.zeros(self.indegree, np.int64)
         self.Neighbor_alltoall(own.astype(np.int64), sizes)
@@ -301,7 +302,7 @@ class DistGraphCommunicator(_Topology, MPI.Distgraphcomm):
 
 
 class InterCommunicator(Guarded, MPI.Intercomm):
-    """A communicator of two groups. It has no collectives on objects."""
+    """A communicator between two groups, without collectives on objects."""
 
 
 _NOTHING = np.empty(0, np.uint8)
@@ -323,7 +324,7 @@ def _packed_each(values: Sequence[Any] | None, count: int) -> list[Any]:
 
 
 def _split(data: Any, sizes: Any) -> list[Any]:
-    """Unpack objects that follow each other; what has no bytes was not sent."""
+    """Unpack consecutive objects; one without bytes was not sent and becomes None."""
     ends = np.cumsum(sizes)
     spans = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
     return [_unpacked(data[first:last]) if last > first else None for first, last in spans]
@@ -346,7 +347,7 @@ BLOCKING = (
     *("Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv"),
     "Neighbor_alltoallw",
 )
-"""Operations that block; each has a non-blocking one with the same arguments."""
+"""Blocking operations; each has a non-blocking counterpart with the same arguments."""
 MORE_REQUESTS = ("Irecv", "Isendrecv", "Isendrecv_replace", "Ibsend")
 OBJECT_REQUESTS = ("isend", "issend", "ibsend", "irecv")
 
@@ -355,10 +356,10 @@ CREATING = (
     *("Create_dist_graph_adjacent", "Create_group", "Create_intercomm", "Sub", "Merge"),
     "Disconnect",
 )
-"""Operations that only exist in a blocking form. Most are preceded by a barrier, so that a process
-that is gone already is noticed."""
+"""Operations that exist only in a blocking form. A barrier precedes most of them, to notice
+processes that are already gone."""
 WITHOUT_BARRIER = ("Create_group", "Merge", "Create_intercomm", "Disconnect")
-"""Not all ranks of the communicator take part, or there are more."""
+"""Operations in which not all ranks of the communicator take part, or others do as well."""
 REFUSED = {
     **dict.fromkeys(("Accept", "Connect", "Join"), "use MPI.COMM_SELF on the root"),
     **dict.fromkeys(("Spawn", "Spawn_multiple"), "use Job.expand()"),
@@ -368,7 +369,7 @@ REFUSED = {
     "Create_from_group": "MPICH aborts in it; use Create_group",
     **dict.fromkeys(("Agree", "Iagree", "Shrink", "Ishrink", "Revoke"), "use Job.recover()"),
 }
-"""What is not possible on a guarded communicator, and what to do instead."""
+"""Operations that a guarded communicator refuses, and what to do instead."""
 
 
 def _blocking(start: Any) -> Any:
@@ -411,7 +412,7 @@ def _refused(name: str, instead: str) -> Any:
 
 
 def _guard(kind: type, raw: Any) -> None:
-    """Give a class its guarded operations, as far as mpi4py's class has them."""
+    """Add guarded versions of the operations that mpi4py's class `raw` has."""
     for name in BLOCKING:
         start = f"I{name.lower()}"
         if hasattr(raw, start):

@@ -1,8 +1,9 @@
 """The control connections of an MPI job: one TCP connection from every member to the root.
 
-MPI hangs when a process is gone, so whatever has to survive a loss is agreed on here. The root has
-a `ControlServer`, every other member a `MemberClient`; both are a `ControlClient`, which knows who
-is lost and what became of a change of the job's size. A message is a JSON object on one line.
+MPI hangs when a process is gone, so members agree here on everything that must survive a loss. The
+root has a `ControlServer`, every other member a `MemberClient`; both are `ControlClient`s, which
+know which members are lost and how each change of size ended. A message is a JSON object on one
+line.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ from qtide.mpi.library import progress
 Message = dict[str, Any]
 
 JOIN = "QTIDE_JOIN"
-"""The variable with a newcomer's invitation: where the root is, and as what it is expected."""
+"""Environment variable with a newcomer's invitation: the root's address, its own number, a key."""
 ORDER_LIMIT = 600.0
-"""Seconds within which the root has to send what a member waits for."""
+"""Seconds that a member waits for a message from the root."""
 CALL_LIMIT = 10.0
-"""Seconds within which a connection to the root has to be made, and a caller to say who it is."""
+"""Seconds that connecting to the root may take."""
 CHANGE_LIMIT = 120.0
-"""Seconds within which all members have to report on a change of the job's size."""
+"""Seconds within which all members must report on a change of the job's size."""
 MEET_LIMIT = 60.0
-"""Seconds within which processes that were started together have to connect."""
+"""Seconds within which processes that were started together must connect."""
 NOT_MET = f"the processes of the MPI program did not meet within {MEET_LIMIT:g} s; start it again"
 HELLO_BYTES, MESSAGE_BYTES = 1024, 2**22
-"""The longest line of a caller that is not admitted yet, and of a member."""
+"""The longest line accepted from a caller not yet admitted, and from a member."""
 CALLERS = 32
-"""How many callers may be connected that are not admitted yet; the oldest gives way."""
+"""The most callers connected but not yet admitted; beyond that, the oldest is dropped."""
 DESCRIPTOR_PAUSE = 0.05
-"""Seconds before the next accept if the process has no descriptor left."""
+"""Seconds before the next accept if the process has run out of file descriptors."""
 LEAVE_LIMIT = 10.0
 """Seconds that the root waits for members to leave."""
 POLL = 0.001
-"""Seconds between two calls of MPI while a message is waited for."""
+"""Seconds between two calls to MPI while waiting for a message."""
 
 
 class NodesLost(PhaseError):  # noqa: N818 - what happened
-    """Processes of the communicator are gone; `Job.recover()` gives a fresh one."""
+    """Processes of the communicator are gone; `Job.recover()` creates a new one."""
 
     def __init__(self, text: str, ranks: Collection[int] = ()) -> None:
         super().__init__(text)
@@ -57,19 +58,19 @@ class NodesLost(PhaseError):  # noqa: N818 - what happened
 
 
 class ControlClient(ABC):
-    """What every member knows of the others, the root included."""
+    """What each member, including the root, knows about the others."""
 
     identity: int
 
     def __init__(self) -> None:
         self.lost: set[int] = set()
         self.failure: str | None = None
-        """The exception of one member, which all others raise as well."""
+        """The exception of one member, which all others raise too."""
         self._verdicts: dict[int, bool] = {}
         self._news = threading.Condition()
 
     def watch(self, members: Collection[int], change: int | None = None) -> None:
-        """Raise NodesLost if one of the members is gone, or if the root gave up the change."""
+        """Raise NodesLost if a member is gone or the root has abandoned the change."""
         gone = self.lost & set(members) if self.lost else set()
         if gone or (change is not None and self._verdicts.get(change) is False):
             ranks = [rank for rank, member in enumerate(members) if member in gone]
@@ -81,18 +82,18 @@ class ControlClient(ABC):
 
     @abstractmethod
     def verdict(self, change: int) -> bool:
-        """Wait for what the root decided on a change."""
+        """Wait for the root's decision on a change; True if it is made."""
 
     @abstractmethod
     def fail(self, text: str) -> None:
-        """Send the exception of this member to all others."""
+        """Send this member's exception to all others."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave in order, so that it does not count as a loss."""
+        """Leave cleanly, so that it does not count as a loss."""
 
     def _wait_for(self, condition: Callable[[], bool], limit: float) -> bool:
-        """Wait until a condition holds, and let MPI work meanwhile; False after the limit."""
+        """Wait until the condition holds, letting MPI progress; False after `limit` seconds."""
         last = time.monotonic() + limit
         while True:
             with self._news:
@@ -134,7 +135,7 @@ class MemberClient(ControlClient):
         threading.Thread(target=self._listen, daemon=True, name="control").start()
 
     def report(self, change: int, *, success: bool) -> None:
-        """Send it to the root."""
+        """Send the report to the root."""
         self._line.send({"change": change, "success": success})
 
     def verdict(self, change: int) -> bool:
@@ -148,11 +149,11 @@ class MemberClient(ControlClient):
         return self._orders.pop(0)
 
     def fail(self, text: str) -> None:
-        """Send it to the root, which passes it on."""
+        """Send the exception to the root, which forwards it."""
         self._line.send({"failed": text})
 
     def leave(self) -> None:
-        """Say so to the root, which may be gone from now on."""
+        """Tell the root; from now on it may disappear without ending this process."""
         self._leaving = True
         self._line.send({"leave": True})
 
@@ -182,7 +183,7 @@ class MemberClient(ControlClient):
 
 
 class ControlServer(ControlClient):
-    """The root's end of all connections. It admits only callers that it expects."""
+    """The root's end of all control connections; it admits only expected callers."""
 
     identity = 0
 
@@ -198,28 +199,28 @@ class ControlServer(ControlClient):
         self._callers: list[ControlLine] = []
         self._closed = False
         self.rejected = 0
-        """How many callers were not admitted."""
+        """How many callers were rejected."""
         threading.Thread(target=self._accept, daemon=True, name="control").start()
 
     @property
     def connected(self) -> frozenset[int]:
-        """The members with a connection."""
+        """The members that are connected."""
         return frozenset(self._lines)
 
     def expect(self, member: int, generation: int, arrived: Callable[[], None]) -> str:
-        """Expect a newcomer; returns the invitation that it needs."""
+        """Expect a newcomer; return its invitation."""
         self._expected[member] = (generation, arrived)
         host, port = self.address
         return f"{host} {port} {member} {generation} {self._key}"
 
     def gather(self, members: Collection[int], publish: Callable[[list[str]], None]) -> None:
-        """Invite members that were started together with the root, and wait for them."""
+        """Invite the members that were started with the root, and wait for them."""
         publish([self.expect(member, 0, lambda: None) for member in members])
         if not self._wait_for(lambda: self.connected >= set(members), MEET_LIMIT):
             raise QtideError(NOT_MET)
 
     def dismiss(self, member: int) -> None:
-        """Disconnect a member, or stop expecting it; its end is not a loss."""
+        """Disconnect a member or stop expecting it; its end does not count as a loss."""
         self._expected.pop(member, None)
         self._left.add(member)
         line = self._lines.pop(member, None)
@@ -227,11 +228,11 @@ class ControlServer(ControlClient):
             line.close()
 
     def let_leave(self, member: int) -> None:
-        """Let a member leave by itself; its end is not a loss."""
+        """Let a member leave on its own; its end does not count as a loss."""
         self._left.add(member)
 
     def lose(self, member: int) -> None:
-        """Tell all others that a member is lost, unless it was to leave."""
+        """Tell all others that a member is lost, unless it was leaving anyway."""
         line = self._lines.pop(member, None)
         if line is not None:
             line.close()
@@ -243,17 +244,17 @@ class ControlServer(ControlClient):
         self.send(list(self._lines), {"lost": member})
 
     def send(self, members: Collection[int], message: Message) -> None:
-        """Send a message to members."""
+        """Send a message to the given members, if connected."""
         for member in members:
             if line := self._lines.get(member):
                 line.send(message)
 
     def report(self, change: int, *, success: bool) -> None:
-        """Note the root's own part."""
+        """Record the root's own report."""
         self._note(change, 0, success)
 
     def decide(self, change: int, members: Collection[int], limit: float = CHANGE_LIMIT) -> bool:
-        """Wait for the reports of all members, then tell them whether the change is made."""
+        """Wait for all members' reports, then tell them whether the change is made."""
         self._wait_for(lambda: self._decidable(change, set(members)), limit)
         with self._news:
             reports = self._reports.pop(change, {})
@@ -263,24 +264,24 @@ class ControlServer(ControlClient):
         return success
 
     def verdict(self, change: int) -> bool:
-        """Return what `decide` decided."""
+        """Return the result of `decide`."""
         return self._verdicts[change]
 
     def fail(self, text: str) -> None:
-        """Pass the first exception on to all members."""
+        """Forward the first exception to all members."""
         if self.failure is None:
             self.failure = text
             self.send(list(self._lines), {"failed": text})
 
     def leave(self) -> None:
-        """Wait for all others to leave."""
+        """Wait for all others to leave, then close."""
         self.close()
 
     def close(self, limit: float = LEAVE_LIMIT) -> None:
         """Give members `limit` seconds to leave, then close all connections."""
         self._wait_for(lambda: self._left >= set(self._lines), limit)
         self._closed = True
-        with suppress(OSError):  # which ends an accept that is waiting
+        with suppress(OSError):  # shutdown interrupts a blocked accept
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for member in list(self._lines):
@@ -304,10 +305,10 @@ class ControlServer(ControlClient):
                 with self._news:
                     self._callers.append(line)
                     late = self._callers[:-CALLERS]
-                for each in late:  # their threads end, and take them off the list
+                for each in late:  # their threads end and remove them from the list
                     each.close()
                 serving.start()
-            except (OSError, RuntimeError):  # no descriptor or no thread is left: others may end
+            except (OSError, RuntimeError):  # out of descriptors or threads: retry later
                 time.sleep(DESCRIPTOR_PAUSE)
 
     def _serve(self, line: ControlLine) -> None:
@@ -331,7 +332,7 @@ class ControlServer(ControlClient):
         self.lose(member)
 
     def _admit(self, message: Message, line: ControlLine) -> int | None:
-        """Return the caller's number if it is expected, of this generation, and has the key."""
+        """Return the caller's number if it is expected and has the right generation and key."""
         member = message.get("hello")
         key = str(message.get("key")).encode(errors="replace")
         if not isinstance(member, int) or not hmac.compare_digest(key, self._key.encode()):
@@ -346,11 +347,11 @@ class ControlServer(ControlClient):
 
 
 SILENCE = 5
-"""Seconds after which a host that no longer answers counts as gone."""
+"""Seconds after which an unresponsive host counts as gone."""
 
 
 class ControlLine:
-    """One end of a connection."""
+    """One end of a control connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -365,13 +366,13 @@ class ControlLine:
         option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE)
 
     def send(self, message: Message) -> None:
-        """Send a message; if the connection is closed, the reader of `messages` notices."""
+        """Send a message; a closed connection is ignored here, as it ends `messages`."""
         with suppress(OSError), self._writing:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def messages(self, longest: int = MESSAGE_BYTES) -> Iterator[Message]:
-        """Yield messages until the other end is gone, or sends something else."""
-        # RecursionError: of brackets in brackets
+        """Yield messages until the other end is gone or sends anything else."""
+        # deeply nested brackets raise RecursionError
         with suppress(OSError, ValueError, RecursionError):
             while line := self._file.readline(longest + 1):
                 message = json.loads(line) if len(line) <= longest else None
@@ -380,19 +381,19 @@ class ControlLine:
                 yield message
 
     def close(self) -> None:
-        """Close the connection; the other end notices at once."""
+        """Close the connection; the other end notices immediately."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
 def exit_now(code: int) -> NoReturn:
-    """End this process, whatever its other threads are doing."""
+    """End this process immediately, whatever its other threads are doing."""
     os._exit(code)
 
 
 def own_address() -> str:
-    """Return the address of this host as other nodes know it."""
+    """Return the address by which other nodes reach this host."""
     with suppress(OSError):
         return socket.gethostbyname(socket.gethostname())
     return "127.0.0.1"

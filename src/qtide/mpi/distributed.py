@@ -1,4 +1,4 @@
-"""An array whose rows are spread over the ranks of a job, and follow its changes of size."""
+"""An array whose rows are spread over the ranks of a job and move when its size changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Distributed:
-    """An array of which this rank has the rows `rows`, in `local`."""
+    """An array distributed by rows; this rank holds the rows numbered `rows` in `local`."""
 
     def __init__(
         self, shape: tuple[int, ...], dtype: Any = float, block: int | None = None
@@ -34,30 +34,30 @@ class Distributed:
 
     @property
     def terms(self) -> tuple[Any, ...]:
-        """The arguments that make the same array, without its rows."""
+        """The constructor arguments that create the same array without its rows."""
         return self.shape, self.dtype.str, self.layout.block
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the whole array."""
+        """The size of the whole array in bytes."""
         return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
 
     @property
     def rows(self) -> Rows:
-        """The numbers of the rows of this rank, in the order of `local`."""
+        """The global numbers of this rank's rows, in the order of `local`."""
         return self.layout.owned(self.rank, self.size)
 
     @property
     def first(self) -> int:
-        """The number of this rank's first row, if each rank has one block."""
+        """The global number of this rank's first row, if each rank has one block."""
         return self.layout.span(self.rank, self.size)[0]
 
     def place(self, rank: int, size: int, local: Array) -> None:
-        """Replace the rows of this rank."""
+        """Replace this rank's rows."""
         self.rank, self.size, self.local = rank, size, local
 
     def fill(self, rank: int, size: int, fill: Callable[[Rows], Any] | None) -> None:
-        """Make the first rows of this rank: zeros, or what `fill` returns for their numbers."""
+        """Initialise this rank's rows: zeros, or what `fill` returns for their numbers."""
         self.place(
             rank, size, np.zeros((self.layout.count(rank, size), *self.shape[1:]), self.dtype)
         )
@@ -65,7 +65,7 @@ class Distributed:
             self.local[...] = fill(self.rows)
 
     def move(self, comm: Communicator, old: int, new: int) -> Array:
-        """Return this rank's rows on another number of ranks; nothing is changed yet."""
+        """Return this rank's rows for `new` instead of `old` ranks, without changing the array."""
         return move(comm, self.layout, np.ascontiguousarray(self.local, self.dtype), old, new)
 
     def gathered(self, comm: Communicator, root: int = 0) -> Array | None:
@@ -81,16 +81,16 @@ class Distributed:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """Rows in one block for each rank or, with `block`, in blocks of so many rows in turns.
+    """One contiguous block of rows per rank or, with `block`, blocks of that size in turn.
 
-    Without `block`, the numbers of rows of any two ranks differ by one at most.
+    Without `block`, the row counts of any two ranks differ by at most one.
     """
 
     rows: int
     block: int | None = None
 
     def owned(self, rank: int, size: int) -> Rows:
-        """Return the rows of a rank, in ascending order."""
+        """Return the row numbers of a rank in ascending order."""
         if self.block is None:
             return np.arange(*self.span(rank, size))
         if rank >= size:
@@ -100,14 +100,14 @@ class BlockLayout:
         return rows[rows < self.rows]
 
     def owners(self, rows: Rows, size: int) -> Rows:
-        """Return the ranks that have these rows."""
+        """Return the rank that holds each of these rows."""
         if self.block is None:
             ends = [self.span(rank, size)[1] for rank in range(size)]
             return np.searchsorted(ends, rows, side="right")
         return (rows // self.block) % size
 
     def span(self, rank: int, size: int) -> tuple[int, int]:
-        """Return the first row of a rank that has one block, and the one after its last."""
+        """Return the half-open row range of a rank, if each rank has one block."""
         if rank >= size:
             return self.rows, self.rows
         least, more = divmod(self.rows, size)
@@ -124,20 +124,20 @@ class BlockLayout:
 
 @dataclass(frozen=True)
 class Share:
-    """How many rows a rank exchanges with each other rank, and in which order it has them."""
+    """How many rows a rank exchanges with each rank, and the order that groups them by rank."""
 
     counts: Rows
     order: Rows | None = None
-    """None if the rows are in the order of the ranks already."""
+    """None if the rows are already in the order of the ranks."""
 
 
 def move(comm: Communicator, layout: BlockLayout, local: Array, old: int, new: int) -> Array:
-    """This rank's rows on `new` ranks; all ranks of `comm`, old and new ones, call it."""
+    """Return this rank's rows for `new` ranks; all ranks of `comm`, old and new, must call it."""
     rank = comm.rank
     out, into = share(layout, rank, old, new, comm.size), share(layout, rank, new, old, comm.size)
     send = local if out.order is None else local[out.order]
     received = np.empty((layout.count(rank, new), *local.shape[1:]), dtype=local.dtype)
-    # nobody has more rows than the first rank, so no two exchange more than this
+    # no rank has more rows than rank 0, so no two ranks exchange more than this
     most = min(layout.count(0, old), layout.count(0, new))
     _exchange(comm, most, (send, out.counts), (received, into.counts))
     if into.order is None:
@@ -148,7 +148,7 @@ def move(comm: Communicator, layout: BlockLayout, local: Array, old: int, new: i
 
 
 def share(layout: BlockLayout, rank: int, here: int, there: int, ranks: int) -> Share:
-    """What a rank that has rows on `here` ranks exchanges with `there` ranks."""
+    """Rows that a rank of a `here`-rank layout exchanges with each rank of a `there`-rank one."""
     if layout.block is None:
         first, last = layout.span(rank, here)
         spans = [layout.span(other, there) for other in range(ranks)]
@@ -158,7 +158,7 @@ def share(layout: BlockLayout, rank: int, here: int, there: int, ranks: int) -> 
 
 
 PIECE = 2**28
-"""The most bytes that one rank sends to another in one collective: well below MPI's 2 GB."""
+"""The most bytes that one rank sends to another per collective: well below MPI's 2 GB limit."""
 
 
 def _exchange(
@@ -173,13 +173,13 @@ def _exchange(
 
 
 def _own(counts: Rows, rank: int) -> slice:
-    """The rows that a rank keeps: they are copied, without MPI."""
+    """The rows that a rank keeps; they are copied without MPI."""
     first = int(counts[:rank].sum())
     return slice(first, first + int(counts[rank]))
 
 
 def _part(data: Array, counts: Rows, rank: int, done: int, piece: int, width: int) -> list[Any]:
-    """The rows of one collective, as mpi4py takes them: bytes, how many, and from where."""
+    """The rows of one collective as mpi4py expects them: buffer, counts and offsets, type."""
     now = np.clip(counts - done, 0, piece)
     now[rank] = 0
     starts = np.cumsum(counts) - counts + np.minimum(done, counts)

@@ -1,7 +1,7 @@
-"""A gang: the ranks of one MPI task, each in the agent of its node, with one communicator.
+"""A gang: the ranks of one MPI task, each in its node's agent, sharing one communicator.
 
-If a process of it is lost, MPI hangs in the others. So they end as well, and their nodes count as
-lost: the task runs again, as every task does that loses its node.
+When one process is lost, MPI hangs in the others. So they end as well and their nodes count as
+lost; the task then runs again, like any task that loses its node.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from qtide.mpi.control import (
 from qtide.mpi.library import library
 
 SHOWN = 1000
-"""How many characters of an exception are passed on that is too long."""
+"""How many characters of an overlong exception message are passed on."""
 POLL = 0.005
-"""Seconds between two looks for the leader's file."""
+"""Seconds between two checks for the leader's file."""
 
 
 def call(
@@ -44,12 +44,12 @@ def call(
     size: int,
     meeting: str,
 ) -> Any:
-    """Call the function as one rank of an MPI task, with a communicator of all ranks.
+    """Call the function as one rank of an MPI task, passing it a communicator of all ranks.
 
-    `meeting` is a file, new for every attempt, in which rank 0 invites the others.
+    `meeting` is the file, different for each attempt, in which rank 0 publishes invitations.
     """
     client, raw = _lead(size, Path(meeting)) if rank == 0 else _follow(rank, Path(meeting))
-    # mpi4py's own communicator may hold Python's lock while it waits
+    # mpi4py's own communicator may hold the GIL while it waits
     comm = Communicator(raw, lambda: _raise_failure(client))
     try:
         result = function(*args, **kwargs, comm=comm)
@@ -98,7 +98,7 @@ def _no_watch() -> None:
 
 
 def _raise_failure(client: ControlClient) -> None:
-    """Raise the exception of another rank; otherwise this one would wait for it."""
+    """Raise another rank's exception, so that this rank does not wait for it."""
     if client.failure is not None:
         raise pickle.loads(b64decode(client.failure))
 
@@ -107,7 +107,7 @@ def _packed(error: Exception) -> str:
     try:
         data = pickle.dumps(error)
         pickle.loads(data)
-    except Exception:  # whatever an exception of a user may do
+    except Exception:  # pickling a user's exception may raise anything
         data = pickle.dumps(PhaseError(f"{type(error).__name__}: {error}"))
     text = b64encode(data).decode()
     if len(text) > MESSAGE_BYTES // 2:  # too long for a line of the control connection
@@ -116,7 +116,7 @@ def _packed(error: Exception) -> str:
 
 
 def _publish(file: Path, text: str) -> None:
-    """Write a file that nobody else may read, and that nobody reads half-written."""
+    """Write a file atomically, readable only by this user."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

@@ -1,4 +1,4 @@
-"""Join and split communicators: MPI has only blocking calls for it, so each is watched."""
+"""Join and split communicators by MPI's calls, which are blocking and therefore watched."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from qtide.mpi.watched import Watch, call
 TAG = 1
 """The tag of messages that join communicators."""
 ACCEPT_LIMIT = 3
-"""Seconds within which a newcomer with a control connection has to connect by MPI."""
+"""Seconds within which a newcomer with a control connection must connect by MPI."""
 
 
 def open_ports(count: int) -> list[str]:
-    """Open one port for each newcomer, so that their order is known."""
+    """Open one port per newcomer, which fixes their order."""
     return [library().MPI.Open_port() for _ in range(count)]
 
 
 def close_ports(ports: Sequence[str]) -> None:
-    """Close ports at which newcomers have connected.
+    """Close ports to which newcomers have connected.
 
-    Others stay open: an accept that timed out is still posted in MPICH, and would take the next
+    Leave others open: an accept that timed out is still posted in MPICH and would take the next
     process that connects to a port of the same number.
     """
     for port in ports:
@@ -32,17 +32,17 @@ def close_ports(ports: Sequence[str]) -> None:
 
 
 def accept(ports: Sequence[str], watch: Watch) -> list[Any]:
-    """Accept each newcomer at the root alone, within a limit; returns a communicator for each."""
+    """Accept each newcomer within a time limit (root only); return a communicator for each."""
     return [call(partial(_accept, port), watch) for port in ports]
 
 
 def extend(comm: Any, pairs: Sequence[Any], watch: Watch) -> Any:
-    """Extend a communicator by the newcomer of each pair; ranks other than the root pass None."""
+    """Extend a communicator by each pair's newcomer; ranks other than the root pass None pairs."""
     return call(lambda: _extend(comm, pairs), watch)
 
 
 def connect(ports: Sequence[str], place: int, watch: Watch) -> Any:
-    """Connect as the newcomer with the port at `place`; returns the extended communicator."""
+    """Connect as the newcomer with the port at `place`; return the extended communicator."""
 
     def join() -> Any:
         alone = library().MPI.COMM_SELF
@@ -55,7 +55,7 @@ def connect(ports: Sequence[str], place: int, watch: Watch) -> Any:
 
 
 def split(comm: Any, ranks: Sequence[int], change: int, watch: Watch) -> Any:
-    """Return a communicator of some ranks of another one; the other ranks take no part."""
+    """Return a communicator of some ranks of `comm`; the other ranks do not take part."""
     if list(ranks) == [comm.Get_rank()]:
         return library().MPI.COMM_SELF.Dup()
     group = comm.Get_group().Incl(list(ranks))
@@ -72,7 +72,7 @@ def _accept(port: str) -> Any:
 
 
 def _extend(comm: Any, pairs: Sequence[Any], *, own: bool = False) -> Any:
-    """Take in one process after the other, and free the communicators in between."""
+    """Add one process after another and free the intermediate communicators."""
     for pair in pairs:
         # only the root's pair matters
         larger = _merge(comm.Create_intercomm(0, pair or comm, 1, TAG), high=False)
@@ -85,7 +85,7 @@ def _extend(comm: Any, pairs: Sequence[Any], *, own: bool = False) -> Any:
 
 
 def _merge(inter: Any, *, high: bool) -> Any:
-    """Merge the two sides of an intercommunicator; those that are not high come first."""
+    """Merge the two sides of an intercommunicator; the side with `high=False` comes first."""
     comm = inter.Merge(high=high)
     inter.Free()
     return comm

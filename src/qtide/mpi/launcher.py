@@ -1,7 +1,7 @@
-"""Processes that mpiexec or srun started together: each learns from the launcher where the root is.
+"""Processes started together by mpiexec or srun, which learn the root's address from the launcher.
 
-A world of several processes can only end as a whole, so the launcher is only asked for its ranks
-and for the root's address; then each process begins a world of its own.
+An MPI world of several processes can end only as a whole, so qtide asks the launcher only for ranks
+and the root's address; each process then starts its own MPI world.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.mpi.control import ControlServer
 
 LIMIT = 60.0
-"""Seconds within which all processes have to have been started."""
+"""Seconds to wait for an answer of the launcher, which needs all processes to have started."""
 VARIABLES = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 
 
 class Launcher:
-    """A client of the launcher, in the first version of PMI's wire protocol."""
+    """A client of the launcher that speaks version 1 of the PMI wire protocol."""
 
     def __init__(self, rank: int, size: int, handle: int) -> None:
         self.rank = rank
@@ -29,7 +29,7 @@ class Launcher:
 
     @staticmethod
     def of_this_process() -> Launcher | None:
-        """Return None if this process was started alone."""
+        """Return the launcher, or None if this process was started alone."""
         if "PMI_FD" in os.environ:
             handle, rank, size = (int(os.environ.pop(name)) for name in VARIABLES)
             return Launcher(rank, size, handle)
@@ -41,7 +41,7 @@ class Launcher:
         return None
 
     def meet(self, server: ControlServer) -> list[str]:
-        """Wait, as the root, for all other processes; returns a node name for each of them."""
+        """Wait for all other processes (root only); return a distinct node name for each."""
         hosts: list[str] = []
 
         def publish(invitations: list[str]) -> None:
@@ -52,13 +52,13 @@ class Launcher:
         return [f"{name}.{at}" if name in names[:at] else name for at, name in enumerate(names)][1:]
 
     def invitation(self) -> str:
-        """Return the invitation of this process, which is not the root."""
+        """Return this process's invitation (not for the root)."""
         of_first = self._exchange(socket.gethostname())[0]
         host, port, _, generation, key = of_first.split(",")
         return f"{host} {port} {self.rank} {generation} {key}"
 
     def _exchange(self, word: str) -> list[str]:
-        """Give all processes a word, and return theirs by rank; the launcher can go then."""
+        """Publish a word to all processes, return theirs by rank, and finish with the launcher."""
         with socket.socket(fileno=self._handle) as line:
             line.settimeout(LIMIT)
             try:

@@ -1,7 +1,7 @@
-"""The MPI library of this process: it begins as a world of one process.
+"""The MPI library of this process, started as a world of one process.
 
-MPICH needs a process manager to begin. `PmiServer` is one, in a thread of this process: so every
-process is a world of its own, on every cluster, and worlds can be joined later.
+MPICH needs a process manager to initialise. `PmiServer` is one, in a thread of this process, so
+that on every cluster each process is its own world and worlds can be joined later.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from qtide.core.errors import UsageError
 
 INSTALL = "pip install 'qtide[mpi]'"
 
-os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it complains of what a lost node left
+os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it warns about leftovers of lost nodes
 try:
     import mpi4py
 except ImportError:
     raise UsageError(f"MPI programs need mpi4py and MPICH; install them: {INSTALL}") from None
-# importing its module MPI would begin MPI, too early and as a world that cannot be joined
+# importing mpi4py.MPI would initialise MPI too early, as a world that cannot be joined
 mpi4py.rc.initialize = mpi4py.rc.finalize = False
 try:
     from mpi4py import MPI as MPI  # noqa: PLC0414 - others take it from here, after rc is set
@@ -34,17 +34,17 @@ except (ImportError, RuntimeError) as error:
     ) from None
 
 END_LIMIT = 10.0
-"""Seconds within which MPI has to end; otherwise the process ends without it."""
+"""Seconds within which MPI must finalise; otherwise the process exits without it."""
 
 
 @lru_cache(maxsize=1)
 def library() -> Library:
-    """Return the library of this process; the first call begins MPI."""
+    """Return the library of this process; the first call initialises MPI."""
     return Library()
 
 
 def progress() -> None:
-    """Let MPI work, if this process has begun it."""
+    """Let MPI progress, if this process has initialised it."""
     if library.cache_info().currsize:
         library().progress()
 
@@ -59,24 +59,24 @@ class Library:
             raise UsageError("import qtide.malleable before mpi4py.MPI, which has begun MPI")
         self._pmi = PmiServer()
         self.abandoned = False
-        """Whether a call in some thread never returns; then MPI cannot be ended in order."""
+        """Whether a call in some thread never returns; MPI then cannot be finalised."""
         self.stuck = False
-        """Whether no call would return."""
+        """Whether no MPI call would return."""
         self._begin()
         self._own = MPI.COMM_SELF.Dup()
         self._never = self._own.Irecv(bytearray(1), 0)
 
     def progress(self) -> None:
-        """Let MPI work while this process waits for something else.
+        """Let MPI progress while this process waits for something else.
 
-        Sent data may still be in this process, and only leaves it while MPI is called. Testing a
-        message that never comes is such a call; probing for one's own messages is not.
+        Sent data may still be in this process and leaves it only during MPI calls. Testing a
+        receive that never completes is such a call; probing for one's own messages is not.
         """
         if not self.stuck:
             self._never.Test()
 
     def _begin(self) -> None:
-        """Begin by ctypes, which lets the thread of `PmiServer` run meanwhile; mpi4py does not."""
+        """Initialise via ctypes, which lets `PmiServer`'s thread run meanwhile; mpi4py does not."""
         self._c = ctypes.CDLL(None)
         if not hasattr(self._c, "MPI_Init_thread"):
             self._c = ctypes.CDLL(_library_file())
@@ -84,7 +84,7 @@ class Library:
         self._c.MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))
         PmiServer.clear_environment()
         _unlink_segments()
-        for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # those made of them inherit it
+        for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # derived communicators inherit it
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         if provided.value != MPI.THREAD_MULTIPLE:
             raise UsageError(f"this MPI library does not support threads; use MPICH: {INSTALL}")
@@ -102,7 +102,7 @@ class Library:
 
 
 def _library_file() -> str:
-    """Return the library that mpi4py has loaded."""
+    """Return the path of the MPI library that mpi4py has loaded."""
     for file in _mapped():
         if "/libmpi.so" in file or "/libmpi_abi.so" in file:
             return file
@@ -110,14 +110,14 @@ def _library_file() -> str:
 
 
 def _unlink_segments() -> None:
-    """Unlink MPICH's shared memory: nobody else opens it, and a kill would leave it behind."""
+    """Unlink MPICH's shared memory: no other process opens it, and a kill would leave it behind."""
     for file in _mapped():
         if file.startswith("/dev/shm/mpich_shm_"):
             Path(file).unlink(missing_ok=True)
 
 
 def _mapped() -> list[str]:
-    """Return the files that are mapped into this process."""
+    """Return the files mapped into this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [words[5] for line in lines if len(words := line.split(maxsplit=5)) == 6]
 
@@ -129,13 +129,13 @@ ANSWERS = {
     "get_universe_size": "cmd=universe_size size=1 rc=0",
     "barrier_in": "cmd=barrier_out rc=0",
     "put": "cmd=put_result rc=0",
-    "get": "cmd=get_result rc=-1 msg=unknown",  # no one else could have put it
+    "get": "cmd=get_result rc=-1 msg=unknown",  # no other process could have put a value
 }
 FINALIZE = "cmd=finalize_ack rc=0"
 
 
 class PmiServer:
-    """The process manager of a world of one process: answers what MPICH asks over PMI."""
+    """The process manager of a one-process world: answers MPICH's PMI requests."""
 
     def __init__(self) -> None:
         self._own, theirs = socket.socketpair()
@@ -144,12 +144,12 @@ class PmiServer:
         threading.Thread(target=self._serve, daemon=True, name="pmi").start()
 
     def answer_finalize(self) -> None:
-        """Answer the last question in advance: it is asked when Python has already ended."""
+        """Answer the finalize request in advance: MPICH sends it after Python has ended."""
         self._own.sendall(f"{FINALIZE}\n".encode())
 
     @staticmethod
     def clear_environment() -> None:
-        """Remove the variables, so that no child process uses them."""
+        """Remove the PMI variables, so that no child process uses them."""
         for name in ("PMI_FD", "PMI_RANK", "PMI_SIZE"):
             os.environ.pop(name, None)
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from qtide.mpi.broker import Growth, RootRecord
 
 Policy = Callable[["Job"], int | None]
-"""Returns how many nodes a job should have now, or None for no change."""
+"""Returns how many nodes the job should have now, or None to leave it unchanged."""
 
 START = Path.cwd()
-"""Where the program was started; it may change its folder later, and newcomers do so again."""
+"""The program's initial working directory; newcomers start there, even if it changes later."""
 COOL_DOWN = 1.0
-"""Seconds after a change in which the policy is not asked."""
+"""Seconds after a change of size during which the policy is not consulted."""
 RUNS = "QTIDE_RUNS"
-"""The variable that names the folder of runs, unless the program does."""
+"""Environment variable with the folder for runs, used if the program names none."""
 CLUSTER = "QTIDE_CLUSTER"
-"""The variable that names the cluster, unless the program does."""
+"""Environment variable with the cluster, used if the program names none."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The least, the preferred and the largest number of nodes of a job."""
+    """The minimum, preferred and maximum number of nodes of a job."""
 
     least: int
     preferred: int
@@ -53,10 +53,11 @@ class Sizes:
 
 
 class Job:
-    """The nodes of an MPI program, with one rank on each; rank 0, the root, always stays.
+    """An MPI program with one rank per node; rank 0, the root, always stays.
 
-    All ranks call `expand`, `shrink`, `minimise`, `check`, `save` and `recover` together. Newcomers
-    start the same program; their first such call returns together with the one that brought them.
+    `expand`, `shrink`, `minimise`, `check`, `save` and `recover` are collective: all ranks call
+    them. A newcomer starts the same program, and its first such call completes the call that
+    brought it in.
     """
 
     _entered: ClassVar[Job | None] = None
@@ -89,7 +90,7 @@ class Job:
         self._changed = -float("inf")
         self._checkpoint: Checkpoint | None = None
         self.lead = 1.0
-        """Seconds that the last growth took, from the request until its nodes computed."""
+        """Seconds that the last growth took, from the request until its nodes had joined."""
 
     def __enter__(self) -> Job:
         self._check_only()
@@ -110,7 +111,7 @@ class Job:
         return self
 
     def _check_only(self) -> None:
-        """Refuse a second block: newcomers would enter the first one."""
+        """Refuse a second `Job` block: newcomers would enter the first one."""
         before, Job._entered = Job._entered, self
         if before is not None:
             if before._record is None:
@@ -121,8 +122,8 @@ class Job:
             )
 
     def _found(self, launcher: Launcher | None) -> None:
-        """Begin as the root, with all processes that were started together with this one."""
-        from qtide.mpi.broker import RootRecord  # newcomers start without what it needs
+        """Begin as the root, with all processes that the launcher started with this one."""
+        from qtide.mpi.broker import RootRecord  # only here: it would slow newcomers' start
 
         record = RootRecord(
             self._runs, self._name, self._cluster, self.sizes.most, START, resume=self._resume
@@ -155,7 +156,7 @@ class Job:
 
     @property
     def comm(self) -> Communicator:
-        """The present communicator."""
+        """The current communicator."""
         if self._arriving:
             raise UsageError(
                 f"a newcomer used the communicator at {_site()}, but the others wait for it at "
@@ -165,7 +166,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The current number of ranks."""
         return self._membership.size
 
     @property
@@ -180,16 +181,16 @@ class Job:
 
     @property
     def state(self) -> ReplicatedState:
-        """What every rank has: set its attributes to the same values on all ranks."""
+        """The replicated state: set its attributes to the same values on all ranks."""
         return self._membership.state
 
     @property
     def pending(self) -> bool:
-        """Whether a requested growth has not come yet; known to the root."""
+        """Whether a requested growth is still outstanding; only the root knows."""
         return self._growth is not None and not self._growth.finished
 
     def begin(self, **values: Any) -> ReplicatedState:
-        """Set the state's first values; newcomers get the present ones. Returns the state."""
+        """Set the state's initial values; newcomers get the current ones. Returns the state."""
         if not self.newcomer:
             self._membership.state = ReplicatedState(**(values | vars(self._membership.state)))
         return self._membership.state
@@ -203,7 +204,7 @@ class Job:
         block: int | None = None,
         fill: Callable[[Rows], Any] | None = None,
     ) -> Distributed:
-        """Return an array whose rows are spread over the ranks; `fill` makes its first rows."""
+        """Return an array whose rows are spread over the ranks; `fill` computes initial rows."""
         if name not in self._membership.arrays:
             array = Distributed(shape, dtype, block)
             array.fill(self.rank, self.size, fill)
@@ -211,9 +212,9 @@ class Job:
         return self._membership.arrays[name]
 
     def expand(self, to: int | None = None, least: int | None = None, wait: float = 5.0) -> int:
-        """Grow, and wait up to `wait` seconds for it; later nodes join at a later call.
+        """Request nodes and wait up to `wait` seconds; those that are late join at a later call.
 
-        Nodes are only taken in if the job then has at least `least`. Returns the new size.
+        Nodes join only if the job then has at least `least` nodes. Returns the new size.
         """
         if self._arrived():
             return self.size
@@ -222,7 +223,7 @@ class Job:
         return self.size
 
     def shrink(self, to: int) -> int:
-        """Give nodes back, and give up a pending growth. Returns the new size."""
+        """Release nodes and cancel a pending growth. Returns the new size."""
         if self._arrived():
             return self.size
         self.cancel()
@@ -232,11 +233,11 @@ class Job:
         return self.size
 
     def minimise(self) -> int:
-        """Shrink to the least number of nodes. Returns the new size."""
+        """Shrink to the minimum number of nodes. Returns the new size."""
         return self.shrink(self.sizes.least)
 
     def check(self) -> bool:
-        """Ask the policy, and take in nodes that have come. Returns whether the size changed."""
+        """Consult the policy and let waiting nodes join. Returns whether the size changed."""
         if self._arrived():
             return True
         before = self.size
@@ -245,17 +246,17 @@ class Job:
         return self.size != before
 
     def cancel(self) -> None:
-        """Give up a growth that has not come yet."""
+        """Cancel a pending growth."""
         if self._growth is not None and self._record is not None:
             self._record.broker.cancel(self._growth)
         self._growth = None
 
     def others_waiting(self) -> int:
-        """How many jobs of others wait for nodes of the cluster; known to the root."""
+        """How many other jobs wait for nodes of the cluster; only the root knows."""
         return 0 if self._record is None else self._record.kind.others_waiting()
 
     def save(self) -> None:
-        """Save the state and all arrays, for `recover` and for the next start of the program."""
+        """Save the state and all arrays for `recover` and for a restart of the program."""
         before = self._checkpoint
         version = before.version + 1 if before else 1
         new = Checkpoint(self._record.checkpoints, version) if self._record else None
@@ -272,7 +273,7 @@ class Job:
             before.remove()
 
     def recover(self) -> None:
-        """Go on after NodesLost with those that are left, from what was saved last."""
+        """Continue after NodesLost with the remaining nodes, from the last checkpoint."""
         self.cancel()
         before = set(self._membership.members)
         self._membership.regroup()
@@ -292,7 +293,7 @@ class Job:
             checkpoint.read_rows(name, array, self.rank, self.size)
 
     def _arrived(self) -> bool:
-        """Return whether this is a newcomer's first call, at which the others wait for it."""
+        """Return whether this is a newcomer's first collective call, where the others wait."""
         if not self._arriving:
             return False
         place, self._arriving = self._arriving, ""
@@ -304,7 +305,7 @@ class Job:
         return True
 
     def _grow(self, to: int | None, least: int | None, wait: float) -> dict[str, Any]:
-        """Ask for nodes, wait for them, and decide, as the root, who is taken in."""
+        """Request nodes, wait for them, and decide which join (root only)."""
         self._ask(min(to or self.sizes.preferred, self.sizes.most))
         if self._growth is None:
             return {}
@@ -313,7 +314,7 @@ class Job:
         return self._take_in() if enough else {}
 
     def _consult(self) -> dict[str, Any]:
-        """Ask the policy, and decide, as the root, what is done."""
+        """Consult the policy and decide what to do (root only)."""
         calm = time.monotonic() - self._changed > self._cool_down
         goal = self.policy(self) if self.policy and calm else None
         if goal is not None:
@@ -342,7 +343,7 @@ class Job:
         return {"grow": ports, "new": [each.identity for each in ready], "site": _site()}
 
     def _follow(self, decision: dict[str, Any]) -> None:
-        """Do what the root has decided."""
+        """Carry out the root's decision."""
         began, before = time.monotonic(), self.size
         if "grow" in decision:
             done = self._membership.grow(decision["grow"], decision["new"], decision["site"])
@@ -374,7 +375,7 @@ class Job:
 
 
 def _site() -> str:
-    """Return the line of the program that called this file."""
+    """Return the program's file and line that called into this module."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back

@@ -1,7 +1,7 @@
 """The members of a malleable job, their communicator, and the data that moves between them.
 
-The root decides every change of the members. All who take part do their share without giving up
-what they have, report to the root, and hear whether the change is made.
+The root decides on every change of the members. Each participant does its part while keeping what
+it has, reports to the root, and learns whether the change is made.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Blocks = dict[str, Array]
 Shapes = dict[str, tuple[Any, ...]]
 
 SLOWEST = 10e6
-"""Bytes per second: data that moves more slowly than this counts as stuck."""
+"""Bytes per second: slower transfers count as stuck."""
 
 
 class ReplicatedState(SimpleNamespace):
-    """What every rank has, with the same values; newcomers get those of the root."""
+    """State with the same values on every rank; newcomers get the root's."""
 
 
 class MemberLeft(SystemExit):
-    """This process has left the job: it ends successfully, with all its `finally` clauses."""
+    """This process has left the job: it exits successfully and runs its `finally` clauses."""
 
 
 class Membership:
-    """The present members, by numbers that are never used again; the root is 0."""
+    """The current members, identified by numbers that are never reused; the root is 0."""
 
     def __init__(self, client: ControlClient) -> None:
         self.client = client
@@ -43,24 +43,24 @@ class Membership:
         self.state = ReplicatedState()
         self.arrays: dict[str, Distributed] = {}
         self.parts: dict[str, float] = {}
-        """Seconds of the last change's parts."""
+        """Seconds that each part of the last change took."""
         self._change = 0
         self._site = ""
-        """The line of the program at which the last growth took place."""
+        """The program line at which the last growth took place."""
         self._adopt(library().MPI.COMM_SELF.Dup(), [0])
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self.members)
 
     @property
     def shapes(self) -> Shapes:
-        """What is needed to make all arrays anew, by their names."""
+        """By array name, what is needed to create the array again."""
         return {name: each.terms for name, each in self.arrays.items()}
 
     def grow(self, ports: Sequence[str], newcomers: list[int], site: str) -> bool:
-        """Take newcomers in at a line of the program; False if one of them was lost meanwhile."""
+        """Let newcomers join at program line `site`; False if a member was lost meanwhile."""
         members = [*self.members, *newcomers]
         self._change += 1
         if self.server is not None:
@@ -69,7 +69,7 @@ class Membership:
         watch = self._watch_change(members)
 
         def connect() -> Any:
-            # the root alone accepts; the others wait in a barrier, which can be given up
+            # only the root accepts; the others wait in a barrier, which can be abandoned
             pairs = [None] * len(ports) if self.server is None else join.accept(ports, watch)
             Communicator(self.comm.raw, watch).barrier()
             return join.extend(self.comm.raw, pairs, watch)
@@ -77,7 +77,7 @@ class Membership:
         return self._grow(members, connect, site)
 
     def arrive(self) -> str:
-        """Join as a newcomer; returns the line of the program at which the others are."""
+        """Join as a newcomer; return the program line at which the others wait."""
         assert isinstance(self.client, MemberClient)
         order = self.client.order()
         self._change, members, new = order["change"], order["members"], order["new"]
@@ -89,7 +89,7 @@ class Membership:
         return self._site
 
     def shrink(self, size: int) -> bool:
-        """Let the last members leave; False if one was lost meanwhile."""
+        """Let the last members leave so that `size` stay; False if one was lost meanwhile."""
         self._change += 1
         members, old = self.members, self.size
         stay, leave = members[:size], members[size:]
@@ -109,12 +109,12 @@ class Membership:
         return self._make_change(members, stay, share)
 
     def regroup(self) -> None:
-        """Go on with those that are left. The root is never lost, so this ends."""
+        """Continue with the remaining members; terminates because the root is never lost."""
         while not self._regroup():
-            continue  # another one was lost meanwhile
+            continue  # another member was lost meanwhile
 
     def restore(self, state: ReplicatedState, shapes: Shapes) -> None:
-        """Take over a state, and arrays whose rows are still to be filled."""
+        """Adopt a state and create its arrays, whose rows are filled later."""
         self.state = state
         for name, terms in shapes.items():
             self.arrays.setdefault(name, Distributed(*terms))
@@ -155,7 +155,7 @@ class Membership:
     def _make_change(
         self, members: list[int], after: list[int], share: Callable[[], tuple[Any, Blocks]]
     ) -> bool:
-        """Do this member's share of a change, and adopt its result if all agree."""
+        """Do this member's part of a change and adopt the result if the change is made."""
         done, result = self._agree(members, share)
         if not done or result is None:
             return done
@@ -171,7 +171,7 @@ class Membership:
         return True
 
     def _agree(self, members: list[int], share: Callable[[], Any]) -> tuple[bool, Any]:
-        """Do this member's share of a change, and hear what became of the change."""
+        """Do this member's part of a change; return whether the change is made, and the result."""
         result = None
         try:
             result = share()
@@ -195,7 +195,7 @@ class Membership:
         self.comm = Communicator(raw, lambda: self.client.watch(members))
 
     def _watch_change(self, members: list[int]) -> Callable[[], None]:
-        """Watch the members during a change, which has a limit of its own."""
+        """Return a watch over the members during a change, which has its own time limit."""
         change = self._change
         limit = CHANGE_LIMIT + sum(each.nbytes for each in self.arrays.values()) / SLOWEST
         last = time.monotonic() + limit

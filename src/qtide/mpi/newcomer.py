@@ -1,7 +1,7 @@
-"""How a newcomer starts the program that it is to join: as quickly as can be.
+"""Starts the program on a newcomer as quickly as possible.
 
-Most of the time until it can join goes into imports, so modules that are not compiled yet are kept
-compiled, from the first start on a node on.
+Imports take most of the time until a newcomer can join, so the first start on a node caches the
+bytecode of modules that are not compiled yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BOOT = "from qtide.mpi.newcomer import main; main()"
 
 
 def command(original: list[str], arguments: list[str], start: Path) -> list[str]:
-    """Return the command that starts the program again, in the folder where it was started."""
+    """Return the command that starts the program again in its original folder."""
     place = len(original) - len(arguments)
     at = ["env", f"--chdir={start}"] if Path.cwd() != start else []
     if arguments[0] in ("", "-c", "-m") or original[place:] != arguments:
@@ -27,7 +27,7 @@ def command(original: list[str], arguments: list[str], start: Path) -> list[str]
 
 
 def main() -> None:
-    """Run the script that the arguments name, as Python itself would."""
+    """Run the script named by the arguments, as Python itself would."""
     keep_bytecode()
     del sys.argv[0]
     path = sys.argv[0]

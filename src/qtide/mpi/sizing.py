@@ -1,6 +1,6 @@
-"""Policies: how many nodes a job should have now. The root asks its policy in `check()`.
+"""Policies: how many nodes a job should have now. The root consults its policy in `check()`.
 
-A policy is a callable that takes the job and returns a number, or None for no change.
+A policy is a callable that takes the job and returns a number, or None to leave it unchanged.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ Clock = Callable[[], float]
 
 
 class Sized(Protocol):
-    """What a policy may know of a job."""
+    """What a policy may know about a job."""
 
     @property
     def size(self) -> int:
-        """How many ranks it has."""
+        """The current number of ranks."""
 
     @property
     def sizes(self) -> Sizes:
-        """How many it may have."""
+        """The minimum, preferred and maximum number of nodes."""
 
     @property
     def lead(self) -> float:
         """Seconds that a growth takes."""
 
     def others_waiting(self) -> int:
-        """How many jobs of others wait for nodes of the cluster."""
+        """How many other jobs wait for nodes of the cluster."""
 
 
 class ByPhase:
-    """All nodes for a classical phase, the least for a quantum one."""
+    """The preferred number of nodes in classical phases, the minimum in quantum ones."""
 
     def __init__(self) -> None:
         self.phase = "classical"
 
     def __call__(self, job: Sized) -> int:
-        """Decide by the phase that the program is in."""
+        """Decide by the program's current phase."""
         return job.sizes.least if self.phase == "quantum" else job.sizes.preferred
 
 
 class ByQueue:
-    """The preferred number of nodes, but the least while others wait for nodes."""
+    """The preferred number of nodes, but the minimum while others wait for nodes."""
 
     def __init__(self, pause: float = 5.0, clock: Clock = time.monotonic) -> None:
         self._pause = pause
@@ -55,14 +55,14 @@ class ByQueue:
         self._others = 0
 
     def __call__(self, job: Sized) -> int:
-        """Decide by the queue, which is asked once in `pause` seconds."""
+        """Decide by the queue, which is queried at most every `pause` seconds."""
         if self._clock() - self._last >= self._pause:
             self._last, self._others = self._clock(), job.others_waiting()
         return job.sizes.least if self._others else job.sizes.preferred
 
 
 class ByEfficiency:
-    """One more node as long as the last one paid: measured by the time between two checks."""
+    """One more node as long as the last one paid off, judged by the time between checks."""
 
     def __init__(self, least: float = 0.5, samples: int = 3, clock: Clock = time.monotonic) -> None:
         self._least = least
@@ -72,7 +72,7 @@ class ByEfficiency:
         self._seen: defaultdict[int, list[float]] = defaultdict(list)
 
     def __call__(self, job: Sized) -> int | None:
-        """Grow, stay, or go back to the number of nodes before."""
+        """Grow by one node, stay, or give one node back."""
         self._measure(job.size)
         if len(self._seen[job.size]) < self._samples:
             return None
@@ -93,7 +93,7 @@ class ByEfficiency:
         return len(self._seen[size]) >= self._samples
 
     def _gain(self, size: int) -> float:
-        """How much of a node the last node was worth; all of it if that is not known yet."""
+        """The share of a full node that the last node contributed; 1 if not known yet."""
         if not self._known(size - 1):
             return 1.0
         faster = min(self._seen[size - 1]) / max(min(self._seen[size]), 1e-9)
@@ -101,13 +101,13 @@ class ByEfficiency:
 
 
 class ByQuantumEnd:
-    """The least number of nodes during a quantum task, and the others back just as it ends."""
+    """The minimum number of nodes during a quantum task; the others return just as it ends."""
 
     def __init__(self, remaining: Callable[[], float], margin: float = 0.2) -> None:
         self._remaining = remaining
         self._margin = margin
 
     def __call__(self, job: Sized) -> int:
-        """Ask as long before the end as the last growth took, and a little more."""
+        """Request nodes as early as the last growth took, plus a margin."""
         ahead = job.lead * (1 + self._margin)
         return job.sizes.least if self._remaining() > ahead else job.sizes.preferred

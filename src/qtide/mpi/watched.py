@@ -1,7 +1,7 @@
-"""Waiting for MPI with an eye on the processes: calls, requests and messages that do not hang.
+"""MPI calls, requests and messages that do not hang when a process is lost.
 
-MPICH waits for a lost process for ever. Here an operation is tested until it ends, and whoever
-waits watches the other processes meanwhile.
+MPICH waits for a lost process forever. Here, the caller tests an operation until it completes and
+watches the other processes meanwhile.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from qtide.mpi.library import MPI, library
 T = TypeVar("T")
 
 Watch = Callable[[], None]
-"""Raises if what is waited for will never come."""
+"""Raises if the awaited operation can never complete."""
 
 FIRST = 100
-"""How often an operation is tested before anything else is done: short ones have ended by then."""
+"""How often to test an operation before watching: short operations complete by then."""
 SPIN = 0.002
-"""Seconds in which it is then tested without a pause,"""
+"""Seconds to test without sleeping after that."""
 NAP_FIRST, NAP_MOST = 50e-6, 1e-3
-"""and the pauses from then on, so that a rank that waits for long leaves its core to others."""
+"""First and longest sleep, in seconds, after `SPIN`: a long wait leaves the core to others."""
 MOVING = 20e-6
-"""A test that computes for longer than this has moved data: then there is no pause."""
+"""A test that uses more CPU seconds than this has moved data: do not sleep after it."""
 TURN = 64
-"""How many tests move data before other processes of this machine have their turn."""
+"""How many tests that move data to run before letting other processes on this machine run."""
 NAP_TURN = 20e-6
-"""Seconds of such a turn: a process that sleeps has its core back sooner than one that yields."""
+"""Seconds to sleep then: a process that sleeps regains its core sooner than one that yields."""
 
 
 def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -> T:
-    """Call a test of MPI until it says that the operation is done, and watch meanwhile."""
-    for _ in range(FIRST):  # MPICH only makes progress while it is tested
+    """Call an MPI test until its result is `done`, watching meanwhile; return the result."""
+    for _ in range(FIRST):  # MPICH makes progress only while it is tested
         if done(found := test()):
             return found
     since, nap, moves = time.perf_counter(), NAP_FIRST, 0
     while True:
         watch()
-        used = time.thread_time()  # a process that others interrupt uses none meanwhile
+        used = time.thread_time()  # CPU time does not count while others have the core
         if done(found := test()):
             return found
         moved = time.thread_time() - used > MOVING
@@ -60,22 +60,23 @@ def wait(test: Callable[[], T], watch: Watch, done: Callable[[T], Any] = bool) -
 
 
 POLL = 0.002
-"""Seconds between two looks at whether a blocking call is still worth waiting for."""
+"""Seconds between two calls of `watch` during a blocking call."""
 CALL_LIMIT = 60.0
-"""Seconds within which a blocking call has to end if all who take part are there."""
+"""Seconds within which a blocking call must return if all participants are alive."""
 GRACE = 4.0
-"""Seconds within which a blocking call has to end that was given up; its own limit is shorter."""
+"""Seconds to wait for an abandoned blocking call to return; its own limit is shorter."""
 
 
 class MpiStuck(QtideError):  # noqa: N818 - what happened
-    """MPI hangs: no other call would return either."""
+    """MPI hangs: no other MPI call would return either."""
 
 
 def call(function: Callable[[], T], watch: Watch) -> T:
-    """Make a call that MPI only has in a blocking form, in a thread, and watch meanwhile.
+    """Run a call that MPI offers only in blocking form in a thread, and watch meanwhile.
 
-    A call that was given up is waited for, as it has a limit of its own. If it hangs nevertheless,
-    its thread is abandoned: other calls pass by it, unless MPICH is just connecting processes.
+    If the watch raises, wait `GRACE` seconds for the call, which has a shorter limit of its own. If
+    it still hangs, abandon its thread: other MPI calls still work, unless MPICH was connecting
+    processes.
     """
     made = _Call(function)
     last = time.monotonic() + CALL_LIMIT
@@ -104,7 +105,7 @@ def _check_limit(last: float) -> None:
 
 
 class _Call(Generic[T]):
-    """A call in a thread of its own; concurrent.futures would take newcomers longer to import."""
+    """A call in its own thread; importing concurrent.futures would slow newcomers down."""
 
     result: T
 
@@ -124,11 +125,11 @@ class _Call(Generic[T]):
 
 
 def no_watch() -> None:
-    """Watch nothing: requests of mpi4py's own communicators can hang, as they always did."""
+    """Watch nothing: requests of mpi4py's own communicators may hang, as they do in mpi4py."""
 
 
 def guarded(kind: Any, made: Any, watch: Watch) -> Any:
-    """Give an object of mpi4py its guarded class."""
+    """Wrap an mpi4py object in its guarded class; None stays None."""
     if made is None:
         return None
     watched = kind(made)
@@ -137,23 +138,23 @@ def guarded(kind: Any, made: Any, watch: Watch) -> Any:
 
 
 class _CallKind(type):
-    """Lets objects that mpi4py made count as instances of the guarded class, too."""
+    """Makes objects created by mpi4py count as instances of the guarded class, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__bases__[-1])
 
 
 class _WatchedRequest:
-    """What blocks in a request, as tests in a loop."""
+    """A request's blocking methods, implemented as loops of tests."""
 
     watch: Watch = staticmethod(no_watch)
     sends = False
-    """Whether it is the request of a send."""
+    """Whether the request belongs to a send."""
     Test: Any
     test: Any
 
     def Cancel(self) -> None:  # noqa: N802 - MPI's own name
-        """Cancel a receive. MPICH crashes if a send between joined processes is cancelled."""
+        """Cancel a receive; refuse a send: cancelling one between joined worlds crashes MPICH."""
         if self.sends:
             raise UsageError("a send on a job's communicator cannot be cancelled; receive it")
         super().Cancel()  # type: ignore[misc]
@@ -165,7 +166,7 @@ class _WatchedRequest:
         return bool(wait(lambda: self.Test(status), self.watch))
 
     def wait(self, status: Any = None) -> Any:
-        """Wait for the operation; returns the object that it received."""
+        """Wait for the operation; return the received object."""
         return wait(lambda: self.test(status), self.watch, _first)[1]
 
     @classmethod
@@ -175,32 +176,32 @@ class _WatchedRequest:
 
     @classmethod
     def waitall(cls, requests: Sequence[Any], statuses: Any = None) -> list[Any]:
-        """Wait for all operations; returns the objects that they received."""
+        """Wait for all operations; return the received objects."""
         found = wait(lambda: _REQUEST.testall(requests, statuses), _watch_all(requests), _first)
         return list(found[1] or ())
 
     @classmethod
     def Waitany(cls, requests: Sequence[Any], status: Any = None) -> int:  # noqa: N802
-        """Wait for one of the operations; returns its place."""
+        """Wait for one of the operations; return its index."""
         test = lambda: _REQUEST.Testany(requests, status)  # noqa: E731
         return int(wait(test, _watch_all(requests), lambda found: found[1])[0])
 
     @classmethod
     def waitany(cls, requests: Sequence[Any], status: Any = None) -> tuple[int, Any]:
-        """Wait for one of the operations; returns its place, and the object that it received."""
+        """Wait for one of the operations; return its index and the received object."""
         test = lambda: _REQUEST.testany(requests, status)  # noqa: E731
         place, _, received = wait(test, _watch_all(requests), lambda found: found[1])
         return place, received
 
     @classmethod
     def Waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:  # noqa: N802
-        """Wait for at least one of the operations; returns their places."""
+        """Wait for at least one of the operations; return the indices of the completed ones."""
         test = lambda: _REQUEST.Testsome(requests, statuses)  # noqa: E731
         return wait(test, _watch_all(requests), lambda found: found is None or bool(found))
 
     @classmethod
     def waitsome(cls, requests: Sequence[Any], statuses: Any = None) -> Any:
-        """Wait for at least one of the operations; returns their places and received objects."""
+        """Wait for at least one operation; return the completed indices and received objects."""
         test = lambda: _REQUEST.testsome(requests, statuses)  # noqa: E731
         return wait(test, _watch_all(requests), lambda found: found[0] is None or bool(found[0]))
 
@@ -227,11 +228,11 @@ class Request(_WatchedRequest, MPI.Request, metaclass=_CallKind):  # type: ignor
 
 
 class Prequest(_WatchedRequest, MPI.Prequest, metaclass=_CallKind):  # type: ignore[misc]
-    """A persistent request of the same kind."""
+    """A persistent request whose waits end when a process is gone."""
 
 
 class Message(MPI.Message, metaclass=_CallKind):
-    """A message that was matched; receiving it ends when its sender is gone."""
+    """A matched message; receiving it fails, instead of hanging, when a process is gone."""
 
     watch: Watch = staticmethod(no_watch)
 
@@ -244,33 +245,33 @@ class Message(MPI.Message, metaclass=_CallKind):
         return self.irecv().wait(status)
 
     def Irecv(self, buf: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Begin to receive it into a buffer."""
+        """Start receiving it into a buffer."""
         return guarded(Request, super().Irecv(buf), self.watch)
 
     def irecv(self) -> Any:
-        """Begin to receive it as an object."""
+        """Start receiving it as an object."""
         return guarded(Request, super().irecv(), self.watch)
 
     @classmethod
     def Probe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Wait for a message of a communicator."""
+        """Wait for a message on a communicator and match it."""
         return comm.Mprobe(*args, **kwargs)
 
     @classmethod
     def probe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:
-        """Wait for a message of a communicator that is an object."""
+        """Wait for an object on a communicator and match it."""
         return comm.mprobe(*args, **kwargs)
 
     @classmethod
     def Iprobe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Look for a message of a communicator."""
+        """Match a message on a communicator, if there is one."""
         return comm.Improbe(*args, **kwargs)
 
     @classmethod
     def iprobe(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:
-        """Look for a message of a communicator that is an object."""
+        """Match an object on a communicator, if there is one."""
         return comm.improbe(*args, **kwargs)
 
 
-# programs wait by functions of these classes: MPI.Request.Waitall(requests)
+# replaced in mpi4py, because programs call class methods such as MPI.Request.Waitall(requests)
 MPI.Request, MPI.Prequest, MPI.Message = Request, Prequest, Message  # type: ignore[misc]

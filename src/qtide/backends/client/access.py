@@ -1,6 +1,6 @@
-"""Where the service is and who we are: from the job's environment, or from a file.
+"""The service's address and the user's token, from the job's environment or from a file.
 
-A token is sent only to the service that it was given for, and never unencrypted over a network.
+A token is sent only to the service it was issued for, and never unencrypted over a network.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from qtide.core.sockets import Untrusted, connected
 
 URL, TOKEN, DEVICE, AUTHORITY = "QTIDE_URL", "QTIDE_TOKEN", "QTIDE_DEVICE", "QTIDE_CA_FILE"
 REFUSED = "QTIDE_REFUSED"
-"""By which the prolog of a job says why the job got no token."""
+"""Environment variable in which a job's prolog says why the job got no token."""
 UNIX = "unix://"
-"""How the URL of a Unix socket begins; its path follows."""
+"""The prefix of a Unix socket's URL; the path follows."""
 FILE = "access.json"
-"""By which a service tells clients of its host how to reach it."""
+"""The file in which a service tells clients on its host how to reach it."""
 SITE = Path("/run/qtide")
-"""The folder of the site's own service; only root can make it."""
+"""The folder of the site's own service; only root can create it."""
 QUICK = 1.0
-"""Seconds within which this host has to say whether somebody listens."""
+"""Seconds to wait when testing whether a service listens on this host."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class Access:
     authority: str | None = None
     """A file with the certificate of a private certificate authority."""
     socket: Path | None = None
-    """The Unix socket to call it by: there, the kernel proves that it is the service."""
+    """The Unix socket to use: there, the kernel proves who serves it."""
     state: Path | None = None
-    """The folder of its state, if the service is on this host and tells it."""
+    """The service's state folder, if the service is on this host and announces it."""
 
     def __repr__(self) -> str:
-        """Without the token, since representations end up in logs."""
+        """Omit the token, since representations end up in logs."""
         return f"Access({self.url!r})"
 
 
 def find_access(url: str | None = None, token: str | None = None) -> Access:
-    """What was given, otherwise the environment's, otherwise the service that this user started.
+    """Find the service: the given one, the environment's, this user's own, or else the site's.
 
-    If neither is known, it is the site's; one that this user has just started is waited for. A job
-    that was refused a token by the service of its environment is told so at once.
+    Waits for a service that this user has just started. Raises UsageError at once if the service
+    named in the environment refused this job a token.
     """
     known = os.environ.get(URL, "").rstrip("/")
     url = (url or known).rstrip("/")
-    if url in ("", known):  # a token of the environment is for the service named there
+    if url in ("", known):  # the environment's token is for the service named there
         token = token or os.environ.get(TOKEN)
         refused = os.environ.get(REFUSED)
         if refused and not token and here(url) is None:
@@ -72,7 +72,7 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     away = next((each for each in _announced() if url == each.url), None)
     if _is_here(url):
         await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
-    # while our own service is away, anybody may have taken its port: it is not called
+    # while our own service is down, anyone may have taken its port: use only its socket
     own = here(url) or away
     if own is not None:
         return Access(own.url, token, socket=own.socket, state=own.state)
@@ -84,12 +84,12 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
 
 
 def here(url: str = "") -> Access | None:
-    """The service of this host at that URL, if one listens: this user's, otherwise the site's."""
+    """The listening service on this host, at `url` if given: this user's, otherwise the site's."""
     return next((each for each in _announced() if url in ("", each.url) and _listens(each)), None)
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a name or an address is this host's own."""
+    """Whether a name or an address is a loopback one."""
     if host == "localhost":
         return True
     try:
@@ -99,7 +99,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def why_no_token(url: str) -> str:
-    """Why no token was sent to a service that wants one, as the end of a sentence."""
+    """Why no token was sent to a service that requires one, as the end of a sentence."""
     if refused := os.environ.get(REFUSED):
         return f"; {refused}"
     if os.environ.get(TOKEN):
@@ -109,19 +109,19 @@ def why_no_token(url: str) -> str:
 
 
 def _check_secret(url: str, token: str | None) -> None:
-    """Refuse to send a token where anybody on the way could read it."""
+    """Refuse to send a token unencrypted over a network."""
     parts = urlsplit(url)
     if token and parts.scheme == "http" and not is_loopback(parts.hostname):
         raise UsageError(f"a token would be sent to {url} unencrypted; use https")
 
 
 def _is_here(url: str) -> bool:
-    """Whether a URL may be that of a service on this host; without one, it is."""
+    """Whether a URL may belong to a service on this host; an empty one may."""
     return not url or url.startswith(UNIX) or is_loopback(urlsplit(url).hostname)
 
 
 def _listens(access: Access) -> bool:
-    """Whether somebody whom we trust serves its socket: a service that was killed left its file."""
+    """Whether a trusted process serves the socket; a killed service leaves its file behind."""
     assert access.socket is not None
     try:
         connected(access.socket, QUICK).close()
@@ -143,7 +143,7 @@ def _listens_at(url: str) -> bool:
 
 
 def _nowhere() -> str:
-    """Why there is no service to call."""
+    """The message that no service was found, and why."""
     start = f"set {URL} (and {TOKEN}), or start one: qtide serve --demo"
     left = next((file for file in access_files() if file.exists()), None)
     if left is not None:
@@ -152,24 +152,24 @@ def _nowhere() -> str:
 
 
 def _announced() -> Iterator[Access]:
-    """The services that this user started, running or not, and the site's."""
+    """The services that this user started and the site's, running or not."""
     for file in access_files():
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             state = Path(known.get("state", file.parent))
             found = Access(str(known["url"]), socket=Path(known["socket"]), state=state)
-            if file.parent != SITE or _is_here(found.url):  # only for a URL that is its own
+            if file.parent != SITE or _is_here(found.url):  # the site's: only a local URL
                 yield found
 
 
 def access_files() -> list[Path]:
-    """Where services of this host say how to reach them: this user's own, then the site's."""
+    """The files in which services on this host announce themselves: this user's, the site's."""
     own = [state_folder() / name / FILE for name in ("service", "demo")]
     return [*own, SITE / FILE]
 
 
 LOCAL = "http://localhost"
-"""What a request by a Unix socket names as its host."""
+"""The base URL of requests over a Unix socket."""
 
 
 class UnixConnection(HTTPConnection):
@@ -195,35 +195,35 @@ class UnixPool(HTTPConnectionPool):
 
 PROCESSES = Path("/proc")
 SERVING = "qtide-serving"
-"""The short name of a service that listens; the kernel keeps 15 characters."""
+"""The process name of a listening service; the kernel keeps 15 characters."""
 LIMIT = 15.0
-"""Seconds that a service may take to come up."""
+"""Seconds that a service may take to start."""
 PAUSE = 0.05
 
 
 def now_serving() -> None:
-    """This process listens from now on, so nobody waits for it any more."""
-    with suppress(OSError):  # no such file: clients then wait for their limit at most
+    """Mark this process as listening, so that clients stop waiting for it."""
+    with suppress(OSError):  # without the file, clients wait at most `LIMIT` seconds
         (PROCESSES / "self" / "comm").write_text(SERVING)
 
 
 def await_service(found: Callable[[], Any]) -> None:
-    """Return once the service is found, or none is coming up any more, which has a limit."""
+    """Wait until the service is found or no service is starting any more."""
     while not found() and list(services_coming_up()):
         time.sleep(PAUSE)
 
 
 def services_coming_up() -> Iterator[int]:
-    """The processes of this user that will be services."""
+    """The ids of this user's processes that are starting a service."""
     for folder in PROCESSES.glob("[0-9]*"):
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # the process has just ended
             own = folder.stat().st_uid == os.geteuid()
             if own and _serves(folder) and not _is_serving(folder) and _age(folder) < LIMIT:
                 yield int(folder.name)
 
 
 def _serves(folder: Path) -> bool:
-    """Whether its command is `qtide serve`."""
+    """Whether the process's command is `qtide serve`."""
     words = (folder / "cmdline").read_bytes().split(b"\0")
     names = [word.rpartition(b"/")[2] for word in words]
     return b"qtide" in names and b"serve" in names[names.index(b"qtide") :]
@@ -234,7 +234,7 @@ def _is_serving(folder: Path) -> bool:
 
 
 def _age(folder: Path) -> float:
-    """The seconds since a process was started."""
+    """The seconds since the process started."""
     words = (folder / "stat").read_text().rpartition(")")[2].split()
     began = int(words[19]) / os.sysconf("SC_CLK_TCK")
     return float((PROCESSES / "uptime").read_text().split()[0]) - began

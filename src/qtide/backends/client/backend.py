@@ -1,4 +1,4 @@
-"""The service as a Qiskit backend: transpile for it, run on it, fetch results anywhere."""
+"""The service as a Qiskit backend: transpile for it, run on it, fetch results from any process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qtide.core.errors import UsageError
 from qtide.core.version import __version__
 
 ALWAYS = ("id", "measure", "reset")
-"""What every device takes without listing it."""
+"""Operations that every device takes without listing them."""
 
 Loci = dict[tuple[int, ...], None]
 
 
 def target_of(device: dict[str, Any]) -> Target:
-    """The target of a device that takes Qiskit circuits."""
+    """The Qiskit target of a device that takes Qiskit circuits."""
     properties = device["properties"]
     if "qpy" not in properties.get("formats", ()):
         raise UsageError(
@@ -48,7 +48,7 @@ def target_of(device: dict[str, Any]) -> Target:
 
 
 def _pairs(properties: dict[str, Any]) -> Loci | None:
-    """Connected qubits, in both directions; None if all are connected to all."""
+    """Pairs of connected qubits, in both directions; None if fully connected."""
     place = {name: number for number, name in enumerate(properties["qubits"])}
     ways = [(place[one], place[other]) for one, other in properties["connections"]]
     loci: Loci = dict.fromkeys([*ways, *((other, one) for one, other in ways)])
@@ -72,10 +72,10 @@ class Label(NamedTuple):
 
 
 class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
-    """One task; any process of the same user gets it by `Backend.retrieve_job`.
+    """One task; any process of the same user can get it with `Backend.retrieve_job`.
 
-    Only the process that submitted the circuits knows their names and metadata; others tell the
-    results apart by their number.
+    Only the process that submitted the circuits knows their names and metadata; others identify
+    the results by number.
     """
 
     def __init__(self, backend: BackendV2, task: RemoteTask, labels: list[Label]) -> None:
@@ -87,13 +87,13 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
         """Do nothing: a job is already submitted when it is created."""
 
     def status(self) -> JobStatus:
-        """Its status now."""
+        """The current status."""
         if self._task.state not in OVER:
             self._task.refresh()
         return STATUS[self._task.state]
 
     def result(self, timeout: float | None = None) -> Result:
-        """The result, once it is there; raises an error if the task failed."""
+        """Wait for the result; raises an error if the task failed."""
         answers = self.answers(timeout)
         labels = self._labels or [Label(f"circuit-{i}", {}) for i in range(len(answers))]
         return Result(
@@ -105,24 +105,24 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
         )
 
     def answers(self, timeout: float | None = None) -> list[Shots]:
-        """Every shot of each circuit."""
+        """Wait for the shots of each circuit."""
         answers: list[Shots] = self._task.result(timeout)
         return answers
 
     def cancel(self) -> bool:
-        """Cancel it; False if it had already ended."""
+        """Cancel the task; False if it had already ended."""
         if self._task.refresh().state in OVER:
             return False
         self._task.cancel()
         return True
 
     def queue_position(self) -> int | None:
-        """How many tasks are ahead of it, if it waits."""
+        """How many tasks are ahead of this one, if it is queued."""
         position: int | None = self._task.refresh().response.get("position")
         return position
 
     def error_message(self) -> str | None:
-        """Why it failed."""
+        """Why the task failed."""
         message: str | None = self._task.refresh().response["error"]
         return message
 
@@ -140,7 +140,7 @@ def _experiment(shots: Shots, label: Label) -> ExperimentResult:
 
 
 KNOWN = ("shots", "seed_simulator", "memory")
-"""Every shot is kept anyway, so `memory` changes nothing."""
+"""Accepted options; `memory` has no effect, since every shot is kept anyway."""
 
 
 class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
@@ -164,7 +164,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
 
     @property
     def max_circuits(self) -> int | None:
-        """How many circuits a task may have."""
+        """The most circuits that a task may have."""
         return self._most_circuits
 
     @classmethod
@@ -198,5 +198,5 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         return CircuitJob(self, task, [Label(one.name, one.metadata or {}) for one in circuits])
 
     def retrieve_job(self, job_id: str) -> CircuitJob:
-        """A job of this user, whichever process submitted it."""
+        """Return a job of this user, whichever process submitted it."""
         return CircuitJob(self, self._client.task(job_id), [])

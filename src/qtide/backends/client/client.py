@@ -1,7 +1,7 @@
-"""The Python client of the service: submit, wait, fetch, from this process or another.
+"""The Python client of the service: submit tasks, wait for them and fetch answers from any process.
 
-Every task has an idempotency key, generated if none is given. So if an answer was lost, the request
-can safely be sent again, and the client can wait for a service that restarts.
+Every task has an idempotency key, generated if none is given. So the client can safely repeat a
+request whose answer was lost, and can wait for a service that restarts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from qtide.backends.payloads.payload import Encoded, decode_answer, encode
 from qtide.core.errors import BackendFailed, PhaseError
 
 HOLD = 30.0
-"""Seconds that the service holds a request until the task ends; then we ask again."""
+"""Seconds that the service holds a request while the task runs; then the client asks again."""
 PATIENCE = 60.0
-"""Seconds that a service may be unavailable, as during a restart."""
+"""Seconds that a service may be unavailable, for example during a restart."""
 PAUSE, PAUSE_MOST = 0.05, 2.0
-"""Seconds between two tries: at first, doubled each time, and at most."""
+"""First and longest pause, in seconds, between two attempts; it doubles each time."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
-"""Seconds that a device may take to start, and between two looks."""
+"""Seconds that a device may take to start, and seconds between two checks."""
 UNAUTHORISED = 401
 OVER = ("done", "failed", "cancelled")
 
@@ -51,10 +51,11 @@ class TaskFailed(PhaseError):  # noqa: N818 - what happened
 
 
 class Client:
-    """One service, as one user.
+    """One service, used as one user.
 
-    A copy, a pickled client and one in a forked process make connections of their own. A pickle
-    contains a token only if that was given; one of the environment is read again there.
+    A copy, an unpickled client and a client in a forked process open their own connections. A
+    pickle contains the token only if it was passed in; one from the environment is read again when
+    unpickling.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Client:
         self._patience = patience
         self.access: Access = find_access(url, token)
         self._pools: dict[int, urllib3.PoolManager | UnixPool] = {}
-        """The connections, by the process that made them."""
+        """Connection pools by the id of the process that opened them."""
 
     def __copy__(self) -> Client:
         other = Client.__new__(Client)
@@ -90,7 +91,7 @@ class Client:
         key: str | None = None,
         wait: float = 0.0,
     ) -> RemoteTask:
-        """Submit a payload; when this returns, the service has stored it durably."""
+        """Submit a payload; on return, the service has stored it durably."""
         encoded = payload if isinstance(payload, Encoded) else encode(payload)
         form = {
             "device": device or self.default_device(encoded.format),
@@ -111,11 +112,11 @@ class Client:
         return self.submit(payload, device, wait=HOLD, **words).result()
 
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
-        """A task of this user, whichever process submitted it."""
+        """Return a task of this user, whichever process submitted it."""
         return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
 
     def tasks(self, *states: str, everybody: bool = False) -> Iterator[RemoteTask]:
-        """This user's tasks, newest first; operators can list everybody's."""
+        """Yield this user's tasks, newest first; operators can list everybody's."""
         before: int | None = None
         while True:
             terms = {"state": states, "everybody": everybody, "before": before}
@@ -131,12 +132,12 @@ class Client:
         return devices
 
     def device(self, name: str) -> dict[str, Any]:
-        """One device."""
+        """One device and its state."""
         device: dict[str, Any] = self.call("GET", f"/v1/devices/{quote(name, safe='')}")
         return device
 
     def started_device(self, name: str) -> dict[str, Any]:
-        """One device, once it is known whether it starts: before, it has no properties."""
+        """One device, after waiting for its start: before that, it has no properties."""
         end = time.monotonic() + START_LIMIT
         while (found := self.device(name))["state"] == "starting" and time.monotonic() < end:
             time.sleep(START_PAUSE)
@@ -159,7 +160,7 @@ class Client:
         form: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """What the service answers; while it is unavailable, try again."""
+        """Send a request and return the service's answer; retry while it is unavailable."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
         query = f"?{urlencode(words, doseq=True)}" if words else ""
         root = LOCAL if self.access.socket else self.access.url
@@ -184,7 +185,7 @@ class Client:
         return answer.json() if answer.data else None
 
     def _connections(self) -> urllib3.PoolManager | UnixPool:
-        """Those of this process: after a fork, two processes must not share a connection."""
+        """The pool of this process: after a fork, two processes must not share a connection."""
         process = os.getpid()
         if process not in self._pools:
             self._pools = {process: _pool(self.access, self._patience)}
@@ -192,7 +193,7 @@ class Client:
 
 
 class RemoteTask:
-    """A task at the service, in the state it had when we last asked."""
+    """A task at the service, in the state last fetched."""
 
     def __init__(self, client: Client, response: dict[str, Any]) -> None:
         self._client = client
@@ -201,18 +202,18 @@ class RemoteTask:
 
     @property
     def id(self) -> str:
-        """The id by which any process of the same user finds it."""
+        """The id by which any process of the same user finds the task."""
         name: str = self.response["id"]
         return name
 
     @property
     def state(self) -> str:
-        """queued, running, done, failed or cancelled."""
+        """The state: queued, running, done, failed or cancelled."""
         state: str = self.response["state"]
         return state
 
     def refresh(self, wait: float = 0.0) -> RemoteTask:
-        """Ask again; the service may hold the answer until the task is over."""
+        """Fetch the state again; the service waits up to `wait` seconds for the task to end."""
         self.response = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
         if self.response.get("reason") == "quota" and not self._warned:
             self._warned = True
@@ -225,7 +226,7 @@ class RemoteTask:
         return self
 
     def result(self, timeout: float | None = None) -> Any:
-        """The answer, once it is there."""
+        """Wait for the answer and return it."""
         end = None if timeout is None else time.monotonic() + timeout
         while self.state not in OVER:
             left = HOLD if end is None else min(HOLD, end - time.monotonic())
@@ -242,12 +243,12 @@ class RemoteTask:
         return decode_answer(Encoded(self.response["answer_format"], answer))
 
     def cancel(self) -> RemoteTask:
-        """Cancel it; if it is on the device, it ends when the device releases it."""
+        """Cancel the task; if it is on the device, it ends when the device releases it."""
         self.response = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
         return self
 
     def forget(self) -> None:
-        """Cancel it, and delete its payload and answer; its usage stays in the accounts."""
+        """Cancel the task and delete its payload and answer; its usage stays in the accounts."""
         self._client.call("DELETE", f"/v1/tasks/{self.id}")
 
     def __repr__(self) -> str:
@@ -255,7 +256,7 @@ class RemoteTask:
 
 
 def _client(url: str | None, token: str | None, patience: float) -> Client:
-    """A client from its pickle."""
+    """Recreate a client from its pickle."""
     return Client(url, token, patience=patience)
 
 
@@ -266,7 +267,7 @@ def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
 
 
 def _retries(patience: float) -> urllib3.Retry:
-    """As many as fit into `patience`; with its key, a submission can safely be repeated."""
+    """As many retries as fit into `patience`; a submission's key makes repeating it safe."""
     pauses = accumulate(min(PAUSE * 2**n, PAUSE_MOST) for n in count())
     tries = sum(1 for _ in takewhile(lambda waited: waited <= patience, pauses))
     return urllib3.Retry(

@@ -1,4 +1,4 @@
-"""The service as a `dimod.Sampler`: programs for annealers run on it after changing one line."""
+"""The service as a `dimod.Sampler`: change one line to run an annealer program on it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """What the service says about the device."""
+        """The device's properties, as the service reports them."""
         found: dict[str, Any] = self._client.started_device(self._device)["properties"]
         most = found.get("most", {}).get("shots")
         return found if most is None else found | {"num_reads_range": [1, most]}
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What `sample` takes, each with the properties that concern it."""
+        """The parameters of `sample`, each with the properties relevant to it."""
         return PARAMETERS
 
     def sample(
@@ -48,7 +48,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
         max_wait: float | None = None,
         **parameters: Any,
     ) -> dimod.SampleSet:
-        """Samples, best first; `info` has the task's id and its times in microseconds."""
+        """Return samples, best first; `info` has the task's id and times in microseconds."""
         self.remove_unknown_kwargs(**parameters)
         model, labels = bqm.relabel_variables_as_integers(inplace=False)
         task = self._client.submit(
@@ -68,7 +68,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
 
 
 def _timing(task: RemoteTask) -> dict[str, int]:
-    """As D-Wave reports them: the time on the device, and the time before."""
+    """The time on the device and in the queue, named as D-Wave does."""
     response = task.response
     started = response["ended"] if response["started"] is None else response["started"]
     return {

@@ -1,4 +1,4 @@
-"""`qtide.qpu()`: the QPU that a job was given, for programs that do not run under qtide."""
+"""`qtide.qpu()`: the job's QPU, for programs that do not run under qtide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QpuHandle:
         self.device = device
 
     def run(self, payload: Any, **words: Any) -> Any:
-        """The answer to a payload: a binary quadratic model, circuits, or a burst."""
+        """Return the answer to a payload: a binary quadratic model, circuits, or a burst."""
         return self.client.run(payload, self.device, **words)
 
     def submit(self, payload: Any, **words: Any) -> RemoteTask:
@@ -29,13 +29,13 @@ class QpuHandle:
         return self.client.submit(payload, self.device, **words)
 
     def backend(self) -> Backend:
-        """As a backend for Qiskit, which takes a second to load."""
+        """Return the device as a Qiskit backend; loading Qiskit takes a second."""
         from qtide.backends.client.backend import Backend
 
         return Backend(self.client, self.device or self.client.default_device("qpy"))
 
     def sampler(self) -> DimodSampler:
-        """As a sampler for dimod, which is loaded only now."""
+        """Return the device as a dimod sampler; dimod is loaded only now."""
         from qtide.backends.client.dimod_sampler import DimodSampler
 
         return DimodSampler(self.client, self.device or self.client.default_device("bqm"))
@@ -45,5 +45,5 @@ class QpuHandle:
 
 
 def qpu(device: str | None = None, *, url: str | None = None) -> QpuHandle:
-    """The QPU of this job, as its environment says; or a device of the service at `url`."""
+    """Return the QPU named in this job's environment, or a device of the service at `url`."""
     return QpuHandle(Client(url), device or os.environ.get(DEVICE))

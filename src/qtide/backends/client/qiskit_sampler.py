@@ -1,4 +1,4 @@
-"""Qiskit's sampler primitive on the service: a whole sweep of parameters is one task."""
+"""Qiskit's sampler primitive on the service: a whole parameter sweep is one task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORDER = (
     JobStatus.RUNNING,
     JobStatus.DONE,
 )
-"""The first of these that any of its tasks has is the status of the whole job."""
+"""A job's status is the first of these that any of its tasks has."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class PubPart:
     jobs: list[CircuitJob]
 
     def answers(self) -> Iterator[Shots]:
-        """The shots of each circuit in turn."""
+        """Yield the shots of each circuit in order."""
         for job in self.jobs:
             yield from job.answers()
 
 
 class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
-    """Its id is that of its first task, which for most jobs is the only one."""
+    """A sampling job; its id is that of its first task, which is usually the only one."""
 
     def __init__(self, pubs: list[SamplerPub], parts: list[PubPart]) -> None:
         self.jobs = [job for part in parts for job in part.jobs]
@@ -56,7 +56,7 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         self._parts = parts
 
     def result(self) -> PrimitiveResult[SamplerPubResult]:
-        """The result, once it is there; raises an error if a task failed."""
+        """Wait for the result; raises an error if a task failed."""
         found: dict[int, SamplerPubResult] = {}
         for part in self._parts:
             answers = part.answers()
@@ -65,7 +65,7 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         return PrimitiveResult([found[id(pub)] for pub in self._pubs], metadata={"version": 2})
 
     def status(self) -> JobStatus:
-        """Its status now."""
+        """The current status."""
         states = {job.status() for job in self.jobs}
         return next(state for state in ORDER if state in states)
 
@@ -74,19 +74,19 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
         return self.status() is JobStatus.DONE
 
     def running(self) -> bool:
-        """Whether it is on the device."""
+        """Whether the job is on the device."""
         return self.status() is JobStatus.RUNNING
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the job was cancelled."""
         return self.status() is JobStatus.CANCELLED
 
     def in_final_state(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether the job has ended, successfully or not."""
         return all(job.in_final_state() for job in self.jobs)
 
     def cancel(self) -> bool:
-        """Cancel it; False if it had already ended."""
+        """Cancel the job; False if it had already ended."""
         ended = [job.cancel() for job in self.jobs]
         return any(ended)
 
@@ -106,7 +106,7 @@ def _sampled(pub: SamplerPub, answers: list[Shots]) -> SamplerPubResult:
 
 
 def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """One row per shot, the lowest bit of the first register first."""
+    """One row per shot, starting with the lowest bit of the first register."""
     data = np.frombuffer(shots.data, np.uint8).reshape(len(shots), -1)
     bits: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
     bits = np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)
@@ -114,7 +114,7 @@ def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
 
 
 SHOTS = 1024
-"""The default of Qiskit's other samplers."""
+"""The default number of shots, as in Qiskit's other samplers."""
 
 
 class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
@@ -128,7 +128,7 @@ class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
         self._seed = seed
 
     def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> SamplingJob:
-        """Submit all pubs with the same number of shots as one task, if that is not too large."""
+        """Submit pubs; those with equal shots form one task, or several if it gets too large."""
         coerced = [SamplerPub.coerce(pub, shots or self._shots) for pub in pubs]
         if not coerced:
             raise UsageError("the sampler was given nothing to run")

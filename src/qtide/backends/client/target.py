@@ -1,8 +1,8 @@
-"""The target of a program: what it must know of the device to build payloads that fit.
+"""The target of a program: what it must know about the device to build payloads that fit.
 
-The next phases of a program depend on it, so the journal of a run keeps it: a run that is resumed
-gets the target it began with, even if the device has changed since. A payload that no longer fits
-is refused like any other.
+Later phases of a program depend on it, so the run's journal stores it: a resumed run gets the
+target it began with, even if the device has changed since. The device refuses a payload that no
+longer fits, like any other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Target:
 
     @property
     def formats(self) -> list[str]:
-        """The formats of payloads that it takes, such as qpy (Qiskit's circuits) or bqm."""
+        """The payload formats that it takes, such as qpy (Qiskit circuits) or bqm."""
         return list(self.properties["formats"])
 
     @property
     def qubits(self) -> int:
-        """How many qubits it has; 0 if it takes no circuits."""
+        """The number of qubits; 0 if it takes no circuits."""
         return len(self.properties.get("qubits", ()))
 
     @property
     def connections(self) -> list[tuple[int, int]]:
-        """The pairs of qubits that a gate can act on, by their numbers."""
+        """The pairs of qubits, by index, on which a two-qubit gate can act."""
         place = {name: number for number, name in enumerate(self.properties.get("qubits", ()))}
         pairs = self.properties.get("connections", ())
         return [(place[a], place[b]) for a, b in pairs if {a, b} <= place.keys()]
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def most(self) -> dict[str, int]:
-        """The most `shots`, `circuits`, `variables` and so on that it takes at once."""
+        """The limits on `shots`, `circuits`, `variables` and so on of one payload."""
         return dict(self.properties.get("most", {}))
 
     def qiskit(self) -> Any:

@@ -1,1 +1,1 @@
-"""Devices compute the answers to payloads; each runs in a process of its own."""
+"""Devices, which compute the answers to payloads, each in its own process."""

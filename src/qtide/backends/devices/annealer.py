@@ -1,4 +1,4 @@
-"""A simulated annealer for binary quadratic models, by dwave-samplers."""
+"""A simulated annealer for binary quadratic models, based on dwave-samplers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.payload import PayloadRefused
 
 READS = 100
-"""The most reads actually computed; shots beyond that only take their time."""
+"""The most reads actually computed; further shots only take time."""
 
 MOST_VARIABLES = 10_000
 
 BASE_S, VISIT_S = 2e-3, 5e-10
-"""Seconds that the sampler takes for a model, and for a visit of a variable or a coupling."""
+"""Seconds that the sampler takes per model and per visit of a variable or a coupling."""
 
 
 class Annealer(Device):
-    """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
+    """Takes a `dimod.BinaryQuadraticModel` and returns a `dimod.SampleSet`, best first."""
 
     name = "annealer"
     most_shots = 1_000_000
@@ -49,7 +49,7 @@ class Annealer(Device):
         import dimod
         from dwave.samplers import SimulatedAnnealingSampler
 
-        if payload.num_variables == 0:  # of which the sampler warns
+        if payload.num_variables == 0:  # the sampler would warn about it
             reads = [min(shots, READS)]
             return dimod.SampleSet.from_samples_bqm(([[]], []), payload, num_occurrences=reads)
         samples = SimulatedAnnealingSampler().sample(
@@ -59,7 +59,7 @@ class Annealer(Device):
 
 
 def check_model(payload: Any, device: str, most: int) -> None:
-    """Refuse all but a binary quadratic model with at most so many variables."""
+    """Refuse anything but a binary quadratic model with at most `most` variables."""
     import dimod
 
     if not isinstance(payload, dimod.BinaryQuadraticModel):
@@ -71,7 +71,7 @@ def check_model(payload: Any, device: str, most: int) -> None:
 
 
 def best_first(samples: Any) -> Any:
-    """Equal samples merged, in order of energy; without timings, since these vary."""
+    """Merge equal samples and sort them by energy; drop timings, as these vary between runs."""
     import dimod
     import numpy as np
 

@@ -1,8 +1,8 @@
-"""A neutral-atom device, emulated by Pulser: independent sets of unit-disk graphs.
+"""A neutral-atom device emulated by Pulser; it finds independent sets of unit-disk graphs.
 
-Each variable is an atom; coupled atoms are placed so close to each other that they cannot both be
-excited. After a slow sweep of the lasers, the excited atoms form a heavy independent set, which is
-what the model asks for.
+Each variable is an atom; coupled atoms are so close together that they cannot both be excited.
+After a slow laser sweep, the excited atoms form a heavy independent set, a good solution of the
+model.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Edges = frozenset[tuple[int, int]]
 Points = tuple[tuple[float, float], ...]
 
 MOST_ATOMS = 10
-"""QuTiP takes 0.3 s for ten atoms, 14 s for twelve."""
+"""QuTiP takes 0.3 s for ten atoms but 14 s for twelve."""
 
 BASE_S, STATE_S = 0.2, 3e-4
-"""Seconds that QuTiP takes for a sweep, and for each amplitude of the state."""
+"""Seconds that QuTiP takes per sweep and per amplitude of the state."""
 
 SWEEP_NS = 3_000
 DETUNING = 12.0
-"""At the end of the sweep, for the heaviest atom; in rad/µs."""
+"""Detuning of the heaviest atom at the end of the sweep, in rad/µs."""
 
 AMPLITUDE = 8.0
-"""In the middle of the sweep; in rad/µs."""
+"""Amplitude in the middle of the sweep, in rad/µs."""
 
 NO_LIGHT = 1e-9
-"""At both ends of the sweep: interpolated waveforms cannot be zero there."""
+"""Amplitude at both ends of the sweep: interpolated waveforms cannot be zero there."""
 
 
 class Atoms(Device):
-    """Takes `dimod.BinaryQuadraticModel` and gives a `dimod.SampleSet`, best first."""
+    """Takes a `dimod.BinaryQuadraticModel` and returns a `dimod.SampleSet`, best first."""
 
     name = "atoms"
     usual_profile = "neutral-atom"
@@ -48,7 +48,7 @@ class Atoms(Device):
         return {"formats": ["bqm", "burst"], "most": most}
 
     def cost(self, payload: Any) -> Cost:
-        """The emulated state doubles with each atom."""
+        """Emulator time; the state doubles with each atom."""
         return Cost(BASE_S + STATE_S * 2**payload.num_variables)
 
     def warm_up(self) -> None:
@@ -79,7 +79,7 @@ class Atoms(Device):
 
 
 def _graph(model: Any) -> tuple[list[float], Edges]:
-    """The weight of each variable, the heaviest being 1, and which are coupled."""
+    """The weights of the variables, scaled to a maximum of 1, and the coupled pairs."""
     binary = model.change_vartype("BINARY", inplace=False)
     weights = [-bias for bias in binary.linear.values()]
     couplings = {pair: bias for pair, bias in binary.quadratic.items() if bias}
@@ -90,7 +90,7 @@ def _graph(model: Any) -> tuple[list[float], Edges]:
 
 
 def _check_form(weights: list[float], couplings: list[float]) -> None:
-    """Atoms can represent the weights of variables, but not different strengths of coupling."""
+    """Refuse what atoms cannot represent: they allow weights, but one coupling strength only."""
     if min(weights) <= 0:
         raise PayloadRefused("the atoms take models in which every linear bias (0/1) is negative")
     if couplings and max(couplings) - min(couplings) > 1e-9 * abs(max(couplings)):
@@ -112,7 +112,7 @@ def _places(weights: list[float], edges: Edges) -> tuple[Points, float]:
 
 
 def _sweep(places: Points, margin: float, weights: list[float]) -> dict[str, float]:
-    """The probability of each bit string at the end."""
+    """The probability of each bit string at the end of the sweep."""
     from pulser import InterpolatedWaveform, Pulse, Register, Sequence
     from pulser.devices import DigitalAnalogDevice
 
@@ -143,30 +143,30 @@ def _final(sequence: Any) -> dict[str, float]:
 
 
 STARTS = 32
-"""Random drawings that the search for places begins with."""
+"""The number of random layouts from which the search starts."""
 
 STEPS = 600
-"""Small steps by which the drawings are improved."""
+"""The number of small steps that improve each layout."""
 
 FAR = 1.6
-"""The target distance of non-edges, if the longest edge is 1."""
+"""The target length of non-edges, relative to the longest edge."""
 
 NEAREST = 0.6
-"""The least distance between any two atoms: traps have a size."""
+"""The minimum distance of two atoms, relative to the longest edge: traps have a size."""
 
 MARGIN = 1.3
-"""The least ratio of the shortest non-edge to the longest edge: interactions differ fivefold."""
+"""The minimum ratio of shortest non-edge to longest edge: their interactions differ fivefold."""
 
 
 @lru_cache(maxsize=128)
 def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
-    """Places in units of the longest edge, and their margin; None if none were found."""
+    """Find positions, in units of the longest edge, and their margin; None if there are none."""
     import numpy as np
 
     adjacent = np.zeros((atoms, atoms), dtype=bool)
     for first, second in edges:
         adjacent[first, second] = adjacent[second, first] = True
-    # random drawings, as wide in each direction as a grid of the atoms would be
+    # random layouts, as wide in each direction as a square grid of the atoms
     starts = np.random.default_rng(0).normal(0, atoms**0.5, (STARTS, atoms, 2))
     drawings = _relaxed(starts, adjacent)
     longest, apart, nearest = _distances(drawings, adjacent)
@@ -180,7 +180,7 @@ def layout(atoms: int, edges: Edges) -> tuple[Points, float] | None:
 
 
 def _relaxed(points: Any, adjacent: Any) -> Any:
-    """The drawings after many small steps; atoms pass through each other at first."""
+    """Improve the layouts by many small steps; at first, atoms may pass through each other."""
     import numpy as np
 
     least = np.where(adjacent, NEAREST * 1.1, FAR)
@@ -196,7 +196,7 @@ def _relaxed(points: Any, adjacent: Any) -> Any:
 
 
 def _distances(drawings: Any, adjacent: Any) -> tuple[Any, Any, Any]:
-    """For each drawing its longest edge, its shortest non-edge and its shortest distance."""
+    """For each layout, its longest edge, shortest non-edge and shortest distance."""
     import numpy as np
 
     between = drawings[:, :, None] - drawings[:, None]

@@ -9,7 +9,7 @@ from qtide.backends.payloads.payload import PayloadRefused
 
 
 class Bursts(Device):
-    """Gives each burst its answer."""
+    """Returns the answer that each burst carries."""
 
     name = "burst"
     light = True

@@ -1,4 +1,4 @@
-"""A chip: its qubits by name, and which of them are connected."""
+"""A chip: its named qubits and the connections between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NATIVE = {"r": (1, 2), "rx": (1, 1), "ry": (1, 1), "x": (1, 0), "y": (1, 0), "cz
 """The gates that IQM's clients convert to `prx` and `cz`."""
 
 OPERATIONS = ("prx", "cc_prx", "cz", "measure", "reset", "barrier", "delay")
-"""The operations that every gate device takes, by IQM's names."""
+"""IQM's names of the operations that every gate device takes."""
 
 ONE = {
     **dict.fromkeys(("x", "y", "z", "h", "s", "sdg", "t", "tdg", "sx", "sxdg"), (1, 0)),
@@ -31,19 +31,19 @@ TWO = {
 THREE = {"ccx": (3, 0), "ccz": (3, 0), "cswap": (3, 0)}
 
 ALWAYS = {"id": (1, 0), "reset": (1, 0), "measure": (1, 0)}
-"""In addition to these: barriers, delays and `if_else`."""
+"""Operations that every gate device takes, besides barriers, delays and `if_else`."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """IQM's circuits refer to qubits by name, Qiskit's by their index here."""
+    """Qubits and connections; IQM circuits refer to qubits by name, Qiskit's by index."""
 
     qubits: tuple[str, ...]
     connections: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, qubits: int, connections: Sequence[Sequence[int]] | None = None) -> Chip:
-        """QB1, QB2 and so on; all connected to all, unless connections are given."""
+        """A chip with qubits QB1, QB2 and so on, fully connected unless connections are given."""
         names = tuple(f"QB{number}" for number in range(1, qubits + 1))
         if connections is None:
             return cls(names, tuple(combinations(range(qubits), 2)))
@@ -51,7 +51,7 @@ class Chip:
 
     @cached_property
     def place(self) -> dict[str, int]:
-        """The number of each qubit."""
+        """The index of each qubit by name."""
         return {name: number for number, name in enumerate(self.qubits)}
 
     @cached_property
@@ -76,4 +76,4 @@ def _pair(pair: Sequence[int], qubits: int) -> tuple[int, int]:
 
 
 STAR = Chip.of(5, [(0, 2), (1, 2), (2, 3), (2, 4)])
-"""Five qubits around the third, as IQM's Adonis has them."""
+"""Five qubits with the third at the centre, like IQM's Adonis."""

@@ -1,4 +1,4 @@
-"""Devices: what each offers, its kind, the one that `--qpu` names, and the process it runs in."""
+"""Devices: their interface, their kinds, the choice made by `--qpu`, and their worker processes."""
 
 from __future__ import annotations
 
@@ -24,62 +24,62 @@ from qtide.core.processes import Child, Header
 
 
 class DeviceFailed(PhaseError):  # noqa: N818 - what happened
-    """The device could not give an answer to a payload that it takes."""
+    """The device accepted the payload but could not compute its answer."""
 
 
 class DeviceAway(DeviceFailed):
-    """The device cannot be reached at the moment; the payload is not at fault."""
+    """The device is currently unreachable; the payload is not at fault."""
 
 
 class Device(ABC):
     """Computes answers; the timing profile decides how long that appears to take.
 
-    Every device answers bursts, so that a workload that consists only of durations runs anywhere.
+    Every device answers bursts, so a workload of mere durations runs anywhere.
     """
 
     name: str
     most_shots: int = 100_000
     usual_profile: str | None = "superconducting"
-    """The timing profile of a run that names none; None if the device takes its own time."""
+    """The default timing profile; None if the device takes its own time."""
     light = False
-    """Whether a driver computes its answers itself, without a worker process."""
+    """Whether a driver computes answers in its own process, without a worker."""
     extra: str | None = None
-    """The extra of qtide that installs its packages, as in `pip install 'qtide[gate]'`."""
+    """The extra of qtide that installs the device's packages: `pip install 'qtide[gate]'`."""
 
     def check(self, payload: Any) -> None:
-        """Raise PayloadRefused, with a sentence, if the device cannot take the payload."""
+        """Raise PayloadRefused, saying why, if the device cannot take the payload."""
         if not isinstance(payload, Burst):
             self._check(payload)
 
     def check_shots(self, shots: int) -> None:
-        """Raise PayloadRefused if the device cannot take so many, or so few."""
+        """Raise PayloadRefused if the number of shots is out of range."""
         if not 0 < shots <= self.most_shots:
             raise PayloadRefused(f"the {self.name} takes 1 to {self.most_shots} shots, not {shots}")
 
     def solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """The answer; the same for the same payload, shots and seed."""
+        """Compute the answer; it is the same for the same payload, shots and seed."""
         if isinstance(payload, Burst):
             return payload.answer
         self.check_shots(shots)
         return self._solve(payload, shots, seed)
 
     def warm_up(self) -> None:  # noqa: B027 - some devices have nothing to do
-        """Do in advance what the first payload would otherwise wait for, such as imports."""
+        """Do work that would delay the first payload, such as imports, in advance."""
 
     def cost(self, payload: Any) -> Cost | None:
-        """How long the device should take for a payload that it takes; None if it cannot tell.
+        """Estimate how long the device takes for a valid payload; None if it cannot tell.
 
-        The timing profile has precedence, if there is one. A payload is refused only if even this
-        estimate is far above a limit; whatever runs teaches the service better.
+        A timing profile takes precedence. The service refuses a payload only if this estimate is
+        far above a limit, and learns better estimates from what runs.
         """
         return None
 
     @abstractmethod
     def properties(self) -> dict[str, Any]:
-        """What a client should know beforehand, as JSON, without importing an SDK.
+        """Describe the device to clients, as JSON, without importing an SDK.
 
-        The `formats` it takes, limits (`most`) on shots, circuits and so on; for a gate device its
-        `qubits`, `connections` and `gates`.
+        Contains the accepted `formats` and the limits (`most`) on shots, circuits and so on; for a
+        gate device also its `qubits`, `connections` and `gates`.
         """
 
     @abstractmethod
@@ -95,7 +95,7 @@ DEVICES: Plugins[Callable[..., Device]] = Plugins("qtide.devices", "kind of devi
 
 
 def make(kind: str, options: dict[str, Any]) -> Device:
-    """A device of that kind; raises UsageError for unknown kinds and for wrong options."""
+    """Create a device of that kind; raises UsageError for an unknown kind or wrong options."""
     maker = DEVICES.load(kind)
     _check_options(kind, maker, options)
     return maker(**options)
@@ -116,7 +116,7 @@ def _check_options(kind: str, maker: Callable[..., Device], options: dict[str, A
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether the value has the type; the device itself checks the entries of lists."""
+    """Whether the value has the annotated type; the device itself checks list entries."""
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if isinstance(value, bool):
         return bool in kinds
@@ -127,7 +127,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 @contextmanager
 def needed_packages(device: Device) -> Iterator[None]:
-    """If a package that the device needs is missing, say how to install it."""
+    """Turn an ImportError into a UsageError that says how to install the device's packages."""
     try:
         yield
     except ImportError as error:
@@ -136,14 +136,14 @@ def needed_packages(device: Device) -> Iterator[None]:
 
 
 def takers(format: str) -> str:  # noqa: A002 - as everywhere
-    """Which `--qpu` takes payloads of this format, as the end of a sentence; empty if none does."""
+    """The `--qpu` values that take this format, as the end of a sentence; empty if none does."""
     kinds = [kind for kind in DEVICES.names() if format in _formats(kind)]
     names = " or ".join([", ".join(kinds[:-1]), kinds[-1]] if kinds[1:] else kinds)
     return f"; --qpu {names} takes it" if kinds else ""
 
 
 def _formats(kind: str) -> list[str]:
-    """What a kind takes by itself; nothing if it needs options, or a server that says so."""
+    """The formats that a kind takes; none if it needs options or a server to find out."""
     try:
         formats: list[str] = make(kind, {}).properties()["formats"]
     except (QtideError, PhaseError):
@@ -153,14 +153,14 @@ def _formats(kind: str) -> list[str]:
 
 FORM = "DEVICE[:PROFILE][,OPTION=VALUE...]"
 LIMIT = 600.0
-"""Seconds that the answer to a payload may take to compute."""
+"""Seconds within which an answer must be computed."""
 TIMED_ONLY = "annealer"
-"""The device of a choice that names only a timing profile."""
+"""The device used if `--qpu` names only a timing profile."""
 
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """A device as `--qpu` names it; the options are those of a device of the service."""
+    """A device as `--qpu` names it; its options are those of a device of the service."""
 
     kind: str
     options: dict[str, Any]
@@ -169,23 +169,23 @@ class DeviceChoice:
 
     @cached_property
     def device(self) -> Device:
-        """The device itself, before it has imported anything."""
+        """The device itself, not yet warmed up."""
         return make(self.kind, self.options)
 
     @property
     def profile(self) -> Profile:
-        """How long it takes: as the profile says that was chosen, or the device's own one."""
+        """The chosen timing profile, otherwise the device's default."""
         name = self.profile_name or self.device.usual_profile
         return UNTIMED if name is None else profile(name)
 
     def check(self) -> DeviceChoice:
-        """The same; UsageError if there is no such device, option or profile."""
+        """Return self; raise UsageError if there is no such device, option or profile."""
         _ = self.device, self.profile
         return self
 
 
 def choice(words: str) -> DeviceChoice:
-    """The choice in words such as `star`, `star:trapped-ion` or `gate,qubits=7,noisy`."""
+    """Parse a `--qpu` value such as `star`, `star:trapped-ion` or `gate,qubits=7,noisy`."""
     head, *rest = _parts(words)
     name, _, timing = head.partition(":")
     options = dict(_option(part, words) for part in rest)
@@ -202,7 +202,7 @@ def choice(words: str) -> DeviceChoice:
 
 
 def _parts(words: str) -> list[str]:
-    """The parts between commas, except those inside of brackets."""
+    """Split at commas, except inside brackets."""
     parts: list[str] = []
     for piece in words.split(","):
         if parts and parts[-1].count("[") > parts[-1].count("]"):
@@ -213,7 +213,7 @@ def _parts(words: str) -> list[str]:
 
 
 def _option(part: str, words: str) -> tuple[str, Any]:
-    """An option and its value, as TOML has it, or a text; without a value, it is a flag."""
+    """An option and its value, a TOML value or else a string; without a value, True."""
     name, equals, text = part.strip().partition("=")
     if not name or (equals and not text):
         raise UsageError(f"--qpu {words} cannot be read: it has the form {FORM}")
@@ -239,22 +239,22 @@ def _unknown(name: str) -> UsageError:
 
 
 def _suggestion(name: str) -> str:
-    """The known name that is most like it, whatever the order of its words."""
+    """A hint with the most similar known name, whatever the order of its words."""
     known = {"-".join(sorted(each.split("-"))): each for each in (*profiles(), *DEVICES.names())}
     near = get_close_matches("-".join(sorted(name.split("-"))), known, n=1)
     return f" (did you mean {known[near[0]]}?)" if near else ""
 
 
 START_LIMIT = 60.0
-"""Seconds within which a worker has to be ready: vendors' packages are slow to import."""
+"""Seconds within which a worker must be ready: vendors' packages are slow to import."""
 
 
 class WorkerLost(QtideError):  # noqa: N818 - what happened
-    """The worker of a device has ended, or did not start."""
+    """A device's worker has ended or did not start."""
 
 
 class Process:
-    """One worker, from its start to its end."""
+    """One worker process."""
 
     def __init__(self, child: Child, properties: dict[str, Any]) -> None:
         self._child = child
@@ -264,7 +264,7 @@ class Process:
     async def start(
         kind: str, options: dict[str, Any], python: str | None, log: IO[bytes]
     ) -> Process:
-        """Start a worker, and return when its device is ready."""
+        """Start a worker and return when its device is ready."""
         python = python or sys.executable
         try:
             child = await Child.start((python, "-m", "qtide.backends.devices.worker"), log)
@@ -282,29 +282,29 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self._child.alive
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._child.pid
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Send it an order, or a payload to check."""
+        """Send a task to run or a payload to check."""
         self._child.send(header, body)
 
     def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """Its messages, until it ends."""
+        """The worker's messages, until it ends."""
         return self._child.messages()
 
     async def end(self) -> None:
-        """Kill it, with everything it started."""
+        """Kill the worker and everything it started."""
         await self._child.kill()
 
 
 async def _greet(child: Child, kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Tell the worker which device it has; returns the device's properties."""
+    """Tell the worker which device to run; return the device's properties."""
     child.send({"kind": kind, "options": options})
     try:
         header, _ = await child.message()

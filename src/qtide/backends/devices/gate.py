@@ -1,7 +1,7 @@
-"""Gate devices, emulated by Qiskit Aer: IQM's five-qubit star, or a chip of any shape.
+"""Gate devices emulated by Qiskit Aer: IQM's five-qubit star, or a chip of any shape.
 
-Circuits run as submitted: transpiling takes fifty times as long as running one, and the noise of a
-gate depends on where it acts. So a circuit has to fit the chip, as on a real device.
+Circuits run as submitted, without transpiling: that takes fifty times as long as running one, and
+the noise of a gate depends on where it acts. So a circuit must fit the chip, as on a real device.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
 
 Gates = dict[str, tuple[int, int]]
-"""Qiskit's names of gates, each with its number of qubits and of parameters."""
+"""Number of qubits and of parameters of each gate, by Qiskit's name."""
 Register = tuple[str, int]
 
 MOST_CIRCUITS = 1_000
 MOST_INSTRUCTIONS = 10_000
 MOST_QUBITS = 24
-"""Their state vector takes 256 MB."""
+"""The limit of an ideal chip: the state vector of 24 qubits takes 256 MB."""
 
 MOST_NOISY_QUBITS = 10
-"""Noise needs a density matrix, the square in size: at ten qubits, a quarter of a second."""
+"""The limit of a noisy chip: its density matrix is the square in size; ten qubits take 0.25 s."""
 
 
 CIRCUIT_S, SHOT_S = 2e-3, 8e-6
-"""Seconds that the emulator takes for each circuit, and for each shot of one."""
+"""Emulator seconds per circuit and per shot of a circuit."""
 GATE_S, AMPLITUDE_S, STATE_S = 1e-5, 4e-10, 2e-8
-"""Seconds for each gate, for each amplitude that a gate changes, and for each of the state."""
+"""Emulator seconds per gate, per amplitude changed by a gate, and per amplitude of the state."""
 
 
 class GateDevice(Device):
-    """Takes IQM's circuits, OpenQASM 3 and Qiskit circuits, and gives a list of `Shots`."""
+    """Takes IQM circuits, OpenQASM 3 and Qiskit circuits; returns a list of `Shots`."""
 
     extra = "gate"
 
@@ -54,7 +54,7 @@ class GateDevice(Device):
         self._threads = threads
 
     def properties(self) -> dict[str, Any]:
-        """`gates` have Qiskit's names, `operations` IQM's."""
+        """Formats, chip and limits; `gates` use Qiskit's names, `operations` IQM's."""
         names = self.chip.qubits
         return {
             "formats": ["iqm", "qpy", "qasm3", "burst"],
@@ -72,9 +72,9 @@ class GateDevice(Device):
         }
 
     def cost(self, payload: Any) -> Cost | None:
-        """What the emulator takes: it grows with the amplitudes of the state and the gates.
+        """Emulator time, which grows with the number of amplitudes and of gates.
 
-        A circuit that measures before its end, resets or branches is computed anew for each shot.
+        A circuit that resets, branches or measures before its end is recomputed for each shot.
         """
         if isinstance(payload, IqmBatch):
             sizes = [_iqm_size(circuit) for circuit in payload.circuits]
@@ -92,7 +92,7 @@ class GateDevice(Device):
         return Cost(fixed, shot)
 
     def warm_up(self) -> None:
-        """Import Qiskit and make the emulator ready."""
+        """Import Qiskit and prepare the emulator."""
         measure = Operation("measure", self.chip.qubits[:1], {"key": "m"})
         self._solve(IqmBatch((IqmCircuit("warm up", (measure,)),)), shots=1, seed=0)
 
@@ -116,7 +116,7 @@ class GateDevice(Device):
         return [Shots.of(registers, one) for (_, registers), one in zip(made, values, strict=True)]
 
     def _run(self, batch: list[Any], shots: int, seed: int) -> list[list[int]]:
-        """For each circuit, one number per shot."""
+        """Run the circuits; for each, return one number per shot."""
         job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, memory=True)
         result = job.result()
         for number, each in enumerate(result.results):
@@ -136,7 +136,7 @@ class GateDevice(Device):
         return AerSimulator(method="density_matrix", noise_model=noise_model(), **options)
 
     def _batch(self, payload: Any) -> list[Any]:
-        """Qiskit circuits, from one or several of them or of OpenQASM 3 texts."""
+        """The payload, one or several Qiskit circuits or OpenQASM 3 texts, as Qiskit circuits."""
         from qiskit import QuantumCircuit
 
         batch = list(payload) if isinstance(payload, list | tuple) else [payload]
@@ -154,12 +154,12 @@ class GateDevice(Device):
 
 
 def star(noisy: bool = False, threads: int = 1) -> GateDevice:
-    """IQM's five qubits around the third, with its native gates."""
+    """IQM's five-qubit star, with its native gates."""
     return GateDevice("star", STAR, NATIVE, noisy, threads)
 
 
 def noisy_star(threads: int = 1) -> GateDevice:
-    """The same with noise."""
+    """IQM's five-qubit star with noise."""
     return GateDevice("noisy-star", STAR, NATIVE, noisy=True, threads=threads)
 
 
@@ -180,7 +180,7 @@ def gate(
 
 
 DEEPEST = 10
-"""How deep branches may be nested."""
+"""The deepest allowed nesting of branches."""
 
 
 def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates, most: int) -> None:
@@ -201,7 +201,7 @@ def check_circuit(circuit: Any, number: int, chip: Chip, gates: Gates, most: int
 
 
 def registers(circuit: Any, number: int) -> list[Register]:
-    """The classical registers; bits outside any form one register, as in Qiskit's counts."""
+    """The classical registers; without any, the bits form one register, as in Qiskit's counts."""
     if not circuit.cregs and circuit.num_clbits:
         return [("", circuit.num_clbits)]
     bits = [circuit.find_bit(bit).index for register in circuit.cregs for bit in register]
@@ -221,7 +221,7 @@ class _Check:
         self.measures = False
 
     def block(self, block: Any, places: Sequence[int], where: str, depth: int) -> None:
-        """`places` gives the chip's qubit for each qubit of the block."""
+        """Check a block; `places` gives the chip's qubit for each qubit of the block."""
         if block.num_qubits != len(places):
             refuse(where, f"a branch for {block.num_qubits} qubits acts on {len(places)}")
         self._seen += len(block.data)
@@ -284,13 +284,13 @@ def check_batch(batch: IqmBatch, chip: Chip, most: int) -> None:
 
 
 def circuits_of(batch: IqmBatch, chip: Chip) -> list[tuple[Any, list[Register]]]:
-    """For each circuit, the Qiskit circuit and its registers: one per measurement key."""
+    """Each circuit as a Qiskit circuit, and its registers: one per measurement key."""
     places = _places(batch, chip)
     return [(_circuit(one, places, len(chip.qubits)), _registers(one)) for one in batch.circuits]
 
 
 def _places(batch: IqmBatch, chip: Chip) -> dict[str, int]:
-    """The number of each qubit, by the names that the batch uses."""
+    """The index of each qubit on the chip, by the name that the batch uses."""
     if batch.qubit_mapping is None:
         return chip.place
     for physical in batch.qubit_mapping.values():
@@ -336,7 +336,7 @@ def _circuit(circuit: IqmCircuit, places: dict[str, int], qubits: int) -> Any:
 def _add_gate(
     made: Any, one: Operation, locus: list[int], feedback: dict[tuple[str, str], int]
 ) -> None:
-    """Delays are left out: this noise does not depend on time."""
+    """Add an operation; delays are omitted, as the noise does not depend on time."""
     if one.name == "prx":
         made.r(one.args["angle"], one.args["phase"], locus[0])
     elif one.name == "cz":
@@ -352,13 +352,13 @@ def _add_gate(
 
 
 def _iqm_size(circuit: IqmCircuit) -> tuple[int, bool]:
-    """How many operations a circuit has, and whether it is computed anew for each shot."""
+    """The number of operations in a circuit, and whether it is recomputed for each shot."""
     names = [one.name for one in circuit.instructions if one.name not in ("barrier", "delay")]
     return len(names), _is_dynamic(names)
 
 
 def _qiskit_size(circuit: Any) -> tuple[int, bool]:
-    """The same for a Qiskit circuit; both branches of `if_else` count."""
+    """Like `_iqm_size`, for a Qiskit circuit; both branches of `if_else` count."""
     gates, names = 0, []
     for instruction in circuit.data:
         if instruction.name == "if_else":
@@ -369,7 +369,7 @@ def _qiskit_size(circuit: Any) -> tuple[int, bool]:
 
 
 def _is_dynamic(names: Sequence[str]) -> bool:
-    """Whether a circuit does more than to measure at its end."""
+    """Whether a circuit resets, branches or measures before its end."""
     if {"if_else", "reset", "cc_prx"} & {*names}:
         return True
     first = next((at for at, name in enumerate(names) if name == "measure"), len(names))
@@ -382,7 +382,7 @@ READ_OUT_ERROR = 0.021
 
 
 def noise_model() -> Any:
-    """The same noise for all qubits, so that it fits a chip of any size."""
+    """Uniform noise on all qubits, which fits a chip of any size."""
     from qiskit_aer.noise import NoiseModel, ReadoutError, depolarizing_error
 
     model = NoiseModel()

@@ -1,8 +1,8 @@
-"""A real IQM quantum computer, or any server with the same API, through IQM's own client.
+"""A real IQM quantum computer, or any server with the same API, used through IQM's client.
 
-The client decides which circuits the computer takes, since it knows the current calibration. It is
-installed only in the worker's environment; versions 33 to 36 differ in how a client is created and
-how a job is described.
+The client decides which circuits are valid, since it knows the current calibration. It is installed
+only in the worker's environment; versions 33 to 36 differ in how a client is created and how a job
+is described.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from qtide.core.errors import UsageError
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
-"""Seconds between two queries whether the job has ended."""
+"""First and longest pause, in seconds, between two queries of a job's status."""
 
 JOB_S, RESET_S, STEP_S = 1.0, 300e-6, 100e-9
-"""Seconds that a chip takes for a job, for the reset before a shot, and for a layer of gates."""
+"""Seconds that a chip takes per job, per reset before a shot, and per layer of gates."""
 
 ENDED = ("completed", "failed", "cancelled")
 
 
 class IqmServer(Device):
-    """Takes IQM's circuits and gives a list of `Shots`.
+    """Takes IQM circuits and returns a list of `Shots`.
 
-    The token comes from a file, or from IQM_TOKEN or IQM_TOKENS_FILE, which the client reads.
+    The token comes from `token_file`, or the client reads it from IQM_TOKEN or IQM_TOKENS_FILE.
     """
 
     name = "iqm"
@@ -57,7 +57,7 @@ class IqmServer(Device):
         _ = self._client
 
     def properties(self) -> dict[str, Any]:
-        """As the server reports them now; `loci` says where each of IQM's operations can act."""
+        """What the server reports now; `loci` lists where each IQM operation can act."""
         try:
             chip = self._client.get_dynamic_quantum_architecture()
         except Exception as error:
@@ -75,7 +75,7 @@ class IqmServer(Device):
         }
 
     def cost(self, payload: Any) -> Cost:
-        """A shot of a circuit is a reset and as many steps as the circuit is deep."""
+        """Each shot of a circuit takes a reset and one step per layer of its depth."""
         depth = sum(_depth(circuit) for circuit in payload.circuits)
         return Cost(JOB_S, RESET_S * len(payload.circuits) + STEP_S * depth)
 
@@ -88,7 +88,7 @@ class IqmServer(Device):
         self._asked(define, payload, 1)
 
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """The seed is ignored: a real device has none."""
+        """Run the batch; the seed is ignored, as a real device has none."""
         job = self._asked(self._client.submit_circuits, payload, shots)
         try:
             self._wait(job)
@@ -100,7 +100,7 @@ class IqmServer(Device):
             raise self._failed(error) from None
 
     def _asked(self, call: Any, batch: IqmBatch, shots: int) -> Any:
-        """What the client makes of the batch; validation errors refuse it, others are failures."""
+        """Pass the batch to the client; a validation error refuses it, others are failures."""
         circuits = [_circuit(one) for one in batch.circuits]
         try:
             return call(circuits, qubit_mapping=batch.qubit_mapping, shots=shots)
@@ -110,7 +110,7 @@ class IqmServer(Device):
             raise self._failed(error) from None
 
     def _wait(self, job: Any) -> None:
-        """Return once the job is completed; after the limit, cancel it and give up."""
+        """Wait until the job is completed; after the time limit, cancel it and fail."""
         end, pause = time.monotonic() + self._limit, FIRST_PAUSE
         while (status := str(job.update())) not in ENDED:
             if time.monotonic() > end:
@@ -148,7 +148,7 @@ class IqmServer(Device):
         return f"the IQM server {self._url}"
 
     def _failed(self, error: Exception) -> DeviceFailed:
-        """The client's error as ours; network failures are OSErrors."""
+        """Convert the client's error; an OSError is a network failure."""
         kind = DeviceAway if isinstance(error, OSError) else DeviceFailed
         return kind(f"{self._place} failed: {plain_message(error)}")
 
@@ -172,7 +172,7 @@ def _circuit(circuit: IqmCircuit) -> Any:
 
 
 def _depth(circuit: IqmCircuit) -> int:
-    """The layers of operations: those on the same qubit follow each other."""
+    """The number of layers; operations on the same qubit are in successive layers."""
     layers: dict[str, int] = {}
     for one in circuit.instructions:
         layer = 1 + max((layers.get(qubit, 0) for qubit in one.locus), default=0)
@@ -181,12 +181,12 @@ def _depth(circuit: IqmCircuit) -> int:
 
 
 def _floats(args: dict[str, Any]) -> dict[str, Any]:
-    """An angle in JSON may be an integer; the client insists on floats."""
+    """Convert integers to floats: JSON may hold integer angles, but the client needs floats."""
     return {key: float(one) if isinstance(one, int) else one for key, one in args.items()}
 
 
 def _shots(circuit: IqmCircuit, rows: dict[str, list[list[int]]], shots: int) -> Shots:
-    """From the rows of each measurement key."""
+    """Combine the rows of all measurement keys into shots."""
     measured = [one for one in circuit.instructions if one.name == "measure"]
     registers = [(one.args["key"], len(one.locus)) for one in measured]
     values = [0] * shots

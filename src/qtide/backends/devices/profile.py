@@ -1,4 +1,4 @@
-"""Timing profiles: how long a technology takes for a payload, as data in profiles.toml."""
+"""Timing profiles: how long each technology takes for a payload; the data is in profiles.toml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qtide.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Profile:
-    """A fixed time per payload and a time per shot of each of its circuits, in seconds."""
+    """A fixed time per payload and a time per shot of each circuit, in seconds."""
 
     name: str
     payload_s: float
@@ -22,7 +22,7 @@ class Profile:
     shots: int
 
     def seconds(self, payload: Any, shots: int | None = None) -> float:
-        """How long the device is occupied."""
+        """How long the payload occupies the device."""
         if isinstance(payload, Burst) and payload.seconds is not None:
             return payload.seconds
         shots = self.shots if shots is None else shots
@@ -31,7 +31,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a device without a timing profile expects of a payload, to an order of magnitude."""
+    """Expected time of a payload on a device without a timing profile, to an order of magnitude."""
 
     fixed: float
     """Seconds per payload."""
@@ -39,7 +39,7 @@ class Cost:
     """Seconds per shot of the whole payload."""
 
     def seconds(self, shots: int) -> float:
-        """How long the payload should take with so many shots."""
+        """The expected time with the given number of shots."""
         return self.fixed + self.shot * shots
 
 

@@ -1,7 +1,7 @@
-"""A device in a worker process of ours, as the service has them, for payloads one by one.
+"""A device in a local worker process, like those of the service, for one payload at a time.
 
-So a device may crash, hang or print without harm to whoever uses it, and its packages are imported
-while other things start. A worker that has died is replaced when the next payload comes.
+The device may crash, hang or print without harming its user, and its packages are imported while
+other things start. A dead worker is replaced when the next payload arrives.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from qtide.backends.payloads.payload import Encoded, PayloadRefused, decode_answ
 from qtide.core.processes import Header
 
 STARTS = 2
-"""How often a start is tried: something else may have killed the first."""
+"""How often to try a start: something else may have killed the first worker."""
 
 
 class Runner:
-    """Starts a worker when told to, or with the first payload; `close` ends it."""
+    """Starts a worker on request or with the first payload; `close` ends it."""
 
     def __init__(self, choice: DeviceChoice, log: Path | None = None) -> None:
         self._choice = choice
@@ -39,37 +39,37 @@ class Runner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its worker has started and is alive."""
+        """Whether the worker has started and is alive."""
         return self._worker is not None and self._worker.alive
 
     @property
     def pid(self) -> int | None:
-        """The process of its worker, if there is one."""
+        """The worker's process id, if there is a worker."""
         return None if self._worker is None else self._worker.pid
 
     def start(self) -> None:
-        """Begin to start a worker; whoever waits for it learns how that went."""
+        """Start a worker in the background; `ready` reports whether that succeeded."""
         under_way = self._starting is not None and not self._starting.done()
         if not under_way and not self.is_ready:
             self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def ready(self) -> None:
-        """Wait for a worker that is alive; raises WorkerLost if none can be started."""
+        """Wait for a live worker; raises WorkerLost if none can be started."""
         for _ in range(STARTS - 1):
             with suppress(WorkerLost):
                 return await self._started()
         return await self._started()
 
     async def solve(self, payload: Any, shots: int, seed: int) -> Any:
-        """The device's answer; raises WorkerLost if the worker dies meanwhile."""
+        """Return the device's answer; raises WorkerLost if the worker dies meanwhile."""
         encoded = await asyncio.to_thread(encode, payload)
         await self.ready()
         assert self._worker is not None
         try:
             async with asyncio.timeout(self._choice.limit):
                 header, body = await self._exchange(self._worker, encoded, shots, seed)
-        except BaseException as error:  # a worker that may still compute is of no use to the next
+        except BaseException as error:  # a worker that may still be busy cannot be reused
             await self._worker.end()
             if isinstance(error, TimeoutError):
                 raise self._too_long() from None
@@ -77,7 +77,7 @@ class Runner:
         return await asyncio.to_thread(_answer, header, body)
 
     async def close(self) -> None:
-        """End the worker, or its start."""
+        """End the worker or cancel its start."""
         if self._starting is not None:
             self._starting.cancel()
             with suppress(asyncio.CancelledError, WorkerLost):
@@ -86,7 +86,7 @@ class Runner:
             await self._worker.end()
 
     async def _started(self) -> None:
-        """Wait for the start that is under way, or for a new one."""
+        """Wait for the current start, or begin a new one and wait for it."""
         self.start()
         if not self.is_ready and self._starting is not None:
             await asyncio.shield(self._starting)
@@ -99,7 +99,7 @@ class Runner:
     async def _exchange(
         self, worker: Process, encoded: Encoded, shots: int, seed: int
     ) -> tuple[Header, bytes]:
-        """Send an order, and wait for the answer with its ticket; time passes elsewhere."""
+        """Send an order and wait for its answer; the profile's time is not simulated here."""
         ticket = str(next(self._tickets))
         terms = {"ticket": ticket, "shots": shots, "seed": seed, "seconds": 0.0}
         worker.send({"format": encoded.format} | terms, encoded.data)
@@ -117,7 +117,7 @@ class Runner:
 
 
 def _answer(header: Header, body: bytes) -> Any:
-    """What the worker has found, or why it has found nothing."""
+    """Return the worker's answer, or raise the reason why there is none."""
     if "format" in header:
         return decode_answer(Encoded(header["format"], body))
     if "refused" in header:

@@ -1,8 +1,7 @@
-"""The worker: the process a device runs in, so that nobody else needs its packages.
+"""The worker: the process a device runs in, so that no other process needs its packages.
 
-It takes tasks from its stdin and writes answers to its stdout. The next task is unpacked while the
-device is still busy, and a separate thread sends the answers: between two tasks, the device waits
-for neither.
+It reads tasks from stdin and writes answers to stdout. It unpacks the next task while the device is
+busy, and sends answers from a separate thread, so the device waits for neither between tasks.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from qtide.core.processes import Header, die_with_parent, frame, read
 Reply = tuple[Header, bytes]
 
 LONGEST_WAIT = 60.0
-"""Seconds after which a waiting thread looks again: what it waits for may be any number."""
+"""The longest single wait in seconds: a profile's time may exceed what a wait can take."""
 TOO_MANY = f"more than the {MOST_ANSWER} allowed; ask for fewer shots or circuits"
 
 
 @dataclass(eq=False)
 class Order:
-    """A task to run or a payload to check, with its payload once unpacked."""
+    """A task to run or a payload to check; `payload` is set once unpacked."""
 
     header: Header
     body: bytes
@@ -56,9 +55,9 @@ class Order:
         return ticket
 
     def unpack(self) -> None:
-        """Decode the payload, or note why it is refused."""
+        """Decode the payload, or record why it is refused."""
         try:
-            # a validator has packed what is run; what is to be checked is untrusted
+            # a validator packed the payloads to run; those to check are untrusted
             encoded = Encoded(self.header["format"], self.body)
             self.payload = decode(encoded, trusted="check" not in self.header)
         except PayloadRefused as error:
@@ -68,20 +67,20 @@ class Order:
 
 
 class Worker:
-    """Runs the orders of one device."""
+    """Executes the orders for one device."""
 
     def __init__(self, device: Device, answers: BinaryIO) -> None:
         self._device = device
         self._answers = answers
         self._outgoing: SimpleQueue[list[Reply]] = SimpleQueue()
         self._unsent: list[Reply] = []
-        """Goes out once the device has begun its next order, or has none."""
+        """Replies to send once the device has begun its next order or has none."""
         self._orders: deque[Order] = deque()
         self._changed = threading.Condition()
         self._current: Order | None = None
 
     def serve(self, orders: BinaryIO) -> None:
-        """Work until the service is gone."""
+        """Serve orders until the other end is gone."""
         threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
         threading.Thread(target=self._send, daemon=True).start()
         self._outgoing.put([({"ready": self._device.properties()}, b"")])
@@ -137,7 +136,7 @@ class Worker:
         return self._check(order) if "check" in order.header else self._run(order)
 
     def _check(self, order: Order) -> Reply:
-        """Whether the device takes the payload; if so, return it in the form that loads fastest."""
+        """Check the payload; if valid, return it in the format that loads fastest."""
         try:
             self._device.check(order.payload)
             packed = encode(order.payload)
@@ -156,7 +155,7 @@ class Worker:
         return {"ticket": order.ticket, "format": packed.format} | found, packed.data
 
     def _run(self, order: Order) -> Reply:
-        """The device's answer, once the time of its profile has passed."""
+        """Run the task; return its answer once the profile's time has passed."""
         began, clock = time.time(), time.monotonic()
         self._unsent.append(({"began": order.ticket, "at": began}, b""))
         self._flush()
@@ -169,7 +168,7 @@ class Worker:
         return {"ticket": order.ticket} | times | header, body
 
     def _let_pass(self, order: Order, end: float) -> None:
-        """Wait until the profile's time has passed, or for a cancellation."""
+        """Wait until the profile's time has passed or the order is cancelled."""
         with self._changed:
             while not order.cancelled and (rest := end - time.monotonic()) > 0:
                 self._changed.wait(min(rest, LONGEST_WAIT))
@@ -194,7 +193,7 @@ class Worker:
 def main() -> None:
     """Read which device this is, then serve it."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # output of packages must not end up among the answers
+    os.dup2(2, 1)  # keep packages' output out of the answers
     die_with_parent()
     first = read(sys.stdin.buffer)
     if first is None:

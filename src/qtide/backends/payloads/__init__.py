@@ -1,1 +1,1 @@
-"""Payloads and answers of a QPU, and the formats in which they travel."""
+"""Payloads and answers of a QPU, and the formats in which they are sent."""

@@ -1,4 +1,4 @@
-"""Reading and writing JSON of untrusted clients: one sentence says what is wrong, and where."""
+"""Read and write JSON of untrusted clients; errors say in one sentence what is wrong and where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 
 
 def brief(value: Any) -> str:
-    """A short form of the value, so that messages stay short whatever was sent."""
+    """Abbreviate the value, so that messages stay short whatever was sent."""
     return _short.repr(value)
 
 
@@ -25,7 +25,7 @@ def refuse(where: str, sentence: str) -> NoReturn:
 
 
 def read(data: bytes, what: str, most: int = MOST_BYTES) -> Any:
-    """The value that the bytes encode, of which there may be so many."""
+    """Decode JSON of at most `most` bytes; refuse NaN and infinities."""
     if len(data) > most:
         raise PayloadRefused(f"{what} has {len(data)} bytes; at most {most} are allowed")
     try:
@@ -40,7 +40,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def write(value: Any, what: str) -> bytes:
-    """The bytes that encode the value."""
+    """Encode the value as JSON."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def write(value: Any, what: str) -> bytes:
 
 
 def write_exactly(value: Any, what: str) -> bytes:
-    """The bytes that encode the value; refuses a value that JSON would change, such as a tuple."""
+    """Encode the value as JSON; refuse one that JSON would change, such as a tuple."""
     data = write(value, what)
     if json.loads(data) != value:
         raise PayloadRefused(f"JSON would change {what}; use only lists, strings and numbers")
@@ -56,14 +56,14 @@ def write_exactly(value: Any, what: str) -> bytes:
 
 
 def record(value: Any, where: str) -> dict[str, Any]:
-    """The value, which must be an object."""
+    """Return the value, which must be an object."""
     if not isinstance(value, dict):
         refuse(where, f"an object is expected, not {brief(value)}")
     return value
 
 
 def sequence(value: Any, where: str, most: int | None = None) -> list[Any]:
-    """The value, which must be a list of at most `most` entries."""
+    """Return the value, which must be a list of at most `most` entries."""
     if not isinstance(value, list):
         refuse(where, f"a list is expected, not {brief(value)}")
     if most is not None and len(value) > most:
@@ -72,14 +72,14 @@ def sequence(value: Any, where: str, most: int | None = None) -> list[Any]:
 
 
 def text(value: Any, where: str) -> str:
-    """The value, which must be a string that is not too long."""
+    """Return the value, which must be a string of at most `MOST_TEXT` characters."""
     if not isinstance(value, str) or len(value) > MOST_TEXT:
         refuse(where, f"a string of at most {MOST_TEXT} characters is expected, not {brief(value)}")
     return value
 
 
 def number(value: Any, where: str) -> float:
-    """The value, which must be a finite number."""
+    """Return the value as a float; it must be a finite number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             if math.isfinite(value):

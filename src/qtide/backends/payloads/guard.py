@@ -1,8 +1,8 @@
-"""Reading untrusted bytes with vendors' readers.
+"""Read untrusted bytes with vendors' readers.
 
-These trust any length that the bytes claim: four bytes can claim four gigabytes, and a reader that
-gets no memory takes its process down. So a child process with little memory and little time reads
-the bytes first and packs the result again with our own packer; only that is read here.
+Vendors' readers trust any length in the bytes: four bytes can claim four gigabytes, and a reader
+that runs out of memory takes its process down. So a child process with limited memory and time
+reads the bytes first and repacks the result with our own packer; only that is read here.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.core.sandbox import confine
 
 MOST_BYTES = 16 * 2**20
-"""Most bytes of an encoded payload."""
+"""The most bytes of an encoded payload."""
 
 MOST_ANSWER = 2**27
-"""Most bytes of an encoded answer."""
+"""The most bytes of an encoded answer."""
 
 MOST_CIRCUITS = 10_000
-"""Most circuits in a batch."""
+"""The most circuits in a batch."""
 
 MOST_INSTRUCTIONS = 100_000
-"""Most instructions in a circuit; the device counts those in branches."""
+"""The most instructions in a circuit; the device counts those in branches."""
 
 MOST_QUBITS = 1_000
-"""Most qubits in a circuit, and most classical bits."""
+"""The most qubits, and the most classical bits, in a circuit."""
 
 MOST_VARIABLES = 100_000
-"""Most variables in a binary quadratic model."""
+"""The most variables in a binary quadratic model."""
 
 MOST_TEXT = 1_000
-"""Most characters in a name or a key."""
+"""The most characters in a name or a key."""
 
 READING_SECONDS = 10.0
 """Seconds that a vendor's reader may take to decode circuits."""
 
 READING_BYTES = 2**29
-"""Memory that a vendor's reader may take in addition to what its process already has."""
+"""Bytes of memory that a vendor's reader may use beyond what its process already has."""
 
 MOST_MESSAGE = 200
-"""Most characters of a vendor's message that are passed on."""
+"""How many characters of a vendor's message are passed on."""
 
 NICENESS = 15
-"""Of readers, which give way to requests that are being served."""
+"""The niceness of readers, which yield to requests being served."""
 
 _FINE, _REFUSED, _FAILED = b"+", b"-", b"!"
 
 
 def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
-    """What `read` makes of the data; PayloadRefused if it fails, dies or takes too long."""
+    """Run `read` in a child process; raise PayloadRefused if it fails, dies or takes too long."""
     receiving, sending = os.pipe()
     with warnings.catch_warnings():
-        # the child only reads, so the threads of its parent do not matter
+        # the child only reads, so its parent's threads do not matter
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -84,11 +84,11 @@ def guarded(read: Callable[[bytes], bytes], data: bytes, what: str) -> bytes:
 
 
 def _read_and_exit(read: Callable[[bytes], bytes], data: bytes, sending: int) -> NoReturn:
-    """All that the child does; whatever happens, it never returns into the parent's code."""
+    """Do the child's work; whatever happens, never return into the parent's code."""
     try:
-        faulthandler.disable()  # a reader's death is expected and need not be logged
+        faulthandler.disable()  # readers may crash; do not log it
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)  # readers print what they stumble on
+        os.dup2(nowhere, 1)  # readers print their errors
         os.dup2(nowhere, 2)
         os.nice(NICENESS)
         confine(READING_BYTES)
@@ -105,7 +105,7 @@ def _read_and_exit(read: Callable[[bytes], bytes], data: bytes, sending: int) ->
 
 
 def _receive(receiving: int, end: float) -> bytes | None:
-    """All that the child writes; None if it does not finish in time."""
+    """Return everything the child writes; None if it does not finish in time."""
     parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([receiving], [], [], max(0.0, end - time.monotonic()))
@@ -118,7 +118,7 @@ def _receive(receiving: int, end: float) -> bytes | None:
 
 
 def plain_message(error: BaseException) -> str:
-    """Enough of a vendor's message to act on, without colours and frames."""
+    """A vendor's message, shortened and without colours and frames."""
     text = re.sub(r"\x1b\[\d*m", "", str(getattr(error, "message", error)))
     words = "".join(c if c.isascii() and c.isprintable() else " " for c in text).split()
     return " ".join(words)[:MOST_MESSAGE] or type(error).__name__

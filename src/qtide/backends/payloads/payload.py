@@ -1,8 +1,8 @@
-"""Payloads: what a quantum phase hands to a QPU, and how they travel: as a format and bytes.
+"""Payloads: what a quantum phase submits to a QPU; they are sent as a format name and bytes.
 
-A device says which types it takes. So far these are: a `dimod.BinaryQuadraticModel`; circuits, one
-or a list of them, as `qiskit.QuantumCircuit`, as OpenQASM 3 or as an `IqmBatch`; and a `Burst`, a
-payload that is only a duration.
+Each device says which types it takes. So far, these are: a `dimod.BinaryQuadraticModel`; one
+circuit or a list of them, as `qiskit.QuantumCircuit`, OpenQASM 3 or an `IqmBatch`; and a `Burst`,
+which is only a duration.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class PayloadRefused(PhaseError):  # noqa: N818 - what happened
 
 
 def circuits_in(payload: Any) -> int:
-    """How many circuits the payload makes the device run; other payloads count as one."""
+    """The number of circuits in a payload; other payloads count as one."""
     batch = getattr(payload, "circuits", payload)
     return len(batch) if isinstance(batch, list | tuple) else 1
 
 
 def qubits_in(payload: Any) -> int:
-    """The qubits of the widest circuit, as far as the payload tells; 0 if it does not."""
+    """The number of qubits of the widest circuit; 0 if the payload does not tell."""
     batch = getattr(payload, "circuits", payload)
     circuits = batch if isinstance(batch, list | tuple) else [batch]
     found = (getattr(each, "num_qubits", None) for each in circuits)
@@ -35,7 +35,7 @@ def qubits_in(payload: Any) -> int:
 
 @dataclass(frozen=True)
 class Burst:
-    """A payload that is only a duration: it occupies a QPU for `seconds` and gives `answer`.
+    """A payload that is only a duration: it occupies a QPU for `seconds` and returns `answer`.
 
     Without `seconds`, the device's timing profile decides.
     """
@@ -45,31 +45,31 @@ class Burst:
 
 
 def is_of(value: Any, package: str, name: str) -> bool:
-    """Whether the value is of a vendor's class, without importing the vendor's package."""
+    """Whether the value is an instance of a vendor's class, without importing its package."""
     module = sys.modules.get(package)
     return module is not None and isinstance(value, getattr(module, name))
 
 
 class Format(Protocol):
-    """What a format provides: a module, or an object in one, with these three functions.
+    """A format: a module, or an object in one, with these three functions.
 
     It may also have:
 
-    - `unpack_trusted(data)`: a faster `unpack`, for bytes that its own `pack` wrote;
+    - `unpack_trusted(data)`: a faster `unpack` for bytes written by its own `pack`;
     - `is_circuits = True`: its payloads are circuits, which a program fits to its device;
     - `seconds(data)`: its payloads are only durations. Returns how long one occupies the device, or
       None if the device's timing profile decides. Every device takes such payloads unchecked, so
-      `seconds` has to refuse bad bytes as `unpack` does.
+      `seconds` must refuse invalid bytes, as `unpack` does.
     """
 
     def recognises(self, value: Any, /) -> bool:
-        """Whether the value has this format."""
+        """Whether this format can encode the value."""
 
     def pack(self, value: Any, /) -> bytes:
-        """The value as bytes; raises PayloadRefused if it cannot be encoded."""
+        """Encode the value as bytes; raises PayloadRefused if that is impossible."""
 
     def unpack(self, data: bytes, /) -> Any:
-        """The value again; raises PayloadRefused for any bytes that are not valid."""
+        """Decode the value; raises PayloadRefused for invalid bytes."""
 
 
 FORMATS: Plugins[Format] = Plugins("qtide.formats", "payload format")
@@ -79,7 +79,7 @@ VALUE = "value"
 
 
 class AnswerUnreadable(PhaseError):  # noqa: N818 - what happened
-    """An answer cannot be decoded."""
+    """The answer cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Encoded:
 
 
 def encode(payload: Any) -> Encoded:
-    """The payload as bytes; raises PayloadRefused if there is no format for it."""
+    """Encode the payload; raises PayloadRefused if no format recognises it."""
     name = format_of(payload)
     if name is None:
         raise PayloadRefused(f"there is no format for a payload of type {type(payload).__name__}")
@@ -99,10 +99,10 @@ def encode(payload: Any) -> Encoded:
 
 
 def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
-    """The payload again; raises PayloadRefused for any bytes that are not valid.
+    """Decode the payload; raises PayloadRefused for invalid bytes.
 
-    Untrusted bytes are first read in a process that may die. With `trusted`, for bytes that our
-    own `encode` wrote, they are read directly.
+    Formats that need it first read untrusted bytes in a child process, which may die. Pass
+    `trusted` for bytes written by our own `encode`, to read them directly.
     """
     if encoded.format not in FORMATS.names():
         known = ", ".join(FORMATS.names())
@@ -113,13 +113,13 @@ def decode(encoded: Encoded, *, trusted: bool = False) -> Any:
 
 
 def encode_answer(answer: Any) -> Encoded:
-    """The answer of a device as bytes."""
+    """Encode a device's answer."""
     name = _recognised(ANSWERS, answer) or VALUE
     return Encoded(name, ANSWERS.load(name).pack(answer))
 
 
 def decode_answer(encoded: Encoded) -> Any:
-    """The answer again; raises AnswerUnreadable for any bytes that are not valid."""
+    """Decode the answer; raises AnswerUnreadable for invalid bytes."""
     if encoded.format not in ANSWERS.names():
         raise AnswerUnreadable(f"there is no answer format {encoded.format!r}")
     try:
@@ -144,9 +144,9 @@ def is_duration(name: str) -> bool:
 
 
 def stated_seconds(encoded: Encoded) -> float | None:
-    """How long the payload occupies the device, if it is a duration that says so.
+    """How long the payload occupies the device, if it is a duration that states it.
 
-    Raises PayloadRefused if it is a duration whose bytes are not valid.
+    Raises PayloadRefused if it is a duration with invalid bytes.
     """
     read = _property(encoded.format, "seconds")
     seconds: float | None = None if read is None else read(encoded.data)
@@ -158,5 +158,5 @@ def _recognised(formats: Plugins[Format], value: Any) -> str | None:
 
 
 def _property(name: str, which: str) -> Any:
-    """What a format says about itself; None if it says nothing, or is not installed here."""
+    """An optional attribute of a format; None if it has none or is not installed here."""
     return getattr(FORMATS.load(name), which, None) if name in FORMATS.names() else None

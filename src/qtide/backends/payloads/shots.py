@@ -1,6 +1,6 @@
-"""Shots: what each run of a circuit measured, compactly.
+"""Shots: a compact form of what each run of a circuit measured.
 
-Bits are kept as Qiskit counts them: bit 0 is the lowest bit of the first register.
+Bits are in Qiskit's order: bit 0 is the lowest bit of the first register.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shots:
-    """The registers with their widths, and for each shot as many bytes as their bits need."""
+    """The registers with their widths, and the bits of each shot, padded to whole bytes."""
 
     registers: tuple[tuple[str, int], ...]
     data: bytes
@@ -30,7 +30,7 @@ class Shots:
 
     @classmethod
     def of(cls, registers: Iterable[tuple[str, int]], values: Iterable[int]) -> Shots:
-        """Shots from one number each, whose bit 0 is the lowest bit of the first register."""
+        """Create shots from one number each; its bit 0 is the lowest bit of the first register."""
         registers = tuple(registers)
         size = _bytes_for(registers)
         return cls(registers, b"".join([value.to_bytes(size, "little") for value in values]))
@@ -44,12 +44,12 @@ class Shots:
         return [int.from_bytes(chunk, "little") for chunk in self._chunks()]
 
     def counts(self) -> dict[str, int]:
-        """How often each bit string was measured, written as Qiskit's `get_counts` does."""
+        """How often each bit string was measured, formatted like Qiskit's `get_counts`."""
         often = Counter(self._chunks())
         return {self._bit_string(int.from_bytes(key, "little")): n for key, n in often.items()}
 
     def rows(self, register: str) -> list[list[int]]:
-        """The register's bits, lowest first, one row per shot."""
+        """The register's bits, one row per shot, lowest bit first."""
         low, width = self._place(register)
         rows: dict[bytes, list[int]] = {}
         answer = []
@@ -61,13 +61,13 @@ class Shots:
         return answer
 
     def to_json(self) -> dict[str, Any]:
-        """A form that JSON can carry."""
+        """Convert to a value that JSON can represent."""
         registers = [[name, width] for name, width in self.registers]
         return {"registers": registers, "bits": b64encode(self.data).decode()}
 
     @classmethod
     def from_json(cls, form: dict[str, Any]) -> Shots:
-        """The shots again; raises ValueError, TypeError or KeyError if the form is wrong."""
+        """Restore shots from `to_json`; raises ValueError, TypeError or KeyError if malformed."""
         registers = tuple((str(name), int(width)) for name, width in form["registers"])
         return cls(registers, b64decode(form["bits"], validate=True))
 
@@ -84,7 +84,7 @@ class Shots:
         raise KeyError(register)
 
     def _bit_string(self, value: int) -> str:
-        """The last register first, the highest bit of each first."""
+        """Format a shot: last register first, highest bit of each register first."""
         parts = []
         for _, width in self.registers:
             parts.append(format(value & (1 << width) - 1, f"0{width}b"))

@@ -11,20 +11,20 @@ from qtide.backends.payloads.shots import Shots
 
 
 class SamplesFormat:
-    """Sample sets, in dimod's own JSON with the samples packed into bits."""
+    """Sample sets in dimod's own JSON, with the samples packed into bits."""
 
     def recognises(self, value: object) -> bool:
-        """Whether it is one of dimod's sample sets."""
+        """Whether the value is a `dimod.SampleSet`."""
         return is_of(value, "dimod", "SampleSet")
 
     def pack(self, samples: Any) -> bytes:
-        """As dimod writes it."""
+        """Encode a sample set in dimod's JSON."""
         return document.write(samples.to_serializable(), "the sample set")
 
     def unpack(self, data: bytes) -> Any:
-        """The `dimod.SampleSet` again."""
+        """Decode a `dimod.SampleSet`."""
         form = document.record(document.read(data, "the sample set", MOST_ANSWER), "the sample set")
-        import dimod  # heavy, and only clients and devices need it
+        import dimod  # slow to import, and only clients and devices need it
 
         try:
             return dimod.SampleSet.from_serializable(form)
@@ -37,16 +37,16 @@ class ShotsFormat:
     """The answers to a batch of circuits: one `Shots` per circuit."""
 
     def recognises(self, value: Any) -> bool:
-        """Whether it is a list of shots."""
+        """Whether the value is a non-empty list of `Shots`."""
         some = isinstance(value, list) and bool(value)
         return some and all(isinstance(one, Shots) for one in value)
 
     def pack(self, answers: list[Shots]) -> bytes:
-        """As a list of their JSON forms."""
+        """Encode the shots as a list of their JSON forms."""
         return document.write([shots.to_json() for shots in answers], "the answer")
 
     def unpack(self, data: bytes) -> list[Shots]:
-        """The shots again."""
+        """Decode the shots."""
         forms = document.sequence(
             document.read(data, "the answer", MOST_ANSWER), "the answer", MOST_CIRCUITS
         )
@@ -61,18 +61,18 @@ class ShotsFormat:
 
 
 class ValueFormat:
-    """Plain JSON values: what a burst carries as its answer."""
+    """Plain JSON values, such as the answer that a burst carries."""
 
     def recognises(self, value: object) -> bool:
-        """Never: it is used if no other format recognises the answer."""
+        """Return False: this format is used if no other recognises the answer."""
         return False
 
     def pack(self, value: Any) -> bytes:
-        """As JSON."""
+        """Encode the value as JSON."""
         return document.write_exactly(value, "the answer")
 
     def unpack(self, data: bytes) -> Any:
-        """The value again."""
+        """Decode the value."""
         return document.read(data, "the answer", MOST_ANSWER)
 
 

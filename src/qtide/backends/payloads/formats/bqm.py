@@ -13,12 +13,12 @@ WHAT = "the model"
 
 
 def recognises(value: object) -> bool:
-    """Whether it is one of dimod's binary quadratic models."""
+    """Whether the value is a `dimod.BinaryQuadraticModel`."""
     return is_of(value, "dimod", "BinaryQuadraticModel")
 
 
 def pack(model: Any) -> bytes:
-    """As vartype, offset, `[variable, bias]` and `[variable, variable, bias]`."""
+    """Encode vartype, offset, `[variable, bias]` and `[variable, variable, bias]` terms."""
     for variable in model.variables:
         _check_variable(variable, WHAT)
     fields = {
@@ -31,7 +31,7 @@ def pack(model: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The `dimod.BinaryQuadraticModel` again."""
+    """Decode a `dimod.BinaryQuadraticModel`."""
     fields = document.record(document.read(data, WHAT), WHAT)
     vartype = fields.get("vartype")
     if vartype not in ("SPIN", "BINARY"):
@@ -90,7 +90,7 @@ def _parts(term: Any, size: int, where: str) -> list[Any]:
 
 
 def _check_variable(variable: Any, where: str) -> None:
-    """Only strings and integers of 64 bits: JSON changes other labels, dimod longer integers."""
+    """Allow only strings and 64-bit integers: JSON changes other labels, dimod longer integers."""
     if isinstance(variable, str):
         return
     if not isinstance(variable, int) or isinstance(variable, bool) or abs(variable) >= 2**63:
@@ -99,7 +99,7 @@ def _check_variable(variable: Any, where: str) -> None:
 
 
 def _bias(bias: Any, where: str) -> float:
-    """A finite float, without another call in the common case: models have many terms."""
+    """Return a finite float; the common case avoids a call, as models have many terms."""
     if type(bias) is float and math.isfinite(bias):
         return bias
     return document.number(bias, where)

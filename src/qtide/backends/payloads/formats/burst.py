@@ -9,17 +9,17 @@ WHAT = "the burst"
 
 
 def recognises(value: object) -> bool:
-    """Whether it is a burst."""
+    """Whether the value is a burst."""
     return isinstance(value, Burst)
 
 
 def pack(burst: Burst) -> bytes:
-    """As an object with its two fields."""
+    """Encode a burst as an object with its two fields."""
     return document.write_exactly({"seconds": burst.seconds, "answer": burst.answer}, WHAT)
 
 
 def unpack(data: bytes) -> Burst:
-    """The burst again."""
+    """Decode a burst."""
     fields = document.record(document.read(data, WHAT), WHAT)
     if unknown := set(fields) - {"seconds", "answer"}:
         document.refuse(WHAT, f"there is no field {document.brief(sorted(unknown)[0])}")
@@ -33,5 +33,5 @@ def unpack(data: bytes) -> Burst:
 
 
 def seconds(data: bytes) -> float | None:
-    """A burst is only a duration."""
+    """How long the burst occupies the device, if it says so."""
     return unpack(data).seconds

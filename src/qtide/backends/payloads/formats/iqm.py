@@ -1,6 +1,6 @@
-"""Circuits as IQM's clients send them: the run request's `circuits` and `qubit_mapping`.
+"""Circuits as IQM's clients send them: the `circuits` and `qubit_mapping` of a run request.
 
-A whole run request may be submitted; its other fields are handled by the IQM API.
+A client may submit a whole run request; the IQM API handles its other fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Check = Callable[[Any, str], Any]
 
 @dataclass(frozen=True)
 class Operation:
-    """One native instruction: a gate, a measurement, a barrier."""
+    """One native instruction, such as a gate, a measurement or a barrier."""
 
     name: str
     locus: tuple[str, ...]
@@ -39,14 +39,14 @@ class IqmCircuit:
 
 @dataclass(frozen=True)
 class IqmBatch:
-    """Circuits that run one after the other, and the physical names of the qubits they name."""
+    """Circuits that run one after another, and the mapping of their qubits to physical ones."""
 
     circuits: tuple[IqmCircuit, ...]
     qubit_mapping: dict[str, str] | None = None
 
 
 class _Kind(NamedTuple):
-    """What an operation needs: a number of qubits (None: one or more) and these arguments."""
+    """An operation's number of qubits (None: one or more) and arguments."""
 
     arity: int | None
     needed: dict[str, Check]
@@ -71,12 +71,12 @@ is_circuits = True
 
 
 def recognises(value: object) -> bool:
-    """Whether it is a batch of IQM's circuits."""
+    """Whether the value is a batch of IQM circuits."""
     return isinstance(value, IqmBatch)
 
 
 def pack(batch: IqmBatch) -> bytes:
-    """In the form of a run request."""
+    """Encode a batch as a run request."""
     fields: dict[str, Any] = {"circuits": [_circuit_form(circuit) for circuit in batch.circuits]}
     if batch.qubit_mapping is not None:
         pairs = batch.qubit_mapping.items()
@@ -85,7 +85,7 @@ def pack(batch: IqmBatch) -> bytes:
 
 
 def unpack(data: bytes) -> IqmBatch:
-    """The batch again."""
+    """Decode a batch."""
     request = document.record(document.read(data, WHAT), WHAT)
     circuits = document.sequence(request.get("circuits"), "the batch's circuits", MOST_CIRCUITS)
     if not circuits:
@@ -108,7 +108,7 @@ def _circuit_form(circuit: IqmCircuit) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> dict[str, str] | None:
-    """From an object, or from the list of pairs that current clients send."""
+    """Read the mapping from an object or from the list of pairs that current clients send."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -156,7 +156,7 @@ def _operation(value: Any, where: str) -> Operation:
 
 
 def _locus(fields: dict[str, Any], name: str, arity: int | None, where: str) -> tuple[str, ...]:
-    """The locus; clients before 2025 called it qubits."""
+    """Read the locus, which clients before 2025 called `qubits`."""
     value = fields["locus"] if "locus" in fields else fields.get("qubits")
     qubits = document.sequence(value, f"{where}, locus", MOST_QUBITS)
     for qubit in qubits:
@@ -169,7 +169,7 @@ def _locus(fields: dict[str, Any], name: str, arity: int | None, where: str) -> 
 
 
 def _args(value: Any, name: str, kind: _Kind, where: str) -> dict[str, Any]:
-    """The arguments; null counts as missing."""
+    """Read the arguments; null counts as missing."""
     given = {} if value is None else document.record(value, f"{where}, args")
     args = {key: one for key, one in given.items() if one is not None}
     for key in kind.needed.keys() - args.keys():
@@ -183,7 +183,7 @@ def _args(value: Any, name: str, kind: _Kind, where: str) -> dict[str, Any]:
 
 
 def _check_keys(operations: list[Operation], where: str) -> None:
-    """Each key occurs once; feedback comes from an earlier measurement."""
+    """Check that each key is unique and that feedback comes from an earlier measurement."""
     keys: set[str] = set()
     feedback: dict[str, tuple[str, ...]] = {}
     for number, one in enumerate(operations):

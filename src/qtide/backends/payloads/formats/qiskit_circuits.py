@@ -1,7 +1,7 @@
-"""Qiskit's circuits: in QPY, Qiskit's own format, or written as OpenQASM 3.
+"""Qiskit circuits, in QPY, Qiskit's own format, or as OpenQASM 3.
 
-QPY loads fastest. OpenQASM 3, which any language can write, is parsed to circuits, and these travel
-on as QPY. Both readers are Qiskit's, so untrusted bytes are read under guard.
+QPY loads fastest. OpenQASM 3, which any language can write, is parsed into circuits, which are then
+sent on as QPY. Both readers are Qiskit's, so `guard` reads untrusted bytes in a child process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from qtide.backends.payloads.guard import (
 from qtide.backends.payloads.payload import PayloadRefused, is_of
 
 HEADER = 18
-"""Bytes of a QPY file's header: the word QISKIT, four of versions, eight of the circuit count."""
+"""Bytes of a QPY file's header: the word QISKIT, 4 bytes of versions, 8 of the circuit count."""
 OLDEST = 13
-"""The oldest QPY version accepted: earlier ones could carry code."""
+"""The oldest QPY version accepted: earlier versions could carry code."""
 
 
 class QpyFormat:
@@ -33,12 +33,12 @@ class QpyFormat:
     is_circuits = True
 
     def recognises(self, value: Any) -> bool:
-        """Whether it is a Qiskit circuit, or a list that begins with one."""
+        """Whether the value is a Qiskit circuit, or a list that begins with one."""
         one = value[0] if isinstance(value, list | tuple) and value else value
         return is_of(one, "qiskit", "QuantumCircuit")
 
     def pack(self, circuits: Any) -> bytes:
-        """As a QPY file."""
+        """Encode one or several circuits as a QPY file."""
         from qiskit import QuantumCircuit
         from qiskit.qpy import dump
 
@@ -52,7 +52,7 @@ class QpyFormat:
         return file.getvalue()
 
     def unpack(self, data: bytes) -> Any:
-        """The list of circuits again, from untrusted bytes."""
+        """Decode a list of circuits from untrusted bytes."""
         if len(data) > MOST_BYTES:
             raise PayloadRefused(
                 f"the QPY file has {len(data)} bytes; at most {MOST_BYTES} are allowed"
@@ -63,13 +63,13 @@ class QpyFormat:
             raise PayloadRefused(
                 f"the QPY file has version {data[6]}; the oldest accepted is {OLDEST}"
             )
-        _check_count(int.from_bytes(data[10:HEADER]))  # before a long file is read
+        _check_count(int.from_bytes(data[10:HEADER]))  # before reading a long file
         import qiskit.qpy  # noqa: F401 - otherwise every child process would import it again
 
         return self.unpack_trusted(guarded(self._checked, data, "the QPY file"))
 
     def unpack_trusted(self, data: bytes) -> Any:
-        """The list of circuits from bytes that `pack` wrote."""
+        """Decode a list of circuits from bytes that `pack` wrote."""
         from qiskit.qpy import load
 
         return load(BytesIO(data))
@@ -87,25 +87,25 @@ class Qasm3Format:
     _what = "the list of OpenQASM 3 texts"
 
     def recognises(self, value: Any) -> bool:
-        """Whether it is a text, or a list that begins with one."""
+        """Whether the value is a string, or a list that begins with one."""
         one = value[0] if isinstance(value, list | tuple) and value else value
         return isinstance(one, str)
 
     def pack(self, texts: Any) -> bytes:
-        """As a JSON list."""
+        """Encode one or several texts as a JSON list."""
         batch = [texts] if isinstance(texts, str) else list(texts)
         _check_texts(batch)
         return document.write(batch, self._what)
 
     def unpack(self, data: bytes) -> Any:
-        """The list of `qiskit.QuantumCircuit` that the texts describe."""
+        """Decode the texts into a list of `qiskit.QuantumCircuit`."""
         texts = document.sequence(document.read(data, self._what), self._what, MOST_CIRCUITS)
         _check_texts(texts)
         _build_parser_tables()
         return qpy.unpack_trusted(guarded(self._parsed, data, "the OpenQASM 3"))
 
     def _parsed(self, data: bytes) -> bytes:
-        """The circuits as QPY."""
+        """Parse the texts; return the circuits as QPY."""
         from qiskit.qasm3 import loads
 
         circuits = []
@@ -125,7 +125,7 @@ qasm3 = Qasm3Format()
 
 
 def _check_size(circuits: Any) -> None:
-    """Refuse batches that are larger than the limits."""
+    """Refuse a batch that exceeds the limits."""
     _check_count(len(circuits))
     for number, circuit in enumerate(circuits):
         for have, most, noun in (
@@ -152,7 +152,7 @@ def _check_texts(texts: list[Any]) -> None:
 
 @cache
 def _build_parser_tables() -> None:
-    """The parser builds its tables when first used: do that here, not in every child process."""
+    """Make the parser build its tables, as on first use, here and not in every child process."""
     from qiskit.qasm3 import loads
 
     loads("OPENQASM 3.0;")
