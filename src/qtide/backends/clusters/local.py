@@ -152,7 +152,7 @@ class LocalCluster(FifoCluster):
 
 
 class Local(ClusterKind):
-    """This machine."""
+    """Runs nodes as processes of this machine."""
 
     summary = "processes of this machine, as local or local:4"
     starts_commands = True

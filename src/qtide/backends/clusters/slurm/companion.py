@@ -167,7 +167,7 @@ class Requests:
     async def granted_within(
         self, limit: float, place: Place, words: list[str]
     ) -> Companion | None:
-        """Wait up to `limit` seconds for a companion; also wait for a controller that is down."""
+        """Wait up to `limit` seconds for a companion, else None; wait out controller outages."""
         last = asyncio.get_running_loop().time() + AWAY_LIMIT
         while True:
             try:

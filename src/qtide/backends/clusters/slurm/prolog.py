@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # loading `typing` would take longer than all the work here
 
     Answer = dict[str, Any]
 
-TTL_OPTION, SOCKET_OPTION = 4, 8  # of munge_ctx_set
+TTL_OPTION, SOCKET_OPTION = 4, 8  # options of munge_ctx_set
 SUCCESS = 0
 BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
@@ -52,7 +52,7 @@ class ProofFailed(Exception):  # noqa: N818 - named after the event
 
 
 class AdmissionFailed(Exception):  # noqa: N818 - named after the event
-    """The service gave no token; the text says why."""
+    """The service gave no token; the message says why."""
 
 
 class Busy(AdmissionFailed):

@@ -123,7 +123,7 @@ class SlurmCluster(Cluster):
         await self._warden.dismiss()
 
     async def _companion(self, request: NodeRequest, place: Place) -> Companion | None:
-        """Get all nodes; when patience is over, as many as are idle; None if that is allowed."""
+        """Get all nodes or, when patience is over, fewer; None if the request needs none."""
         job, least, most = request.job, request.needed, request.nodes
         if least == most:
             return await self._requests.granted(place, self._salloc(job, f"{most}"))
@@ -351,7 +351,7 @@ class SlurmAllocation(Allocation):
         await self._world.cancel([self._watch])
         for node in self.nodes:
             node.lose("was given back")
-        for link in self._links.values():  # Slurm's signal does not reach a step that is starting
+        for link in self._links.values():  # Slurm's signal does not reach a starting step
             link.hang_up()
         try:
             if self._companion is not None:

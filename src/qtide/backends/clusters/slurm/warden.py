@@ -100,7 +100,7 @@ async def _sweep(slurm: Slurm, driver: Driver) -> None:
         slurm.check()
         try:
             found = bool(await reap_after(slurm, driver))
-        except SlurmFailed:  # the controller is away
+        except SlurmFailed:  # the controller is down
             found = True
         if found:
             calm = time.monotonic() + QUIET
