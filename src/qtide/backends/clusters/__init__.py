@@ -1,1 +1,1 @@
-"""Clusters: local, simulated and slurm are siblings."""
+"""Clusters: local, simulated and Slurm."""

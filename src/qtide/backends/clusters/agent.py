@@ -1,9 +1,8 @@
-"""The agent: the process that works on a node.
+"""The agent: the process that runs tasks on a node.
 
-It imports what earlier tasks of the program needed, if its driver knows that, and otherwise almost
-nothing until a task needs it: that is why imports here are late. It answers each task with the
-ticket it came with. A supervisor beside it ends it, with everything it started, as soon as its
-driver is gone.
+At its start it imports what earlier tasks of the program needed, if the driver knows that, and
+otherwise as little as possible; hence the late imports in this file. It answers each task with the
+task's ticket. A supervisor kills the agent and everything it started as soon as the driver is gone.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from qtide.core.processes import Header, die_with_parent, frame, read
 from qtide.core.values import Packed, Unstorable, Values
 
 MPI_CALLER = "qtide.mpi.gang"
-"""The module that calls a rank of an MPI task. Loaded by name, and only then: it needs mpi4py."""
+"""The module that calls a rank of an MPI task; loaded only when needed, as it requires mpi4py."""
 
 
 class Imports:
-    """The modules that tasks imported, with seconds; nested imports count for the outer module.
+    """Records which modules tasks import, and for how long; nested imports count for the outermost.
 
-    Many modules read the environment as they are loaded. So a module that is imported after a task
-    has changed the environment is not named: another process must not import it beforehand.
+    Many modules read the environment while they load. So modules imported after a task has changed
+    the environment are left out: other processes must not import them in advance.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class Imports:
         self._changed = False
 
     def watch(self) -> None:
-        """Begin; an interpreter that imports in another way is not watched."""
+        """Start recording; do nothing if the interpreter's import system is not supported."""
         system = sys.modules["_frozen_importlib"]
         load = getattr(system, "_find_and_load", None)
         if load is None:
@@ -66,7 +65,7 @@ class Imports:
         system._find_and_load = timed  # type: ignore[attr-defined]
 
     def take(self) -> dict[str, Any]:
-        """What was imported since the last call, as fields of an answer."""
+        """Return what was imported since the last call, as fields of an answer."""
         if not self._seconds:
             return {}
         taken = {"imported": self._modules, "importing": self._seconds}
@@ -77,24 +76,24 @@ class Imports:
         self._seconds += seconds
         if not self._changed:
             self._modules[name] = round(seconds, 6)
-            self._environment = os.environ.copy()  # what a module changes, it changes everywhere
+            self._environment = os.environ.copy()  # a module makes its changes in every process
 
 
 def load(modules: list[str]) -> None:
-    """Import what can be imported; the task that needs a missing module reports it."""
+    """Import modules, ignoring failures: the task that needs a missing module reports it."""
     import gc
 
-    gc.disable()  # nothing that an import creates is garbage soon: a tenth of the time
+    gc.disable()  # imports create hardly any garbage; this saves a tenth of the time
     try:
         for name in modules:
-            with suppress(BaseException):  # also that of a module that calls sys.exit
+            with suppress(BaseException):  # including SystemExit from a module that calls sys.exit
                 import_module(name)
     finally:
         gc.enable()
 
 
 def main() -> None:
-    """Serve tasks until the driver is gone. The first argument holds the node's terms as JSON."""
+    """Serve tasks until the driver is gone. The first argument holds the settings as JSON."""
     terms = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
     tasks, answers = guarded(**terms.get("supervisor", {}))
     _limit(**terms.get("limits", {}))
@@ -109,7 +108,7 @@ def main() -> None:
     while (message := read(tasks)) is not None:
         header, body = _perform(*message)
         header |= imports.take()
-        sys.stdout.flush()  # a kill may be the next thing that happens to this process
+        sys.stdout.flush()  # the process may be killed next
         answers.write(frame(header, body))
 
 
@@ -123,7 +122,7 @@ def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
 
 
 def _prepare(path: list[str] | None = None, modules: list[str] | None = None) -> None:
-    """Import what tasks will need, from where they will look for it."""
+    """Import what tasks will need, using their search path."""
     if path is not None and modules:
         sys.path[:] = path
         load(modules)
@@ -131,13 +130,13 @@ def _prepare(path: list[str] | None = None, modules: list[str] | None = None) ->
 
 
 def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
-    """One task: its answer, whatever becomes of it."""
+    """Run one task and return its answer, whether it succeeds or fails."""
     ticket = {"ticket": header["ticket"]}
     function = None
     sys.path[:] = header["path"]
     values = Values(Path(header["values"]))
     try:
-        # before the function is unpacked: its module may import mpi4py, which must not begin MPI
+        # before unpacking the function: its module may import mpi4py, which must not initialise MPI
         mpi = import_module(MPI_CALLER) if header.get("mpi") else None
         function, args, kwargs = values.unpack(
             Packed(body, header["file"], tuple(header["buffers"]))
@@ -156,7 +155,7 @@ def _perform(header: Header, body: bytes) -> tuple[Header, bytes]:
 
 
 def _failure(error: BaseException, values: Values) -> tuple[str, bytes]:
-    """The exception as text, and pickled if it can be."""
+    """The exception as text and pickled; empty bytes if it cannot be pickled."""
     import traceback
 
     text = "".join(traceback.format_exception_only(error)).strip()

@@ -1,7 +1,7 @@
-"""What every cluster offers: allocations of nodes, and nodes that run tasks.
+"""The interface of every cluster: allocations of nodes, and nodes that run tasks.
 
-A node is bound to one grant. Every answer carries the ticket of the attempt it belongs to, so an
-answer that comes late, from a node that was given up or lost, is refused.
+A node belongs to one grant. Every answer carries the ticket of its attempt, so a late answer from
+a node that was released or lost is rejected.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ from qtide.core.world.world import Future, World
 
 
 class NodeTask(Protocol):
-    """What a node is given to do; a program's tasks have this shape."""
+    """A task that a node can run; a program's tasks implement this protocol."""
 
     @property
     def name(self) -> str:
-        """Its name in the ledger."""
+        """The task's name in the ledger."""
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function that is called."""
+        """The function to call."""
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Its arguments."""
+        """The function's positional arguments."""
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """Its keyword arguments."""
+        """The function's keyword arguments."""
 
     @property
     def nodes(self) -> int:
-        """How many nodes it runs on at the same time (SPMD)."""
+        """The number of nodes that the task runs on at the same time (SPMD)."""
 
     @property
     def mpi(self) -> bool:
-        """Whether its ranks get a communicator."""
+        """Whether the ranks get an MPI communicator."""
 
     @property
     def limit(self) -> float | None:
-        """Seconds that it may run; None if there is no limit."""
+        """Maximum run time in seconds; None for no limit."""
 
 
 TRIES = 3
-"""How often nodes are asked for whose agents do not start."""
+"""How often to request nodes before giving up on agents that do not start."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task, or one rank of an SPMD task, as it is sent to a node."""
+    """A task, or one rank of an SPMD task, to be sent to a node."""
 
     job: JobContext
     task: NodeTask
     key: str
     rank: int = 0
     gang: str = ""
-    """The name that the ranks of this attempt at an MPI task share."""
+    """The name shared by all ranks of this attempt at an MPI task."""
 
     @property
     def mpi_rank(self) -> dict[str, Any] | None:
-        """What a rank of an MPI task needs to meet the others; None for every other task."""
+        """What an MPI rank needs to find the other ranks; None if this is not an MPI task."""
         if not self.task.mpi:
             return None
         meeting = self.job.values.folder.absolute() / "mpi" / self.gang
@@ -76,42 +76,42 @@ class Work:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Its names in the log: its place in the program, and its function."""
+        """The names used in the log: the task's place in the program, and its function."""
         return self.key, self.task.name
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keywords of the call; ranks of an SPMD task learn who they are."""
+        """The call's keyword arguments; ranks of an SPMD task also get `rank` and `size`."""
         if self.task.nodes == 1 or self.task.mpi:
             return dict(self.task.kwargs)
         return dict(self.task.kwargs) | {"rank": self.rank, "size": self.task.nodes}
 
 
-class NodeLost(PhaseError):  # noqa: N818 - what happened, in the field's words
-    """The node died, or was taken away, before it answered."""
+class NodeLost(PhaseError):  # noqa: N818 - named after the event
+    """The node died or was taken away before it answered."""
 
 
 class CoAllocatable(Protocol):
-    """A resource that is granted together with nodes, or not at all: a QPU."""
+    """A resource, such as a QPU, that is granted either together with nodes or not at all."""
 
     def take(self, job: JobContext) -> Any | None:
-        """Take it now; None if that is not possible."""
+        """Take the resource now; None if it is not available."""
 
     def watch(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever it may have become possible."""
+        """Call `freed` whenever the resource may have become available."""
 
 
 class Host(Protocol):
-    """Has the agents of nodes: a cluster, or an allocation of one."""
+    """Owner of the nodes' agents: a cluster, or one of its allocations."""
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
-        """Let the node work; its answer goes to `node.deliver`."""
+        """Send work to the node; the answer goes to `node.deliver`."""
 
     def interrupt(self, node: Node) -> None:
-        """End what the node is doing at once, whatever that is."""
+        """Stop whatever the node is doing, immediately."""
 
     async def renew(self, node: Node, job: JobContext) -> None:
-        """Return when a node that was interrupted can work again; NodeUnusable if it never will."""
+        """Wait until an interrupted node can work again; raise NodeUnusable if it never will."""
 
 
 class Node:
@@ -128,14 +128,14 @@ class Node:
         self._pending: tuple[int, Future[Any]] | None = None
         self._gone = ""
         self.dirty = False
-        """Whether a task may still run on it that nobody waits for any more."""
+        """Whether an abandoned task may still be running on the node."""
         self.importing = 0.0
-        """Seconds of its last task in which it only loaded modules."""
+        """Seconds that its last task spent importing modules."""
         self._imported = NOTHING
         self.lost: Future[str] = world.future()
 
     async def run(self, work: Work) -> Any:
-        """The result of a task; raises what the task raised, TimedOut or NodeLost."""
+        """Run a task and return its result; raise the task's exception, TimedOut or NodeLost."""
         if self._interrupted and not self._gone:
             await self._renew(work.job)
         if self._gone:
@@ -160,7 +160,7 @@ class Node:
                 self._book(work, busy.start)
 
     def _time_out(self, ticket: int, work: Work) -> None:
-        """A task cannot be asked to stop while compiled code runs, so its process is ended."""
+        """Kill the task's process: a task cannot be asked to stop while it runs compiled code."""
         if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
             return
         name, limit = work.task.name, work.task.limit
@@ -171,13 +171,13 @@ class Node:
         self._pending[1].set_exception(error)
 
     async def _renew(self, job: JobContext) -> None:
-        """Start the node again after a task was ended: only now, as it may not be needed again."""
+        """Restart an interrupted node; this is done lazily, as it may not be needed again."""
         began = job.ledger.clock()
         renewal: Future[Any] = self._world.start(self._host.renew(self, job))
         try:
             await self._world.first_of([renewal, self.lost])
         finally:
-            await self._world.cancel([renewal])  # unless it has ended
+            await self._world.cancel([renewal])  # no effect if it has ended
             job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
         try:
             if not renewal.cancelled():
@@ -193,7 +193,7 @@ class Node:
         error: BaseException | None = None,
         imported: Imported = NOTHING,
     ) -> bool:
-        """Take an answer of the agent; False if it is not the one that is waited for."""
+        """Accept an answer from the agent; False if it is not the expected one."""
         if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
             self.refused += 1
             return False
@@ -205,7 +205,7 @@ class Node:
         return True
 
     def _book(self, work: Work, began: float) -> None:
-        """Record the part of a task that went into imports as starting, and learn from it."""
+        """Record the task's import time as `starting`, and remember the imported modules."""
         imported, self._imported = self._imported, NOTHING
         self.importing = self._world.counted(imported.seconds)
         if imported.seconds:
@@ -215,7 +215,7 @@ class Node:
             ledger.enter("starting", lane, began, end, work.task.name)
 
     def lose(self, why: str) -> None:
-        """Tell whoever waits for the node that it is gone, and accept no more answers."""
+        """Mark the node as lost: notify its waiters and accept no more answers."""
         if self._gone:
             return
         self._gone = why
@@ -226,7 +226,7 @@ class Node:
 
 
 class Allocation(ABC):
-    """Nodes granted together; they are given back together."""
+    """Nodes that are granted together and released together."""
 
     def __init__(self, nodes: Sequence[Node], granted: float, co_allocated: Any = None) -> None:
         self.nodes = tuple(nodes)
@@ -234,32 +234,32 @@ class Allocation(ABC):
         self._co_allocated = co_allocated
 
     def take_co_allocated(self) -> Any:
-        """What was granted together with the nodes; from now on it is the taker's to give back."""
+        """Take over what was granted with the nodes; the caller must release it."""
         taken, self._co_allocated = self._co_allocated, None
         return taken
 
     @abstractmethod
     async def ready(self) -> None:
-        """Return when all nodes can take a task; NodeUnusable if one never will."""
+        """Wait until all nodes can take a task; raise NodeUnusable if one never will."""
 
     @abstractmethod
     def launch(
         self, node: Node, command: Sequence[str], variables: Mapping[str, str]
     ) -> Coroutine[Any, Any, Process]:
-        """Start a command on a node that has no agent, with these environment variables added."""
+        """Start a command on a node that has no agent; `variables` extend the environment."""
 
     @abstractmethod
     def release(self) -> Coroutine[Any, Any, None]:
-        """Give the nodes back; twice does no harm."""
+        """Release the nodes; a second call has no effect."""
 
 
 @dataclass(eq=False)
 class NodeRequest:
-    """What a job asks of a cluster.
+    """A job's request for nodes.
 
-    With `least`, a request that has waited for `patience` seconds takes fewer nodes, down to
-    `least`; with a `least` of 0 it then ends with what there is, be it nothing. What is to be
-    co-allocated is granted at the same moment as the nodes.
+    If `least` is set, the request accepts fewer nodes, down to `least`, after waiting `patience`
+    seconds; with `least` 0 it then ends with whatever is free, even nothing. `co_allocate` is
+    granted at the same moment as the nodes.
     """
 
     job: JobContext
@@ -270,21 +270,21 @@ class NodeRequest:
 
     @property
     def needed(self) -> int:
-        """The fewest nodes that it can be granted with."""
+        """The smallest number of nodes that satisfies the request."""
         return self.nodes if self.least is None else min(self.least, self.nodes)
 
 
 class Cluster(ABC):
-    """Gives allocations of nodes."""
+    """Grants allocations of nodes."""
 
     size: int
     keeps_agents = False
-    """Whether the process of a node outlives a grant, and with it what it has loaded."""
+    """Whether a node's agent, with the modules it has loaded, outlives a grant."""
 
     async def request(self, job: JobContext, nodes: int, **terms: Any) -> Allocation:
-        """Wait for nodes that are ready to work; the terms are those of `NodeRequest`.
+        """Wait for nodes that are ready to work; `terms` are fields of `NodeRequest`.
 
-        If an agent does not start, the nodes go back, and others are asked for.
+        If an agent does not start, release the nodes and request others.
         """
         wanted = NodeRequest(job, nodes, **terms)
         for left in reversed(range(TRIES)):
@@ -300,7 +300,7 @@ class Cluster(ABC):
         return allocation
 
     async def _until_ready(self, job: JobContext, allocation: Allocation) -> None:
-        """Wait until the nodes can work at full speed, and record that time as starting."""
+        """Wait until the nodes are ready, and record that time as `starting`."""
         began = job.ledger.clock()
         try:
             await allocation.ready()
@@ -313,20 +313,20 @@ class Cluster(ABC):
 
     @abstractmethod
     async def grant(self, request: NodeRequest) -> Allocation:
-        """Wait for nodes."""
+        """Wait until nodes are granted."""
 
     @abstractmethod
     def expected_wait(self, nodes: int) -> float:
-        """Seconds that a request for `nodes` would wait now, as far as is known."""
+        """Estimated seconds that a request for `nodes` nodes would wait now."""
 
     @abstractmethod
     def waits_seen(self) -> list[float]:
-        """Seconds that recent requests waited in the queue."""
+        """Queue waits of recent requests, in seconds."""
 
     @abstractmethod
     def forget(self) -> None:
-        """Ignore the waits of earlier jobs in `expected_wait`."""
+        """Make `expected_wait` ignore the waits of earlier jobs."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End everything that runs on the cluster for us."""
+        """Stop everything that this process runs on the cluster."""

@@ -1,4 +1,4 @@
-"""First come, first served: the queue that the local and the simulated cluster share."""
+"""The first-come-first-served queue shared by the local and the simulated cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qtide.core.world.world import Alarm, Future, World
 
 @dataclass(eq=False)
 class PendingRequest:
-    """A request in the queue."""
+    """A queued request."""
 
     request: NodeRequest
     answer: Future[FifoAllocation]
@@ -47,17 +47,17 @@ class FifoAllocation(Allocation):
         self._release: Future[None] | None = None
 
     async def ready(self) -> None:
-        """All nodes at the same time."""
+        """Prepare all nodes concurrently."""
         await self._cluster.all_ready(self.nodes, self._job)
 
     def launch(
         self, node: Node, command: Sequence[str], variables: Mapping[str, str]
     ) -> Coroutine[Any, Any, Process]:
-        """As the cluster does."""
+        """Start a command by means of the cluster."""
         return self._cluster.launch(node, command, variables)
 
     def release(self) -> Coroutine[Any, Any, None]:
-        """Give the nodes back. The release goes on even if whoever waits for it is cancelled."""
+        """Release the nodes. The release continues even if the caller is cancelled."""
         if self._release is None:
             if self._co_allocated is not None:
                 self._co_allocated.release()
@@ -66,7 +66,7 @@ class FifoAllocation(Allocation):
 
 
 class FifoCluster(Cluster):
-    """A fixed set of nodes behind one queue. Subclasses say how a node lives and works."""
+    """A fixed set of nodes behind one queue; subclasses start, run and stop the nodes."""
 
     keeps_agents = True
 
@@ -76,9 +76,9 @@ class FifoCluster(Cluster):
         self.world = world
         self.size = len(names)
         self._latency = latency
-        """Seconds until a request is looked at for the first time."""
+        """Seconds until a request is first considered."""
         self._withdrawal = withdrawal
-        """Seconds until a withdrawn request has left the queue."""
+        """Seconds that a withdrawn request takes to leave the queue."""
         self.granted: dict[str, Node] = {}
         self._free: deque[str] = deque(names)
         self._queue: deque[PendingRequest] = deque()
@@ -86,7 +86,7 @@ class FifoCluster(Cluster):
         self._watched: set[CoAllocatable] = set()
 
     async def grant(self, request: NodeRequest) -> FifoAllocation:
-        """Stand in the queue."""
+        """Wait in the queue until nodes are granted."""
         self._refuse_if_impossible(request)
         self._watch(request.co_allocate)
         span = request.job.ledger.span("wait", "nodes", f"{request.nodes} nodes")
@@ -94,55 +94,55 @@ class FifoCluster(Cluster):
             return await self._stand(request)
 
     def expected_wait(self, nodes: int) -> float:
-        """No wait while enough nodes are free; otherwise as the forecast says."""
+        """Only the latency while enough nodes are free, otherwise the forecast."""
         if len(self._free) >= nodes + sum(each.request.nodes for each in self._queue):
             return self._latency
         return max(self._latency, self._waits.expected())
 
     def waits_seen(self) -> list[float]:
-        """Seconds that recent requests waited in the queue."""
+        """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 
     def forget(self) -> None:
-        """Ignore the waits of earlier jobs in `expected_wait`."""
+        """Make `expected_wait` ignore the waits of earlier jobs."""
         self._waits.forget()
 
     @abstractmethod
     async def ready(self, node: Node, job: JobContext) -> None:
-        """Return when the node can take a task of the job."""
+        """Wait until the node can take a task of the job."""
 
     async def launch(
         self, node: Node, command: Sequence[str], variables: Mapping[str, str]
     ) -> Process:
-        """Start a command on a node, with these environment variables added."""
+        """Start a command on a node; `variables` extend the environment."""
         raise UsageError("this cluster does not start commands; use local or slurm")
 
     @abstractmethod
     def send(self, node: Node, ticket: int, work: Work) -> None:
-        """Let the node work; its answer goes to `node.deliver`."""
+        """Send work to the node; the answer goes to `node.deliver`."""
 
     @abstractmethod
     def interrupt(self, node: Node) -> None:
-        """End what the node is doing at once, whatever that is."""
+        """Stop whatever the node is doing, immediately."""
 
     def renew(self, node: Node, job: JobContext) -> Coroutine[Any, Any, None]:
-        """The same as at the beginning of a grant."""
+        """Make the node ready again, as at the beginning of a grant."""
         return self.ready(node, job)
 
     @abstractmethod
     async def stopped(self, node: Node) -> bool:
-        """Return when the node has nothing of ours left; False if it is lost for good."""
+        """Wait until nothing of ours runs on the node; False if the node is lost for good."""
 
     async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
-        """Return when all nodes of a grant can take a task of the job."""
+        """Wait until all nodes of a grant can take a task of the job."""
         await self.world.all_of([self.ready(node, job) for node in nodes])
 
     async def retire(self, held: Mapping[Node, Span]) -> None:
-        """Take nodes back, each as soon as it has stopped."""
+        """Take back nodes, each as soon as it has stopped."""
         await self.world.all_of([self.retire_one(*each) for each in held.items()])
 
     async def retire_one(self, node: Node, held: Span) -> None:
-        """Take a node back into the free ones."""
+        """Return one node to the free nodes once it has stopped."""
         node.lose("was given back")
         try:
             lives = await self.stopped(node)
@@ -153,12 +153,12 @@ class FifoCluster(Cluster):
             self.take_back(node.name)
 
     def take_back(self, name: str) -> None:
-        """Add a node to the free ones."""
+        """Add a node to the free nodes."""
         self._free.append(name)
         self._serve()
 
     def lose(self, name: str) -> None:
-        """Remove a dead node from the cluster, and tell whoever holds it."""
+        """Remove a dead node from the cluster, and notify its holder."""
         self.size -= 1
         if name in self._free:
             self._free.remove(name)
@@ -173,12 +173,12 @@ class FifoCluster(Cluster):
         self._serve()
 
     def gain(self, name: str) -> None:
-        """Add a node that is back."""
+        """Add a recovered node."""
         self.size += 1
         self.take_back(name)
 
     def latency_of(self, request: NodeRequest) -> float:
-        """Seconds until a request is looked at for the first time."""
+        """Seconds until a request is first considered."""
         return self._latency
 
     async def _stand(self, request: NodeRequest) -> FifoAllocation:
@@ -189,7 +189,7 @@ class FifoCluster(Cluster):
         return await self.queue_up(request)
 
     async def queue_up(self, request: NodeRequest) -> FifoAllocation:
-        """Wait in the queue."""
+        """Queue the request and wait until nodes are granted."""
         pending = PendingRequest(request, self.world.future())
         self._queue.append(pending)
         alarm = None if request.least is None else self.world.start(self._lose_patience(pending))
@@ -197,7 +197,7 @@ class FifoCluster(Cluster):
         return await self._grant_of(pending, alarm)
 
     async def _grant_of(self, pending: PendingRequest, alarm: Alarm | None) -> FifoAllocation:
-        """Wait for the answer to a request; a cancelled wait withdraws it."""
+        """Wait for the answer to a request; withdraw the request if the wait is cancelled."""
         try:
             return await pending.answer
         except CancelledError:
@@ -211,7 +211,7 @@ class FifoCluster(Cluster):
                 alarm.cancel()
 
     def _withdrawn(self, pending: PendingRequest) -> bool:
-        """Whether the request was still in the queue; then it is no longer."""
+        """Remove the request from the queue; False if it was no longer queued."""
         if pending not in self._queue:
             return False
         self._queue.remove(pending)
@@ -219,7 +219,7 @@ class FifoCluster(Cluster):
         return True
 
     async def _lose_patience(self, pending: PendingRequest) -> None:
-        """When its patience is over, a request takes fewer nodes; one that needs none ends."""
+        """Let a request accept fewer nodes once its patience is over; end it if it needs none."""
         await self.world.sleep(pending.request.patience)
         pending.impatient = True
         self._serve()
@@ -229,9 +229,9 @@ class FifoCluster(Cluster):
             self._serve()
 
     def _serve(self) -> None:
-        """Grant what can be granted, in order; a request that lacks its QPU lets others pass."""
+        """Grant requests in order; a request whose QPU is not available lets others pass."""
         if self._queue and self._share(self._queue[0]) is None:
-            return  # before the queue, which may be long, is copied
+            return  # avoids copying the queue, which may be long
         for pending in list(self._queue):
             share = self._share(pending)
             if share is None:
@@ -243,7 +243,7 @@ class FifoCluster(Cluster):
                 self._answer(pending, share, taken)
 
     def _share(self, pending: PendingRequest) -> int | None:
-        """How many nodes a request gets now; None if it has to wait."""
+        """Number of nodes that a request gets now; None if it has to wait."""
         request, free = pending.request, len(self._free)
         if free >= request.nodes:
             return request.nodes
@@ -258,7 +258,7 @@ class FifoCluster(Cluster):
 
     def _watch(self, wanted: CoAllocatable | None) -> None:
         if wanted is not None and wanted not in self._watched:
-            self._watched.add(wanted)  # not its id: that of a QPU that is gone may come again
+            self._watched.add(wanted)  # not its id, which may be reused once a QPU is gone
             wanted.watch(self._serve)
 
     def _refuse_if_impossible(self, request: NodeRequest) -> None:

@@ -1,4 +1,4 @@
-"""Kinds of clusters: what a user names after `--cluster`. Each owns its options and its checks."""
+"""Cluster kinds, which users name with `--cluster`; each has its own options and checks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DEFAULT_NODES = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """What a run chose for its cluster: `local:4` is the kind `local` with the argument `4`."""
+    """A run's cluster settings; in `local:4`, the kind is `local` and the argument `4`."""
 
     argument: str = ""
     nodes: int | None = None
-    """The most nodes that a job may hold."""
+    """Maximum number of nodes that a job may hold."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The options of all plug-ins, by name."""
 
@@ -40,7 +40,7 @@ class Setting:
         return chosen(kind, self.given)
 
     def check_nodes(self, size: int) -> None:
-        """Refuse more nodes per job than the cluster has."""
+        """Reject more nodes per job than the cluster has."""
         if self.nodes is not None and not 1 <= self.nodes <= size:
             raise UsageError(
                 f"--nodes {self.nodes} does not fit: the cluster has {size}; give 1 to {size}, "
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Queue:
-    """A cluster's queue now: real seconds until a request is granted, and a sentence about it."""
+    """A cluster's queue now: real seconds until a request is granted, and a description."""
 
     wait: float
     words: str
@@ -58,106 +58,106 @@ class Queue:
 
 @dataclass(frozen=True)
 class StepJobs:
-    """How a workflow engine runs the steps of a workflow as batch jobs of a cluster."""
+    """How a workflow engine runs workflow steps as batch jobs on a cluster."""
 
     system: str
-    """The batch system, as StreamFlow names its connector."""
+    """The batch system, named as StreamFlow's connector for it."""
     directive: str
-    """What a line of a job's script begins with that holds an option, as `#SBATCH`."""
+    """Prefix of option lines in a job script, such as `#SBATCH`."""
     classical: Sequence[str]
-    """Options of a job that runs a task."""
+    """Options for a job that runs a task."""
     quantum: Sequence[str] | None = None
-    """Options of a job that holds a lease of the QPU; None if the cluster grants no leases."""
+    """Options for a job that holds a QPU lease; None if the cluster grants no leases."""
     environment: Mapping[str, str] | None = None
-    """The environment in which the engine submits; None for its own."""
+    """The environment in which the engine submits jobs; None for its own."""
 
 
 class ClusterKind(ABC):
-    """How a kind of cluster is checked and opened, and what it can tell about a run."""
+    """A kind of cluster: checks settings, opens clusters and reports on runs."""
 
     summary: str
-    """A line for the help."""
+    """One line for the help text."""
     Options: type = NoOptions
     starts_commands = False
-    """Whether commands can be started on its nodes, as malleable MPI programs need it."""
+    """Whether its nodes can run commands, which malleable MPI programs need."""
     address: str | None = None
-    """Where its nodes reach this process; None for the address of this host."""
+    """Address at which nodes reach this process; None for this host's address."""
 
     @abstractmethod
     def check(self, setting: Setting) -> None:
-        """Refuse a setting that cannot be opened, with a sentence."""
+        """Reject a setting that cannot be opened, with an explanation."""
 
     @abstractmethod
     async def open(self, world: World, setting: Setting) -> Cluster:
-        """Open the cluster; what a job's tasks print goes to the job's log."""
+        """Open the cluster; the output of a job's tasks goes to the job's log."""
 
     def world(self, time_scale: float) -> World:
         """The world whose clock the cluster uses."""
         return RealWorld(time_scale)
 
     def described_site(self, setting: Setting) -> SiteModel | None:
-        """The model of the site, if the cluster is one that a file describes."""
+        """The site's model if a file describes the cluster, otherwise None."""
         return None
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
-        """How long a request for `nodes` would wait now; None if the cluster cannot say."""
+        """How long a request for `nodes` nodes would wait now; None if the cluster cannot say."""
         return None
 
     @staticmethod
     def accounts(
         job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
     ) -> dict[str, Any]:
-        """What the site charges for a job, and what the ledger has; empty if it keeps no accounts.
+        """A job's usage according to the site and to the ledger; empty without site accounting.
 
-        `ended` are jobs of the site that should be in its records by now.
+        `ended` lists site jobs that should be in the site's records by now.
         """
         return {}
 
     @staticmethod
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
-        """When jobs of the site ended, in seconds since 1970, as far as it knows that."""
+        """End times of site jobs in seconds since 1970, as far as the site knows them."""
         return {}
 
     @staticmethod
     def others_waiting() -> int:
-        """How many jobs that are not this process's wait for nodes; 0 if nobody can say."""
+        """Number of waiting jobs that do not belong to this process; 0 if unknown."""
         return 0
 
     @staticmethod
     def own_job() -> str | None:
-        """The job of the site that this process is part of; None if it is part of none."""
+        """The site job that this process runs in; None if there is none."""
         return None
 
     @staticmethod
     def driver_state(job: str) -> str | None:
-        """How the site sees a driver that is a job of its own; None if it cannot say."""
+        """State of a driver that runs as a site job; None if the site cannot say."""
         return None
 
     @staticmethod
     def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
-        """Start a driver as a job of the site; says where it is."""
+        """Start a driver as a site job; return where it runs."""
         raise UsageError("this cluster runs no driver as a job; --driver background does without")
 
     def step_jobs(self, setting: Setting, comment: str) -> StepJobs | None:
         """How a workflow engine submits steps; None if they run on the engine's own host.
 
-        `comment` marks the jobs. A cluster that no engine can submit to raises UsageError.
+        `comment` marks the jobs. Raises UsageError if no engine can submit to the cluster.
         """
         raise UsageError("no workflow engine can submit to this cluster; name another one")
 
     @staticmethod
     async def cancel_steps(comment: str) -> list[str]:
-        """Cancel the jobs of steps that a dead engine left; returns their ids."""
+        """Cancel step jobs that a dead engine left behind; return their ids."""
         return []
 
     @staticmethod
     def step_node() -> str | None:
-        """The site's name of the node that this step runs on; None if it is the engine's host."""
+        """The site's name for the node that runs this step; None for the engine's host."""
         return None
 
     @staticmethod
     def reap() -> list[int]:
-        """Cancel jobs that dead drivers of this user left behind; returns their numbers."""
+        """Cancel jobs that this user's dead drivers left behind; return their numbers."""
         return []
 
 
@@ -165,13 +165,13 @@ CLUSTERS: Plugins[type[ClusterKind]] = Plugins("qtide.clusters", "cluster")
 
 
 def cluster_kind(cluster: str) -> tuple[ClusterKind, str]:
-    """The kind and the argument that a word like `local:4` names."""
+    """Split a cluster name such as `local:4` into its kind and its argument."""
     name, _, argument = cluster.partition(":")
     return CLUSTERS.load(name)(), argument
 
 
 def numbered(kind: str, argument: str) -> int:
-    """The number of nodes that an argument gives."""
+    """The number of nodes that an argument names, or the default."""
     if argument and not (argument.isdecimal() and int(argument) > 0):
         raise UsageError(f"a cluster's size is a number of nodes, as in {kind}:4, not {argument!r}")
     return int(argument) if argument else DEFAULT_NODES

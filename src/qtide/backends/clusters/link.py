@@ -1,4 +1,4 @@
-"""The driver's link to an agent: sends tasks, takes answers, and notices when the node is lost."""
+"""The driver's link to an agent: sends tasks, receives answers and detects lost nodes."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from qtide.core.processes import Child, Header
 from qtide.core.values import Packed
 
 START_LIMIT = 30.0
-"""Seconds within which an agent has to answer for the first time."""
+"""Seconds within which an agent must send its first message."""
 PREPARATION_LIMIT = 60.0
-"""Seconds within which it must have imported what earlier tasks needed."""
+"""Seconds within which an agent must have imported what earlier tasks needed."""
 USUAL = ("srun: cluster configuration lacks support for cpu binding",)
-"""Lines of srun that appear for every agent on some sites, and help nobody."""
+"""Useless srun messages that appear for every agent on some sites."""
 LAST_WORDS = 1.0
-"""Seconds to read what an agent that is gone has left in its pipe."""
+"""Seconds to read what a dead agent has left in its pipe."""
 SILENCE = 60.0
-"""Seconds without a message after which a node counts as lost. TCP repeats lost packets after
-increasing pauses, so an outage of half this time is survived."""
+"""Seconds without a message after which a node counts as lost. TCP retransmits lost packets at
+increasing intervals, so a node survives an outage of half this time."""
 BEATS = 12
-"""How many heartbeats are missed by then."""
+"""Number of heartbeats within `SILENCE` seconds."""
 
 
-class NodeTaskFailed(PhaseError):  # noqa: N818 - what happened
+class NodeTaskFailed(PhaseError):  # noqa: N818 - named after the event
     """A task raised an exception that cannot be unpickled; only its text is known."""
 
 
-class AgentFailed(Exception):  # noqa: N818 - what happened
+class AgentFailed(Exception):  # noqa: N818 - named after the event
     """An agent did not start."""
 
 
 class PreparationFailed(AgentFailed):
-    """An agent started, but died or took too long while it imported modules."""
+    """An agent started, but died or timed out while importing modules."""
 
 
 def supervisor_terms(silence: float, release_command: Sequence[str] = ()) -> dict[str, Any]:
-    """What the supervisor at the other end of a link has to know."""
+    """Settings for the supervisor at the other end of a link."""
     return {"beat": silence / BEATS, "release_command": list(release_command)}
 
 
 def preparation_terms(preparation: Preparation) -> dict[str, Any]:
-    """What an agent is to import first, and where it finds that."""
+    """Modules that an agent imports at its start, and the search path for them."""
     return {"path": _search_path(tuple(sys.path)), "modules": preparation.modules}
 
 
 class Link:
-    """The agent of one node, for as long as it lives."""
+    """Connection to the agent of one node, for the agent's lifetime."""
 
     def __init__(
         self, child: Child, name: str, log: Log | None = None, silence: float = SILENCE
@@ -63,17 +63,17 @@ class Link:
         self.child = child
         self.name = name
         self.log = log
-        """Of the run that the node works for; what a task prints goes to that of its own run."""
+        """Log of the run that holds the node; a task's output goes to its own run's log."""
         self._silence = silence
         self._missed = 0
         self.node: Node | None = None
-        """The node that answers are for; an agent may outlive a grant."""
+        """The node that receives the answers; an agent may outlive a grant."""
         self._works: dict[int, Work] = {}
         self._given_up = False
         self._stderr = asyncio.create_task(self._log_stderr())
 
     async def greet(self, preparation: Preparation) -> None:
-        """Wait until it is there and prepared, then listen; AgentFailed if it never is."""
+        """Wait until the agent is prepared, then listen; raise AgentFailed if it never is."""
         await self._first_message(START_LIMIT, AgentFailed)
         try:
             await self._first_message(PREPARATION_LIMIT, PreparationFailed)
@@ -84,7 +84,7 @@ class Link:
         self._pulse = asyncio.create_task(self._beat())
 
     async def _first_message(self, limit: float, failure: type[AgentFailed]) -> None:
-        """Wait for its next message other than a heartbeat or output."""
+        """Wait for the next message that is neither a heartbeat nor output."""
         try:
             async with asyncio.timeout(limit):
                 while not self._is_message(*await self.child.message()):
@@ -94,7 +94,7 @@ class Link:
             raise failure from error
 
     def send(self, ticket: int, work: Work) -> None:
-        """Hand over a task."""
+        """Send a task to the agent."""
         values, task = work.job.values, work.task
         packed = values.pack((task.function, task.args, work.kwargs), by_value=True)
         header: Header = {
@@ -110,16 +110,16 @@ class Link:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was heard of it for too long."""
+        """Whether the agent has sent no message for too long."""
         return self._missed > BEATS
 
     def hang_up(self) -> None:
-        """Let it end; messages about its end are ignored."""
+        """Close the connection so that the agent ends; ignore messages about its end."""
         self._given_up = True
         self.child.hang_up()
 
     async def kill(self) -> None:
-        """End it, with everything it started."""
+        """Kill the agent and everything it started."""
         self._given_up = True
         await self.child.kill()
         await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
@@ -135,7 +135,7 @@ class Link:
             self.node.lose(f"lost its agent ({_ending(code)})")
 
     def _is_message(self, header: Header, body: bytes) -> bool:
-        """Whether it is neither a heartbeat, which is empty, nor output, which goes to the log."""
+        """Whether a message is neither a heartbeat (empty) nor output, which is logged here."""
         if "log" in header:
             work = self._works.get(header["log"])
             log, place = (work.job.log, work.place) if work else (self.log, ())
@@ -144,7 +144,7 @@ class Link:
         return bool(header) and "log" not in header
 
     async def _log_stderr(self) -> None:
-        """Log what the command that starts it, or its supervisor, writes to stderr."""
+        """Log what the supervisor, or the command that starts the agent, writes to stderr."""
         async for text in self.child.complaints():
             told = [
                 line for line in text.decode(errors="replace").splitlines() if line not in USUAL
@@ -153,16 +153,16 @@ class Link:
                 self.log.write(self.name, "\n".join(told))
 
     async def _beat(self) -> None:
-        """Send heartbeats, and notice when the other side sends none.
+        """Send heartbeats, and detect when the other side sends none.
 
-        Beats are counted, not timed: a driver that was suspended has missed none of them.
+        Heartbeats are counted, not timed, so a suspended driver does not count any as missed.
         """
         while True:
             await asyncio.sleep(self._silence / BEATS)
             self.child.send({})
             self._missed += 1
             if self.silent and self.node is not None:
-                self.node.dirty = True  # whatever it is doing
+                self.node.dirty = True  # it may still be running something
                 self.node.lose(f"did not answer for {self._silence:g} s")
 
     def _answer(self, header: Header, body: bytes) -> None:
@@ -184,12 +184,12 @@ class Link:
 
 @lru_cache(maxsize=4)
 def _search_path(places: tuple[str, ...]) -> list[str]:
-    """Where a node looks for modules: where we do, whatever folder it works in."""
+    """Our module search path with absolute paths, valid in any working directory of a node."""
     return [str(Path(place).absolute()) for place in places]
 
 
 def _failure(work: Work, node: str, header: Header, body: bytes) -> Exception:
-    """What the task raised, with a note of where: the task, the node, the user's own lines."""
+    """The task's exception, with notes that name the task, the node and the user's own lines."""
     error = _unpickled(body) or NodeTaskFailed(header["error"])
     error.add_note(f"in the task {work.task.name} on node {node}")
     for line in header["lines"]:

@@ -1,4 +1,4 @@
-"""The local cluster: nodes of this machine, each an agent process that outlives a grant.
+"""The local cluster: each node is an agent process on this machine that outlives a grant.
 
 With the option `cold`, every grant starts a new agent, as on Slurm.
 """
@@ -34,7 +34,7 @@ from qtide.core.world.world import Future, World
 
 
 def megabytes(word: str) -> int:
-    """Bytes, from the number of megabytes that a user gives."""
+    """Convert a user's number of megabytes to bytes."""
     if not (word.isdecimal() and int(word) > 0):
         raise UsageError(f"--memory is a number of megabytes, not {word!r}")
     return int(word) * 2**20
@@ -42,7 +42,7 @@ def megabytes(word: str) -> int:
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """What one node may use, where None is no limit, and whether its agent outlives a grant."""
+    """Limits of each node (None for no limit), and whether every grant starts a new agent."""
 
     memory: Annotated[
         int | None, Option("Megabytes of memory that a node may use.", megabytes, "MB")
@@ -55,7 +55,7 @@ class LocalOptions:
 
 
 class LocalCluster(FifoCluster):
-    """Agents as child processes. An agent outlives a grant; one that still works is replaced."""
+    """Runs agents as child processes. An agent outlives a grant unless it is still busy."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class LocalCluster(FifoCluster):
         self._environment = os.environ | {SCALE: repr(world.scale)}
         self._agents: dict[str, Link] = {}
         self._ending: dict[str, Future[None]] = {}
-        """Agents that were interrupted, by the names of their nodes."""
+        """Interrupted agents that are still ending, by node name."""
 
     async def ready(self, node: Node, job: JobContext) -> None:
-        """Start an agent where none is warm."""
+        """Start an agent unless the node has a warm one."""
         await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is None or not agent.child.alive:
@@ -84,24 +84,24 @@ class LocalCluster(FifoCluster):
     async def launch(
         self, node: Node, command: Sequence[str], variables: Mapping[str, str]
     ) -> Process:
-        """Start a process of this machine, in a session of its own."""
+        """Start a process on this machine, in its own session."""
         environment = os.environ | dict(variables)
         return await asyncio.create_subprocess_exec(
             *command, stdin=DEVNULL, env=environment, start_new_session=True
         )
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
-        """Hand the task to the node's agent."""
+        """Send the task to the node's agent."""
         self._agents[node.name].send(ticket, work)
 
     def interrupt(self, node: Node) -> None:
-        """Kill the node's agent, with everything that it has started."""
+        """Kill the node's agent and everything it has started."""
         agent = self._agents.pop(node.name)
         agent.node = None
         self._ending[node.name] = self.world.start(agent.kill())
 
     async def stopped(self, node: Node) -> bool:
-        """Keep an idle agent warm, unless told otherwise; one that still works for us is killed."""
+        """Keep an idle agent warm unless `cold` is set; kill an agent that is still busy."""
         await self._ended(node)
         agent = self._agents.get(node.name)
         if agent is not None:
@@ -118,12 +118,12 @@ class LocalCluster(FifoCluster):
         await asyncio.gather(*(agent.kill() for agent in agents.values()))
 
     async def _ended(self, node: Node) -> None:
-        """Wait until an agent that was interrupted is gone."""
+        """Wait until an interrupted agent is gone."""
         if node.name in self._ending:
             await self.world.settled([self._ending.pop(node.name)])
 
     def pids(self) -> Mapping[str, int]:
-        """The process of each node that has one."""
+        """Process ids of the agents, by node name."""
         return {name: agent.child.pid for name, agent in self._agents.items()}
 
     async def _start(self, name: str, job: JobContext) -> Link:
@@ -142,7 +142,7 @@ class LocalCluster(FifoCluster):
         return agent
 
     def _terms_of(self, name: str) -> dict[str, Any]:
-        """Limits and heartbeats; nodes get this machine's cores in turn."""
+        """Limits and supervisor settings of a node; nodes get this machine's cores in turn."""
         per_node, cores = self._options, sorted(os.sched_getaffinity(0))
         limits: dict[str, Any] = {} if per_node.memory is None else {"memory": per_node.memory}
         if per_node.cores is not None:
@@ -152,7 +152,7 @@ class LocalCluster(FifoCluster):
 
 
 class Local(ClusterKind):
-    """This machine."""
+    """Runs nodes as processes of this machine."""
 
     summary = "processes of this machine, as local or local:4"
     starts_commands = True
@@ -160,19 +160,19 @@ class Local(ClusterKind):
     Options = LocalOptions
 
     def check(self, setting: Setting) -> None:
-        """Refuse impossible sizes and limits."""
+        """Reject impossible sizes and limits."""
         setting.check_nodes(numbered("local", setting.argument))
         cores = setting.options(LocalOptions).cores
         if cores is not None and cores < 1:
             raise UsageError(f"--cores has to be at least 1, not {cores}")
 
     async def open(self, world: World, setting: Setting) -> LocalCluster:
-        """Agents are started as they are needed."""
+        """Open the cluster; agents start when they are needed."""
         assert isinstance(world, RealWorld)
-        # only a malleable MPI job may ask for more nodes than there are by default
+        # only a malleable MPI job may ask for more nodes than the default
         size = max(numbered("local", setting.argument), setting.nodes or 0)
         return LocalCluster(world, size, setting.options(LocalOptions))
 
     def step_jobs(self, setting: Setting, comment: str) -> None:
-        """Steps run on the engine's own host."""
+        """Return None: steps run on the engine's own host."""
         return

@@ -1,4 +1,4 @@
-"""Pretended work: a task that stands for one of a known length, in every world."""
+"""Pretended work: lets a task stand for one of known duration, in real and in virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 SCALE = "QTIDE_TIME_SCALE"
-"""Set for agents: how long a second of the run's clock takes."""
+"""Environment variable for agents: real seconds per second of the run's clock."""
 
 _meters: list[list[float]] = []
 
@@ -23,7 +23,7 @@ def pretend(seconds: float) -> None:
 
 
 class metered:  # noqa: N801 - a context manager; a generator would take twice as long
-    """Inside of it, pretended work takes no time, but is added to a list."""
+    """Within this context, pretended work takes no time; its seconds are added to a list."""
 
     def __enter__(self) -> list[float]:
         _meters.append([])
@@ -40,10 +40,10 @@ def rehearse(
     rank: int = 0,
     size: int = 1,
 ) -> None:
-    """Call a function in advance; if it fails, the real call reports that."""
+    """Call a function in advance, ignoring errors: the real call reports them."""
     with suppress(Exception):
         function(*args, **kwargs)
 
 
 def load(function: Callable[..., Any], rank: int = 0, size: int = 1) -> None:
-    """Do nothing: its module was imported to get here."""
+    """Do nothing: passing the function has already imported its module."""

@@ -1,10 +1,10 @@
 """Clusters in virtual time: nodes with delays and faults, behind their own queue or a batch system.
 
-Tasks are really called, at once; only the time that they pretend to work passes, on a clock that
-jumps. Behind a batch system, hybrid jobs queue with the jobs of other users, which are rows of a
-trace that the scheduler of `qtide.backends.models` goes through by itself. Before the clock moves,
-the scheduler is asked whether a hybrid job gets nodes before then; all requests of one moment are
-in the same pass.
+Tasks are really called, immediately; only their pretended work takes time, on a clock that jumps.
+Behind a batch system, hybrid jobs queue with other users' jobs, which are rows of a trace that the
+scheduler of `qtide.backends.models` processes on its own. Before the clock jumps, the cluster asks
+the scheduler whether a hybrid job gets nodes earlier; one scheduling pass handles all requests of
+the same moment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SimulatedOptions:
-    """What its user may choose."""
+    """User options of the simulated cluster."""
 
     durations: Annotated[
         str,
@@ -61,35 +61,35 @@ class SimulatedOptions:
 
 
 class Simulated(ClusterKind):
-    """The strategies' own code in virtual time."""
+    """Runs the real strategy code in virtual time."""
 
     summary = "virtual time, as simulated, simulated:12, simulated:SITE.toml or SITE.toml:PARTITION"
     Options: type = SimulatedOptions
 
     def check(self, setting: Setting) -> None:
-        """Refuse impossible sizes."""
+        """Reject impossible sizes."""
         setting.check_nodes(site_model(setting).nodes)
 
     def world(self, time_scale: float) -> World:
-        """Virtual time has no scale."""
+        """Return a virtual world; the time scale does not apply."""
         return VirtualWorld()
 
     def described_site(self, setting: Setting) -> SiteModel | None:
-        """The site that a file describes; a number of nodes is no site."""
+        """The site that a file describes; None if the argument is only a number of nodes."""
         return site_model(setting) if is_site(setting.argument) else None
 
     async def open(self, world: World, setting: Setting) -> SimulatedCluster:
-        """All nodes are there at once."""
+        """Open the cluster; all nodes exist from the start."""
         return cluster_of(world, site_model(setting))
 
 
 def is_site(argument: str) -> bool:
-    """Whether a cluster's argument names a site file, and maybe one of its partitions."""
+    """Whether a cluster's argument names a site file, optionally with a partition."""
     return argument.endswith(SUFFIX) or f"{SUFFIX}:" in argument
 
 
 def site_model(setting: Setting) -> SiteModel:
-    """The site that a cluster's argument names: a file, or so many nodes without any delay."""
+    """The site that a cluster's argument names: a site file, or a number of nodes, no delays."""
     if is_site(setting.argument):
         file, _, partition = setting.argument.partition(f"{SUFFIX}:")
         return read_site(Path(file + SUFFIX if partition else file)).part(partition)
@@ -97,7 +97,7 @@ def site_model(setting: Setting) -> SiteModel:
 
 
 def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
-    """The cluster of a site: its own queue, or a batch system with other users' jobs."""
+    """Create a site's cluster, with its own queue or with a batch system."""
     if model.is_batch and isinstance(world, VirtualWorld):
         return BatchCluster(world, model)
     cluster = SimulatedCluster(
@@ -113,7 +113,7 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
 
 
 class SimulatedCluster(FifoCluster):
-    """Tasks are really called, at once; the time they pretend to work passes on the clock."""
+    """A cluster that calls tasks immediately; their pretended work passes on the virtual clock."""
 
     keeps_agents = False
 
@@ -133,48 +133,48 @@ class SimulatedCluster(FifoCluster):
         super().__init__(world, names, delays.grant, delays.withdraw)
         self._delays = delays
         self._queue_wait = queue_wait
-        """Seconds in the queue of a request that leads to so many nodes held."""
+        """Seconds that a request waits in the queue, given the number of nodes held afterwards."""
         self._warm: WeakKeyDictionary[Ledger, set[str]] = WeakKeyDictionary()
         self.seconds = seconds
-        """How long a task takes, by what it pretended; None if it pretended nothing."""
+        """Returns a task's duration, given its pretended seconds (None if it pretended nothing)."""
         self._unusable = unusable
         self._starts = 0
         self._dead: dict[str, Loss] = {}
         self._turning: set[str] = set()
-        """Nodes that nobody holds and nobody can have yet."""
+        """Nodes in turnaround: not held, but not available yet."""
         self._faults = [world.start(self._strike(loss)) for loss in losses]
         if failures is not None:
             self._faults.append(world.start(self._fail(failures.losses(names))))
 
     async def ready(self, node: Node, job: JobContext) -> None:
-        """The same as for several."""
+        """Wait until the node can take a task of the job."""
         await self.all_ready([node], job)
 
     async def all_ready(self, nodes: Sequence[Node], job: JobContext) -> None:
-        """After the longest start's delay; the agents of some starts never answer."""
+        """Wait for the longest start delay; raise NodeUnusable for starts set to fail."""
         first = self._starts + 1
         self._starts += len(nodes)
         delay = self._delays.start + max((self._cold(node, job) for node in nodes), default=0.0)
-        await self.world.sleep(delay)  # others may ask at the same moment, even if this is 0
+        await self.world.sleep(delay)  # even if 0: others may make requests at the same moment
         for number, node in enumerate(nodes, first):
             if self._unusable(number):
                 raise NodeUnusable(f"the agent of node {node.name} did not start")
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
-        """Call the task; the answer comes after the time that it pretended to work."""
+        """Call the task; deliver its answer once its duration has passed."""
         result, error, pretended = _call(work, node.name)
         answered = partial(self._answered, node, ticket, result, error)
         self.world.alarm(self.seconds(work, pretended), answered)
 
     def interrupt(self, node: Node) -> None:
-        """Nothing to end: the task's answer comes too late and is refused."""
+        """Do nothing: the task's answer comes too late and is rejected."""
 
     async def stopped(self, node: Node) -> bool:
-        """At once; a dead node does not come back this way."""
+        """Return immediately; False if the node is dead."""
         return node.name not in self._dead
 
     async def retire(self, held: Mapping[Node, Span]) -> None:
-        """All nodes at the same moment, after the release's delay."""
+        """Take back all nodes at the same moment, after the release delay."""
         for node in held:
             node.lose("was given back")
         if self._delays.release:
@@ -183,7 +183,7 @@ class SimulatedCluster(FifoCluster):
             await self.retire_one(*each)
 
     def take_back(self, name: str) -> None:
-        """After the turnaround, in which nobody holds the node."""
+        """Add a node to the free nodes after its turnaround, in which nobody holds it."""
         back = super().take_back
         self.after_turnaround(name, lambda: back(name))
 
@@ -201,17 +201,17 @@ class SimulatedCluster(FifoCluster):
         self.world.alarm(self._delays.turnaround, turned)
 
     def latency_of(self, request: NodeRequest) -> float:
-        """A request to grow may take another time than a first one."""
+        """Seconds until a request is first considered; requests to grow can have their own."""
         grows = request.least is not None and self._delays.reconfigure is not None
         return (self._delays.reconfigure or 0.0) if grows else self._delays.grant
 
     def expected_wait(self, nodes: int) -> float:
-        """As the queue of the others, and ours, let us expect."""
+        """Expected wait in our own queue plus the wait behind other users' requests."""
         queue = self._queue_wait(len(self.granted) + nodes)
         return super().expected_wait(nodes) + queue if queue else super().expected_wait(nodes)
 
     async def queue_up(self, request: NodeRequest) -> FifoAllocation:
-        """Wait behind the others' requests, while the request's patience runs; then as ever."""
+        """Wait behind other users' requests, which uses up patience; then queue as usual."""
         held = len(self.granted)
         wait, patience = self._queue_wait(held + request.nodes), request.patience
         if request.least is None or wait <= patience:
@@ -229,7 +229,7 @@ class SimulatedCluster(FifoCluster):
         return await super().queue_up(replace(request, nodes=nodes))
 
     def _cold(self, node: Node, job: JobContext) -> float:
-        """Seconds that the first start of a job on a node takes longer."""
+        """Extra seconds for a job's first start on a node."""
         if not self._delays.cold:
             return 0.0
         warm = self._warm.setdefault(job.ledger, set())
@@ -238,7 +238,7 @@ class SimulatedCluster(FifoCluster):
         return self._delays.cold if cold else 0.0
 
     async def occupy(self, stranger: JobContext, nodes: int, seconds: float) -> None:
-        """Let a job of somebody else wait in the same queue, and hold nodes, without a record."""
+        """Let another user's job queue for nodes and hold them, without recording it."""
         allocation = await self._stand(NodeRequest(stranger, nodes))
         try:
             await self.world.sleep(seconds)
@@ -246,7 +246,7 @@ class SimulatedCluster(FifoCluster):
             await allocation.release()
 
     async def close(self) -> None:
-        """End the faults that are still to come."""
+        """Cancel the faults that are still pending."""
         await self.world.cancel(self._faults)
 
     def _answered(self, node: Node, ticket: int, result: Any, error: Exception | None) -> None:
@@ -255,7 +255,7 @@ class SimulatedCluster(FifoCluster):
             node.deliver(ticket, result, error)
 
     def _refuse_if_impossible(self, request: NodeRequest) -> None:
-        """A request waits for nodes that will be back."""
+        """Count dead nodes that will recover: a request may wait for them."""
         back = sum(loss.back is not None for loss in self._dead.values())
         self.size += back
         try:
@@ -278,7 +278,7 @@ class SimulatedCluster(FifoCluster):
         self.lose(loss.node)
         if loss.back is not None:
             await self.world.sleep(loss.back)
-            while loss.node in self.granted:  # whoever held it has to let go first
+            while loss.node in self.granted:  # its holder must release it first
                 await self.world.sleep(1.0)
             del self._dead[loss.node]
             self.gain(loss.node)
@@ -297,7 +297,7 @@ def _call(work: Work, node: str) -> tuple[Any, Exception | None, float | None]:
 
 
 class BatchCluster(SimulatedCluster):
-    """The simulated cluster's nodes behind the queue of a batch system."""
+    """A simulated cluster whose nodes are behind a batch system's queue."""
 
     def __init__(
         self,
@@ -307,7 +307,7 @@ class BatchCluster(SimulatedCluster):
         trace: Iterable[Trace] | None = None,
         interrupted: Interrupted = lambda *_: None,
     ) -> None:
-        # with numpy and numba this takes a second to load, and most runs have no batch system
+        # imported late: numpy and numba take a second to load, and most runs have no batch system
         from qtide.backends.models.batch_queue import BatchQueue
 
         failures = model.failures
@@ -318,15 +318,15 @@ class BatchCluster(SimulatedCluster):
             model.nodes, trace, started, backfill=backfill, interrupted=interrupted
         )
         self._chance = Random(0 if failures is None else failures.seed)
-        """Whether a node that fails is free, or one of a background job."""
+        """Decides whether a failing node is free or belongs to a background job."""
         self._limit = model.limit
         self._asking: dict[int, PendingRequest] = {}
         self._slots: dict[str, int] = {}
-        """By which slot each granted node is held."""
+        """The slot that holds each granted node."""
         self._granted: dict[int, float] = {}
         self._impatient: list[PendingRequest] = []
         self._held: dict[CoAllocatable, deque[int]] = {}
-        """Who waits for a QPU as well, by the QPU, in the order in which they came."""
+        """For each QPU, the slots of requests that also wait for it, in order of arrival."""
         world.beside(self)
 
     @property
@@ -336,11 +336,11 @@ class BatchCluster(SimulatedCluster):
 
     @property
     def upcoming(self) -> float:
-        """When something happens next; now, if somebody's patience is over."""
+        """Time of the next event; now if a request has run out of patience."""
         return self.world.now() if self._impatient else self.batch.upcoming()
 
     def until(self, moment: float) -> float | None:
-        """When the next hybrid job is answered, if that is at `moment` or before."""
+        """Time of the next answer to a hybrid job, if it comes no later than `moment`."""
         if moment < self.batch.quiet_until and not self._impatient:
             return None
         now = self.world.now()
@@ -350,7 +350,7 @@ class BatchCluster(SimulatedCluster):
         return next(iter(self._granted.values()), None)
 
     def deliver(self) -> None:
-        """Hand over the nodes; a request that cannot have its QPU as well lets others pass."""
+        """Hand over granted nodes; a request whose QPU is not available lets others pass."""
         lacking = []
         for slot in self._granted:
             pending = self._asking[slot]
@@ -368,7 +368,7 @@ class BatchCluster(SimulatedCluster):
             self._end_impatient()
 
     def expected_wait(self, nodes: int) -> float:
-        """No wait while nobody waits and enough nodes are free; otherwise as it was lately."""
+        """Only the latency if nobody waits and enough nodes are free, otherwise the forecast."""
         if not self.batch.queued and self.batch.free >= nodes:
             return self._latency
         return max(self._latency, self._waits.expected())
@@ -376,7 +376,7 @@ class BatchCluster(SimulatedCluster):
     async def queue_up(self, request: NodeRequest) -> FifoAllocation:
         """Wait in the batch system's queue."""
         if request.least is not None:
-            request = replace(request)  # it may settle for fewer nodes
+            request = replace(request)  # a copy, as it may settle for fewer nodes
         pending = PendingRequest(request, self.world.future())
         held = self._held.get(request.co_allocate) if request.co_allocate else None
         slot = self.batch.ask(request.nodes, self._limit, self.world.now(), held=bool(held))
@@ -389,16 +389,16 @@ class BatchCluster(SimulatedCluster):
         return await self._grant_of(pending, alarm)
 
     def take_back(self, name: str) -> None:
-        """A node of a hybrid job is free for everybody, after the turnaround."""
+        """Return a hybrid job's node to the batch system after the turnaround."""
         slot = self._slots.pop(name, None)
-        if slot is None:  # it was lost, and is there again
+        if slot is None:  # the node was lost and has recovered
             self.batch.resize(1, self.world.now())
             self._free.append(name)
         else:
             self.after_turnaround(name, lambda: self._give_back(slot, name))
 
     def lose(self, name: str) -> None:
-        """The node is dead: a hybrid job's, a free one, or one of a background job."""
+        """Remove a dead node: one of a hybrid job, a free one, or one of a background job."""
         now, unnamed = self.world.now(), len(self._free)
         super().lose(name)
         if name in self._slots:
@@ -413,7 +413,7 @@ class BatchCluster(SimulatedCluster):
 
     def _hand_over(self, slot: int, pending: PendingRequest, taken: object) -> None:
         nodes = pending.request.nodes
-        if pending.answer.done():  # whoever asked was cancelled at this very moment
+        if pending.answer.done():  # the requester was cancelled at this very moment
             self.batch.give_back(slot, nodes, self.world.now())
             return
         self._answer(pending, nodes, taken)
@@ -421,7 +421,7 @@ class BatchCluster(SimulatedCluster):
             self._slots[node.name] = slot
 
     def _serve(self) -> None:
-        """Nothing is granted before the moment is over."""
+        """Do nothing: the pass at the end of the moment grants nodes."""
 
     def _watch(self, wanted: CoAllocatable | None) -> None:
         if wanted is not None and wanted not in self._watched:
@@ -429,12 +429,12 @@ class BatchCluster(SimulatedCluster):
             wanted.watch(lambda: self._look_again(wanted))
 
     def _look_again(self, wanted: CoAllocatable) -> None:
-        """A QPU may have become free: look at the first request that waits for it again."""
+        """Reconsider the first request that waits for a QPU that may be free now."""
         if held := self._held.get(wanted):
             self.batch.look_again(held.popleft(), self.world.now())
 
     def _accept_fewer(self, pending: PendingRequest) -> None:
-        """After its patience, a request takes the nodes that are free, if the scheduler lets it."""
+        """Let an impatient request take the nodes that are free, if the scheduler allows it."""
         slot = self._slot_of(pending)
         if slot is None:
             return
@@ -446,7 +446,7 @@ class BatchCluster(SimulatedCluster):
             self._impatient.append(pending)
 
     def _end_impatient(self) -> None:
-        """Answer requests that need no node with none."""
+        """Answer impatient requests that need no nodes with an empty allocation."""
         impatient, self._impatient = self._impatient, []
         for pending in impatient:
             if self._withdrawn(pending):
@@ -461,7 +461,7 @@ class BatchCluster(SimulatedCluster):
         return slot is not None
 
     def _stop_holding(self, slot: int, wanted: CoAllocatable | None) -> None:
-        """Let the next request look at the QPU that may have been free for a withdrawn one."""
+        """Drop a withdrawn request; if it was not held, its QPU may be free for the next one."""
         held = self._held.get(wanted) if wanted else None
         if held and slot in held:
             held.remove(slot)
@@ -473,9 +473,9 @@ class BatchCluster(SimulatedCluster):
 
 
 def background(model: SiteModel) -> Iterable[Trace]:
-    """The jobs of other users, as far as they fit on the cluster."""
+    """The jobs of other users that fit on the cluster."""
     if model.background.trace is not None:
-        from qtide.backends.models.trace import read_swf  # loads numpy, as a generator does
+        from qtide.backends.models.trace import read_swf  # imported late, as it loads numpy
 
         trace = read_swf(Path(model.background.trace)).trace
         return trace.fitting(model.nodes).chunks()

@@ -1,8 +1,8 @@
-"""The supervisor: the process between a driver and the agent that works for it.
+"""The supervisor: the process between a driver and its agent.
 
-A task may hold Python's lock for minutes, and its process then sends nothing. So a separate process
-passes tasks and answers on, sends a heartbeat every few seconds, and ends the agent when the driver
-is gone.
+A task may hold Python's GIL for minutes, during which its process cannot send anything. So a
+separate process forwards tasks and answers, sends a heartbeat every few seconds, and kills the
+agent when the driver is gone.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import BinaryIO, NoReturn
 from qtide.core.processes import frame, read, wake_at_parents_death
 
 BEAT = 5.0
-"""Seconds between two heartbeats, unless the driver says otherwise."""
+"""Default seconds between two heartbeats."""
 ABANDONED = 60
-"""After missing so many heartbeats of its driver, a node that can release itself does so."""
+"""Number of missed driver heartbeats after which a node releases itself, if it can."""
 DRAIN = 1.0
-"""Seconds for a dead agent's last answer; what it has started may keep the pipe open for longer."""
+"""Seconds to wait for a dead agent's last answer; its children may keep the pipe open longer."""
 LIMIT = 60.0
 """Seconds that the release command may take."""
 
 
 def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
-    """Leave this process to a supervisor, and return in its child.
+    """Turn this process into a supervisor, and return in its child, the agent.
 
-    Gives the pipe by which tasks come in, and the one by which answers go out.
-    The release command gives the node back to its scheduler; without one, it is not ours to give.
+    Returns the pipe that delivers tasks and the pipe for answers. The release command returns the
+    node to its scheduler; without one, the supervisor never releases the node.
     """
     (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
     printed, printing = output_pipe()
@@ -49,14 +49,14 @@ def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[Bi
     os.close(from_agent)
     os.close(printed)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for stream in (1, 2):  # what a task prints must not end up among the answers
+    for stream in (1, 2):  # a task's output must not mix with the answers
         os.dup2(printing, stream)
     os.close(printing)
     return os.fdopen(tasks, "rb"), os.fdopen(answers, "wb", buffering=0)
 
 
 class Supervisor:
-    """Passes on tasks and answers of an agent, and sends its heartbeats."""
+    """Forwards an agent's tasks and answers, and sends its heartbeats."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Supervisor:
         self._out = os.fdopen(1, "wb", buffering=0)
 
     def serve(self) -> NoReturn:
-        """Pass messages on until one side is gone, then end as the agent did."""
+        """Forward messages until one side is gone, then exit as the agent did."""
         jobs = (self._pass_on, self._listen, self._pulse, self._output.watch)
         answers, *_ = threads = [Thread(target=each, daemon=True) for each in jobs]
         for thread in threads:
@@ -91,7 +91,7 @@ class Supervisor:
         answers.join(DRAIN)
         self._output.end()
         if self._alone and os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # with everything that the agent has started
+            os.killpg(0, signal.SIGKILL)  # including everything that the agent has started
         _end_as(os.waitstatus_to_exitcode(status))
 
     def _pass_on(self) -> None:
@@ -109,7 +109,7 @@ class Supervisor:
         self._abandon()
 
     def _pulse(self) -> None:
-        """Beats are counted, not timed: a node that was suspended has missed none of them."""
+        """Send heartbeats. They are counted, not timed: a suspended node counts none as missed."""
         while not self._alone:
             time.sleep(self._beat)
             self._send(frame({}))
@@ -126,15 +126,15 @@ class Supervisor:
                 self._abandon()
 
     def _abandon(self) -> None:
-        """The driver is gone: end the agent."""
+        """Kill the agent, as the driver is gone."""
         self._alone = True
         with suppress(ProcessLookupError):
             os.kill(self._agent, signal.SIGKILL)
 
 
 def _call(command: Sequence[str]) -> None:
-    """Run a command; there is nobody left to tell if it fails."""
-    import subprocess  # only here: an agent starts faster without
+    """Run a command and ignore its failure, as nobody is left to report it to."""
+    import subprocess  # imported late, so that an agent starts faster
 
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT, check=False)
@@ -142,7 +142,7 @@ def _call(command: Sequence[str]) -> None:
 
 def _end_as(code: int) -> NoReturn:
     if code < 0:
-        with suppress(OSError):  # a kill cannot be handled anyway
+        with suppress(OSError):  # SIGKILL has no handler to reset
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
@@ -150,24 +150,24 @@ def _end_as(code: int) -> NoReturn:
 
 CHUNK = 1 << 16
 PIPE = 1 << 20
-"""Bytes that may wait in the pipe before a task that prints has to wait itself."""
+"""Bytes that the pipe buffers before a printing task blocks."""
 PAUSE = 0.02
-"""Seconds in which lines are collected, so that a task is not slowed down by each line."""
+"""Seconds for which lines are collected, so that single lines do not slow down a task."""
 MOST = 4 * 2**20
-"""Bytes of one task's output that are passed on."""
+"""Maximum bytes of one task's output to forward."""
 
 
 def output_pipe() -> tuple[int, int]:
-    """A pipe with room for a burst of lines."""
+    """Create a pipe with room for a burst of lines."""
     reading, writing = os.pipe()
-    with suppress(OSError):  # where users may not have so much, the usual size will do
+    with suppress(OSError):  # if users may not have that much, the default size will do
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE)
     os.set_blocking(reading, False)
     return reading, writing
 
 
 class Output:
-    """The reading end of the pipe that is an agent's stdout and stderr."""
+    """The read end of the pipe for an agent's stdout and stderr."""
 
     def __init__(self, pipe: int, tell: Callable[[int | None, bytes], None]) -> None:
         self._pipe = pipe
@@ -178,13 +178,13 @@ class Output:
         self._passed = 0
 
     def begin(self, ticket: int | None) -> None:
-        """What is printed from now on belongs to this task."""
+        """Attribute output from now on to this task."""
         self._ticket, self._passed = ticket, 0
 
     def end(self) -> None:
-        """The task is over: tell what is left of it."""
+        """Report the rest of a finished task's output."""
         with self._lock:
-            for _ in range(PIPE // CHUNK + 1):  # what a task has started may print for ever
+            for _ in range(PIPE // CHUNK + 1):  # bounded: a task's children may print forever
                 if not self._read():
                     break
             if self._rest:
@@ -194,7 +194,7 @@ class Output:
             self._ticket, self._rest, self._passed = None, b"", 0
 
     def watch(self) -> None:
-        """Tell what is printed while a task runs."""
+        """Report output while a task runs."""
         while True:
             select([self._pipe], [], [])
             time.sleep(PAUSE)
@@ -205,7 +205,7 @@ class Output:
                 return
 
     def _read(self) -> int | None:
-        """Take what there is: 0 if there is nothing, None if nobody can print any more."""
+        """Read what is available; return the size, 0 if there is nothing, None at end of file."""
         try:
             text = os.read(self._pipe, CHUNK)
         except BlockingIOError:
@@ -213,7 +213,7 @@ class Output:
         if not text:
             return None
         whole, newline, self._rest = (self._rest + text).rpartition(b"\n")
-        if len(self._rest) > CHUNK:  # not a line that anybody reads
+        if len(self._rest) > CHUNK:  # too long for a line that anybody reads: break it
             whole, newline, self._rest = whole + newline + self._rest, b"\n", b""
         if newline:
             self._pass(whole + newline)

@@ -1,4 +1,4 @@
-"""Tasks in virtual time: how long each takes, and where its output goes."""
+"""Durations and output of tasks in virtual time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from qtide.core.log import MOST, Log
 
 
 class Recorded:
-    """Durations of an earlier run: the n-th call of a function takes as long as its n-th call did.
+    """Task durations from an earlier run: the n-th call of a function takes as long as it did then.
 
-    Calls beyond those of the earlier run take the mean.
+    Further calls take the mean.
     """
 
     def __init__(self, calls: Mapping[str, Sequence[float]] | None = None) -> None:
         self.calls = calls or {}
-        """Seconds of each call, by the name of its function."""
+        """Seconds of each call, by function name."""
         self._counts: Counter[tuple[JobContext, str]] = Counter()
         self.used: set[str] = set()
-        """Tasks that pretended nothing and took as long as in the earlier run."""
+        """Tasks that pretended nothing and used a recorded duration."""
         self.missing: set[str] = set()
-        """Tasks that pretended nothing and are not in the earlier run: they took no time."""
+        """Tasks that pretended nothing and have no recorded duration; they took no time."""
 
     @staticmethod
     def of(intervals: Iterable[Interval], scale: float) -> Recorded:
-        """From a run's ledger; a second of its clock took `scale` real seconds."""
+        """Read durations from a run's ledger; `scale` is real seconds per second of its clock."""
         calls: dict[str, list[float]] = defaultdict(list)
         spans = sorted(intervals, key=lambda interval: interval.start)
         imports = {(each.lane, each.start): each.seconds for each in spans if _within_a_task(each)}
@@ -43,7 +43,7 @@ class Recorded:
         return Recorded(calls)
 
     def seconds(self, work: Work, pretended: float | None) -> float:
-        """How long a task takes: what it pretended, if anything, otherwise as recorded."""
+        """Duration of a task: the pretended time, if any, otherwise the recorded one."""
         if pretended is not None:
             return pretended
         name = work.task.name
@@ -58,12 +58,12 @@ class Recorded:
 
 
 def _within_a_task(interval: Interval) -> bool:
-    """Whether these are a task's imports; the start of a node itself has no label."""
+    """Whether the interval covers a task's imports; a node's own start has no label."""
     return interval.what == "starting" and bool(interval.label)
 
 
 class Printed(TextIOWrapper):
-    """Stands for stdout and stderr during one task at a time."""
+    """Replaces stdout and stderr during one task at a time."""
 
     def __init__(self) -> None:
         self._bytes = BytesIO()
@@ -71,17 +71,17 @@ class Printed(TextIOWrapper):
         super().__init__(self._bytes, encoding="utf-8", errors="replace", write_through=True)
 
     def write(self, text: str, /) -> int:
-        """Keep it; a logger that was set up in a task may also write between tasks."""
+        """Buffer text; between tasks, when a task's logger may still write, pass it to stderr."""
         if not self.in_use:
             return sys.stderr.write(text)
         return super().write(text) if self._bytes.tell() < MOST else len(text)
 
     def fileno(self) -> int:
-        """For processes that the task starts: they have no log."""
+        """The real stderr, for processes that the task starts: their output is not logged."""
         return sys.__stderr__.fileno() if sys.__stderr__ else 2
 
     def take(self) -> str:
-        """What was printed since the last time."""
+        """Return what was printed since the last call."""
         if not self._bytes.tell():
             return ""
         text = self._bytes.getvalue().decode(errors="replace")
@@ -91,11 +91,11 @@ class Printed(TextIOWrapper):
 
 
 _unused: list[Printed] = []
-"""Kept for reuse: creating one takes longer than the rest of a task in virtual time."""
+"""Kept for reuse: creating one takes longer than all else that a virtual task does."""
 
 
 class logged:  # noqa: N801 - a context manager; a generator would take twice as long
-    """Inside of it, what this process prints goes to a log."""
+    """Within this context, this process's output goes to a log."""
 
     def __init__(self, log: Log | None, node: str, task: str, function: str) -> None:
         self._log = log

@@ -1,1 +1,1 @@
-"""Leases: the right of a job to use a QPU, emulated by the run or at the service."""
+"""Leases: a job's right to use a QPU, either emulated by the run or behind the service."""

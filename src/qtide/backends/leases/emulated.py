@@ -1,8 +1,8 @@
 """An emulated QPU: a device in this process or in a worker, with the timing of a technology.
 
-It runs payloads one after the other, job by job: those of the job that came first go first. So
-jobs end one after the other; in the order of payloads, all would end late. No payload is overtaken
-for longer than a day.
+It runs one payload at a time, ordered by job: payloads of earlier jobs go first. So jobs end one
+after the other; in order of payloads, all would end late. A payload that has waited for a day is
+no longer overtaken.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
 OVERTAKEN = 86_400.0
-"""Seconds after which a payload is no longer overtaken by any other."""
+"""Seconds of waiting after which a payload is no longer overtaken."""
 
 
 @dataclass(eq=False)
 class EmulatedTask(QpuTask):
-    """A payload in the device's queue."""
+    """A payload for the device's queue."""
 
     qpu: EmulatedQpu
     payload: Payload
     seconds: float
     go: Future[None]
     rank: int
-    """How many jobs came before its job."""
+    """Number of jobs that arrived before the payload's job."""
     since: float
     began: float | None = None
 
     @property
     def outlook(self) -> Outlook:
-        """When the payloads before this one, and this one itself, should be done."""
+        """Position in the queue, and expected start and end."""
         return self.qpu.outlook(self)
 
     async def run(self) -> Any:
-        """Wait in the queue, and return the answer."""
+        """Wait in the queue and return the answer."""
         return await self.qpu.serve(self)
 
 
 class EmulatedQpu(Qpu):
-    """One device behind `slots` leases; without a runner, its answers are computed here."""
+    """One device behind `slots` leases; without a runner, this process computes the answers."""
 
     def __init__(
         self,
@@ -67,41 +67,41 @@ class EmulatedQpu(Qpu):
         self._fails = fails
         self._served = 0
         self._queue: list[EmulatedTask] = []
-        """The queue; its first payload is on the device."""
+        """Payloads in order; the first one is on the device."""
         self._ranks: dict[JobContext, int] = {}
         self._arrivals = count()
         self._slips = Slips()
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
-        """Ask the device; every payload but a burst needs a format, since it may be sent."""
+        """Check with the device; every payload but a burst needs a format, as it may be sent."""
         if not isinstance(payload, Burst):
             await self.world.offload(check, self.device, payload, shots)
 
     async def describe(self) -> dict[str, Any]:
-        """As the device says."""
+        """The device's own description."""
         properties = await self.world.offload(self.device.properties)
         return {"name": self.device.name, "kind": self.device.name, "properties": properties}
 
     def renewed(self, slots: int) -> EmulatedQpu:
-        """The same device, in the same worker."""
+        """The same device in the same worker, with its own new queue and leases."""
         return EmulatedQpu(self.world, self.device, self.profile, slots, self._fails, self._runner)
 
     async def backlog(self) -> float:
-        """What the payloads in the queue should still take."""
+        """Expected remaining seconds of all queued payloads."""
         return self._ahead(len(self._queue))
 
     def start(self) -> None:
-        """Start the worker, if there is to be one."""
+        """Start the worker, if any."""
         if self._runner is not None:
             self._runner.start()
 
     async def close(self) -> None:
-        """End the worker."""
+        """Stop the worker, if any."""
         if self._runner is not None:
             await self._runner.close()
 
     def task(self, payload: Payload) -> EmulatedTask:
-        """A payload that takes its place in the queue once it runs."""
+        """Create a task; it joins the queue when it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
         if payload.job not in self._ranks:
             self._ranks[payload.job] = next(self._arrivals)
@@ -109,7 +109,7 @@ class EmulatedQpu(Qpu):
         return EmulatedTask(self, payload, seconds, self.world.future(), rank, self.world.now())
 
     async def serve(self, task: EmulatedTask) -> Any:
-        """Run a payload when its turn has come."""
+        """Run a payload when its turn comes."""
         payload = task.payload
         try:
             await self._queue_up(task)
@@ -125,7 +125,7 @@ class EmulatedQpu(Qpu):
                 self._queue[0].go.set_result(None)
 
     def outlook(self, task: EmulatedTask) -> Outlook:
-        """When the payloads before this one, and this one itself, should be done."""
+        """Position in the queue, and expected start and end."""
         now, start = self.world.now(), task.began
         position = self._queue.index(task)
         if start is None:
@@ -133,12 +133,12 @@ class EmulatedQpu(Qpu):
         return Outlook(position, start, max(now, start + task.seconds))
 
     def forget(self, job: JobContext) -> None:
-        """The job is over: where thousands come and go, what is known of it would add up."""
+        """Drop a finished job's data, which would accumulate over thousands of jobs."""
         self._ranks.pop(job, None)
         self._slips.forget(job)
 
     def duration(self, task: EmulatedTask) -> float:
-        """How long the device is really occupied: as long as expected."""
+        """Actual seconds that the payload occupies the device: as many as expected."""
         return task.seconds
 
     async def _queue_up(self, task: EmulatedTask) -> None:
@@ -151,12 +151,12 @@ class EmulatedQpu(Qpu):
         self._slips.add(task.payload.job, expected, self.world.now() - task.since)
 
     def _ahead(self, position: int) -> float:
-        """How long the payloads before a place should take."""
+        """Expected seconds of the payloads ahead of a queue position."""
         now = self.world.now()
         return sum(self._remaining(each, now) for each in self._queue[:position])
 
     def _place(self, task: EmulatedTask) -> int:
-        """After all payloads of its own and of earlier jobs, and those that waited too long."""
+        """Queue position: behind its own and earlier jobs' payloads, and those that waited long."""
         now, place = self.world.now(), len(self._queue)
         while place > 1:
             before = self._queue[place - 1]
@@ -166,7 +166,7 @@ class EmulatedQpu(Qpu):
         return place
 
     async def _solve(self, task: EmulatedTask) -> Any:
-        """The answer, once the profile's time is over; emulation never takes less."""
+        """Return the answer, but not before the profile's time is over."""
         self._served += 1
         number, began = self._served, self.world.now()
         content, shots, seed = task.payload.content, task.payload.shots, task.payload.seed
@@ -178,7 +178,7 @@ class EmulatedQpu(Qpu):
         return answer
 
     async def _answer(self, content: Any, shots: int, seed: int) -> Any:
-        """What the device finds; a burst carries its answer."""
+        """Compute the device's answer; a burst carries its own and needs no worker."""
         if self._runner is None or isinstance(content, Burst):
             return await self.world.offload(self.device.solve, content, shots, seed)
         try:
@@ -187,7 +187,7 @@ class EmulatedQpu(Qpu):
             raise QpuFailed(str(error)) from None
 
     async def _ready(self, payload: Payload) -> None:
-        """Wait for a worker that is still starting: that is not the payload's time."""
+        """Wait for a worker that is still starting; this does not count as the payload's time."""
         if self._runner is None or self._runner.is_ready or isinstance(payload.content, Burst):
             return
         with payload.job.ledger.span("wait", "qpu", "the device"):
@@ -198,7 +198,7 @@ class EmulatedQpu(Qpu):
 
 
 class ModelledQpu(EmulatedQpu):
-    """The emulated QPU, with delays."""
+    """An emulated QPU with a site model's delays."""
 
     def __init__(
         self, world: World, device: Device, profile: Profile, slots: int, model: QpuModel
@@ -207,16 +207,16 @@ class ModelledQpu(EmulatedQpu):
         self.model = model
 
     def renewed(self, slots: int) -> ModelledQpu:
-        """The same device with a queue of its own."""
+        """The same device with its own new queue and leases."""
         return ModelledQpu(self.world, self.device, self.profile, slots, self.model)
 
     async def serve(self, task: EmulatedTask) -> Any:
-        """Offload the payload first; then others may be before it."""
+        """Offload the payload first, then queue it; others may get ahead in the meantime."""
         await offloaded(self.world, self.model, task.payload.job)
         return await super().serve(task)
 
     def outlook(self, task: EmulatedTask) -> Outlook:
-        """A payload that is not in the queue yet will be the last one there."""
+        """The outlook; assumes that a payload not in the queue yet will join at its end."""
         if task in self._queue:
             return super().outlook(task)
         arrives = max(self.world.now(), task.since + self.model.offload + self.model.wait)
@@ -224,21 +224,21 @@ class ModelledQpu(EmulatedQpu):
         return Outlook(len(self._queue), start, start + task.seconds)
 
     async def backlog(self) -> float:
-        """With what offloading costs, others' payloads, and until the device is back."""
+        """Expected wait including offloading, others' payloads and the device's downtime."""
         arrives = self.world.now() + self.model.offload + self.model.wait
         queued = arrives + self._ahead(len(self._queue))
         return self.model.back(queued) - self.world.now()
 
     def duration(self, task: EmulatedTask) -> float:
-        """Drawn by the seed of the phase: the same, whatever else happens."""
+        """Random duration; it depends only on the phase's seed, whatever else happens."""
         return task.seconds * self.model.factor(task.payload.seed)
 
     def _place(self, task: EmulatedTask) -> int:
-        """Where a payload takes its place in the queue."""
+        """Queue position according to the model's order."""
         return len(self._queue) if self.model.order == "arrival" else super()._place(task)
 
     async def _ready(self, payload: Payload) -> None:
-        """Wait until a calibration or a maintenance is over."""
+        """Wait until a calibration or maintenance window is over."""
         now = self.world.now()
         back = self.model.back(now)
         if back > now:
@@ -247,7 +247,7 @@ class ModelledQpu(EmulatedQpu):
 
 
 async def offloaded(world: World, model: QpuModel, job: JobContext) -> None:
-    """Wait until a payload has reached the device's queue, and the others' that are before it."""
+    """Wait for a payload's way to the device's queue and for others' payloads ahead of it."""
     await world.sleep(model.offload)
     if model.wait:
         with job.ledger.span("wait", "qpu", "others"):

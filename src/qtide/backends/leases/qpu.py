@@ -1,7 +1,7 @@
 """A QPU: one device that serves one job at a time, or N virtual QPUs that share its queue.
 
-A lease is a slot: the right to submit payloads, granted by the QPU itself or by a cluster. It knows
-where its payload stands and when that is expected to start and to end.
+A lease holds a slot: the right to submit payloads, granted by the QPU itself or by a cluster. It
+knows its payload's position in the queue and the expected start and end.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
 AGAIN = 10.0
-"""After a job waited in vain for a slot, none is expected for this many times as long."""
+"""After a job waited in vain for a slot, none is expected for this many times that wait."""
 
 
 class Qpu(ABC):
-    """One device behind `slots` leases; subclasses say how it runs payloads."""
+    """One device behind `slots` leases; subclasses define how it runs payloads."""
 
     service: str | None = None
-    """The URL of the service that has the device, if one does."""
+    """URL of the service that owns the device, if any."""
 
     def __init__(self, world: World, profile: Profile, slots: int = 1) -> None:
         self.world = world
         self.profile = profile
         self.slots = slots
         self.admission: Slots = FifoSlots(world, slots)
-        """What grants the slots: the QPU's own queue, unless a cluster replaces it."""
+        """Grants the slots: the QPU's own queue, unless a cluster replaces it."""
         self.announced: dict[Hashable, float] = {}
-        """Seconds of payloads that will come: decided on, and not handed in yet."""
+        """Seconds of payloads that are planned but not submitted yet."""
         self._waits = Waits(world.now)
         self._busy_until = 0.0
 
     async def expected_wait(self, *, leased: bool = False) -> float:
-        """Seconds until the device should begin with a new payload; inf if nobody can say.
+        """Expected seconds until the device starts a new payload; inf if unknown.
 
-        A job that is not `leased` waits for a slot first; how long, the last such waits say.
+        A job that is not `leased` first waits for a slot; recent waits predict for how long.
         """
         ahead = await self.backlog() + sum(self.announced.values())
         if leased or self.admission.has_free:
@@ -54,18 +54,18 @@ class Qpu(ABC):
         return max(ahead, self._waits.expected(), self._busy_until - self.world.now())
 
     def waited_in_vain(self, seconds: float) -> None:
-        """A job gave up waiting: for a while, others had better not try."""
+        """Record that a job gave up waiting, which raises the expected wait for a while."""
         self._busy_until = self.world.now() + AGAIN * seconds
 
     async def backlog(self) -> float:
-        """Seconds that the device should take for what it has; inf if it is away for long."""
+        """Expected seconds for the device's queued work; inf if it is away for long."""
         return 0.0
 
     @abstractmethod
     async def check(self, payload: Any, shots: int | None = None) -> None:
         """Raise PayloadRefused, with a reason, if the device cannot take the payload.
 
-        Ask before anything is queued for it: what runs on a lease is not checked again.
+        Call this before queueing anything for the payload; a lease does not check it again.
         """
 
     @abstractmethod
@@ -74,20 +74,20 @@ class Qpu(ABC):
 
     @abstractmethod
     async def describe(self) -> dict[str, Any]:
-        """The device's `name`, `kind` and `properties`, as the service describes one."""
+        """The device's `name`, `kind` and `properties`, in the service's format."""
 
     @abstractmethod
     def renewed(self, slots: int) -> Qpu:
-        """The same device with a queue and leases of its own."""
+        """The same device with its own new queue and leases."""
 
     def start(self) -> None:  # noqa: B027 - most need no start
-        """Begin to start what takes a while; payloads wait for it, but their time does not pass."""
+        """Start slow parts early; payloads wait for them, but that is not part of their time."""
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End what was started."""
+        """Stop what was started."""
 
     def check_admission(self) -> None:  # noqa: B027 - most have nothing to check
-        """Raise an error if it is clear already that no payload will be accepted."""
+        """Raise an error if it is already clear that no payload will be accepted."""
 
     async def lease(self, job: JobContext) -> Lease:
         """Wait for a slot."""
@@ -98,12 +98,12 @@ class Qpu(ABC):
         return Lease(self, job, slot)
 
     def take(self, job: JobContext) -> Lease | None:
-        """A slot at once, if one is free and no job waits for it."""
+        """Take a slot now; None unless one is free and no job waits for it."""
         slot = self.admission.take(job)
         return None if slot is None else Lease(self, job, slot)
 
     def watch(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever a slot has become free."""
+        """Call `freed` whenever a slot becomes free."""
         self.admission.watch(freed)
 
 
@@ -123,7 +123,7 @@ class Lease:
         seed: int,
         begun: Callable[[], None] = lambda: None,
     ) -> Any:
-        """The device's answer; `begun` is called when the device begins with the payload."""
+        """Run a payload and return the device's answer; call `begun` when the device starts it."""
         if self._slot is not None:
             await self._slot.ready()
         if self._slot is None:
@@ -137,11 +137,11 @@ class Lease:
 
     @property
     def outlook(self) -> Outlook | None:
-        """Where the last submitted payload stands; None if there is none."""
+        """Queue position and expected times of the last submitted payload; None without one."""
         return self._tasks[-1].outlook if self._tasks else None
 
     def release(self) -> None:
-        """Give the slot back; a second call has no effect."""
+        """Release the slot; a second call has no effect."""
         if self._slot is not None:
             slot, self._slot = self._slot, None
             slot.release()
@@ -153,42 +153,42 @@ class QpuTask(ABC):
     @property
     @abstractmethod
     def outlook(self) -> Outlook:
-        """Where it stands."""
+        """The payload's queue position and expected times."""
 
     @abstractmethod
     async def run(self) -> Any:
-        """Queue for the device, and return its answer."""
+        """Wait for the device and return its answer."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What a job submits."""
+    """A payload with the terms of its submission."""
 
     job: JobContext
     content: Any
     shots: int | None
     seed: int
     slot: Slot | None = None
-    """By which right."""
+    """The slot that gives the right to submit it."""
     begun: Callable[[], None] = lambda: None
-    """Called when the device begins with it."""
+    """Called when the device starts the payload."""
 
 
-class QpuFailed(PhaseError):  # noqa: N818 - what happened
+class QpuFailed(PhaseError):  # noqa: N818 - named after the event
     """The device failed on a payload."""
 
 
-class QpuBusy(PhaseError):  # noqa: N818 - what happened
-    """The device did not begin with a payload in time."""
+class QpuBusy(PhaseError):  # noqa: N818 - named after the event
+    """The device did not start a payload in time."""
 
 
 class Slot:
-    """The right of one job to submit payloads, until it is given back."""
+    """One job's right to submit payloads, until it is released."""
 
     token: str | None = None
-    """What proves to a service that this slot is held, if whoever granted it can prove that."""
+    """Proof for a service that this slot is held, if the grantor can provide one."""
     refusal: str | None = None
-    """Why there is no token, if one was asked for."""
+    """Why there is no token, if one was requested."""
 
     def __init__(
         self, job: JobContext, number: int, free: Callable[[int], None], label: str = ""
@@ -198,10 +198,10 @@ class Slot:
         self._held = job.ledger.span("held", f"vqpu/{number}", label)
 
     async def ready(self) -> None:
-        """Return once payloads may be submitted: at once, unless the slot was taken away."""
+        """Wait until payloads may be submitted: no time, unless the slot was taken away."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the slot."""
         self._held.close()
         self._free(self.number)
 
@@ -216,14 +216,14 @@ class Slots(ABC):
 
     @abstractmethod
     def take(self, job: JobContext) -> Slot | None:
-        """A slot at once; None if the job has to wait."""
+        """Take a slot now; None if the job has to wait."""
 
     @abstractmethod
     async def acquire(self, job: JobContext) -> Slot:
         """Wait for a slot."""
 
     async def returned(self, job: JobContext) -> None:
-        """Wait until what the job has given back has arrived: here, it arrives at once."""
+        """Wait until released slots have been returned; by default they return immediately."""
         return
 
     @abstractmethod
@@ -232,7 +232,7 @@ class Slots(ABC):
 
 
 class FifoSlots(Slots):
-    """Slots that live in this process."""
+    """Grants slots from a queue in this process."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -246,13 +246,13 @@ class FifoSlots(Slots):
         return bool(self._numbers) and not self._waiting
 
     def take(self, job: JobContext) -> Slot | None:
-        """A slot at once, if one is free."""
+        """Take a slot now; None unless one is free and no job waits for it."""
         if not self.has_free:
             return None
         return Slot(job, self._numbers.pop(0), self._free)
 
     async def acquire(self, job: JobContext) -> Slot:
-        """Wait in the queue."""
+        """Wait in the queue for a slot."""
         answer: Future[Slot] = self._world.future()
         self._waiting.append((job, answer))
         try:
@@ -269,7 +269,7 @@ class FifoSlots(Slots):
         self._watchers.append(freed)
 
     def _free(self, number: int) -> None:
-        """Give the slot to the next in the queue."""
+        """Give the slot to the next job in the queue."""
         if self._waiting:
             job, answer = self._waiting.popleft()
             answer.set_result(Slot(job, number, self._free))
@@ -280,7 +280,7 @@ class FifoSlots(Slots):
 
 
 class MeteredQpu(Qpu):
-    """A QPU that tells its meter who waits for a lease."""
+    """A QPU that reports to its meter which jobs wait for a lease."""
 
     meter: IdleMeter
 
@@ -293,7 +293,7 @@ class MeteredQpu(Qpu):
             self.meter.satisfied(job)
 
     def take(self, job: JobContext) -> Lease | None:
-        """A slot at once, if one is free; otherwise the job, or its cluster for it, waits."""
+        """Take a slot now; if none is free, count the job as waiting and return None."""
         lease = super().take(job)
         if lease is None:
             self.meter.wanted(job)
@@ -302,12 +302,12 @@ class MeteredQpu(Qpu):
         return lease
 
     def forget(self, job: JobContext) -> None:
-        """The job is over."""
+        """Stop counting a finished job as waiting."""
         self.meter.satisfied(job)
 
 
 class IdleMeter:
-    """Measures for how long a QPU idled while a job wanted it."""
+    """Measures how long a QPU idles while a job waits for it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -317,7 +317,7 @@ class IdleMeter:
         self._idle = 0.0
 
     def idle(self) -> float:
-        """Seconds up to now in which it idled while a job wanted it."""
+        """Seconds so far in which the QPU idled while a job waited for it."""
         now = self._world.now()
         if self._wanting and not self._working:
             self._idle += now - self._since
@@ -325,18 +325,18 @@ class IdleMeter:
         return self._idle
 
     def wanted(self, job: JobContext) -> None:
-        """A job has to wait for a lease."""
+        """Record that a job waits for a lease."""
         self.idle()
         self._wanting[job] = None
 
     def satisfied(self, job: JobContext) -> None:
-        """It waits no longer."""
+        """Record that the job no longer waits."""
         self.idle()
         self._wanting.pop(job, None)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """The device is occupied inside of this block."""
+        """Count the device as busy within this context."""
         self.idle()
         self._working += 1
         try:
@@ -347,13 +347,13 @@ class IdleMeter:
 
 
 def check(device: Device, payload: Any, shots: int | None) -> None:
-    """Raise PayloadRefused if the device cannot take the payload, with what to do about it."""
+    """Raise PayloadRefused, with a remedy if known, if the device cannot take the payload."""
     try:
         with needed_packages(device):
             device.check(payload)
         if shots is not None:
             device.check_shots(shots)
-        if not device.light:  # it is sent to a worker; in virtual time the same rules apply
+        if not device.light:  # a worker needs it encoded; the same rule applies in virtual time
             encode(payload)
     except PayloadRefused as error:
         remedy, name = "", format_of(payload)

@@ -1,7 +1,7 @@
-"""A QPU behind the vQPU service: its queue and its clock are the service's.
+"""A QPU behind the vQPU service, which provides its queue and its clock.
 
-Each payload has its own key, made of the run, the phase and the payload. So a driver that is killed
-and started again finds its task, instead of submitting it twice.
+Each payload has a key made of the run, the phase and the payload. So a driver that is killed and
+restarted finds its task instead of submitting it twice.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.real import RealWorld
 
 FIRST = 2.0
-"""Seconds that a service may be unreachable before a run has started."""
+"""Seconds that a service may be unreachable before a run starts."""
 HOLD = 2.0
-"""Seconds between two queries about a task: the greatest age of an expected end."""
+"""Seconds between two queries about a task; an expected end is never older than this."""
 UNKNOWN_TOKEN = 401
-"""The status of a request whose token is missing, or no longer valid."""
+"""HTTP status of a request whose token is missing or no longer valid."""
 NOTICE, NOTICES = 0.5, 20
-"""Seconds between two looks at a slot whose token has ended, and how many looks there are."""
+"""Seconds between two checks of a slot whose token has expired, and the number of checks."""
 LONG = 600.0
-"""Seconds that a task is expected to wait for a device that is drained or down."""
+"""Expected wait in seconds for a device that is drained or down."""
 
 
 @dataclass(eq=False)
 class RemoteQpuTask(QpuTask):
-    """A payload at the service."""
+    """A payload submitted to the service."""
 
     qpu: RemoteQpu
     payload: Payload
     submitted: float
     seconds: float
     response: dict[str, Any] = field(default_factory=dict)
-    """The service's last response about it."""
+    """The service's last response about the task."""
 
     @property
     def outlook(self) -> Outlook:
-        """As the service expects; until it has answered, as if there were no queue."""
+        """The service's expectation; before its first response, as if there were no queue."""
         usual = self.submitted
         if self.response and self.response.get("expected_start") is None:
-            usual = self.qpu.world.now() + LONG  # nobody knows, as its device is drained or down
+            usual = self.qpu.world.now() + LONG  # unknown, as the device is drained or down
         start = self.qpu.moment(self.response.get("expected_start"), usual)
         end = self.qpu.moment(self.response.get("expected_end"), usual + self.seconds)
         return Outlook(self.response.get("position") or 0, start, end)
 
     def update(self, response: dict[str, Any]) -> None:
-        """Take the service's latest response."""
+        """Store the service's latest response."""
         if response["started"] is not None and self.response.get("started") is None:
             self.payload.begun()
         self.response = response
 
     async def run(self) -> Any:
-        """Submit it, and wait."""
+        """Submit the payload and wait for the answer."""
         return await self.qpu.serve(self)
 
 
 class RemoteQpu(Qpu):
-    """A device of a service; without a name, the first one that takes the payload."""
+    """A service's device; without a name, the first one that takes the payload."""
 
     def __init__(self, world: RealWorld, url: str, device: str | None, slots: int) -> None:
         self._refused: ServiceFailed | None = None
@@ -87,38 +87,38 @@ class RemoteQpu(Qpu):
         return RemoteQpu(world, f"{parts.scheme}://{parts.netloc}", device, slots)
 
     def check_admission(self) -> None:
-        """Without a token of our own, the leases have to bring one: those of a cluster may."""
+        """Raise the refusal if we have no token and no cluster grants leases that may bring one."""
         if self._refused is not None and isinstance(self.admission, FifoSlots):
             raise self._refused
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
-        """Check only that it has a format: the service checks the rest."""
+        """Check only that the payload has a format; the service checks the rest."""
         encode(payload)
 
     async def describe(self) -> dict[str, Any]:
-        """As the service says."""
+        """The service's description of the device."""
         return await self.world.offload(self._described)
 
     async def backlog(self) -> float:
-        """As the service expects; without a token of our own, nobody tells."""
+        """The service's estimate; 0 without a valid token, as the service then does not tell."""
         try:
             return await self.world.offload(self._backlog)
         except ServiceFailed as error:
             return 0.0 if error.status == UNKNOWN_TOKEN else inf
 
     def _backlog(self) -> float:
-        """That of the device, or the shortest; asked with the newest token that we have."""
+        """Expected wait for the device, or the shortest of all, asked with our newest token."""
         devices = Client(self._url, next(reversed(self._clients)), patience=FIRST).devices()
         found = [each for each in devices if self._device in (None, each["name"])]
         waits = [each.get("expected_wait", 0.0) for each in found]  # older services do not say
         return min((inf if each is None else each / self._scale for each in waits), default=inf)
 
     def renewed(self, slots: int) -> RemoteQpu:
-        """The same device of the same service."""
+        """The same device of the same service, with its own new leases."""
         return RemoteQpu(self._world, self._url, self._device, slots)
 
     def _described(self) -> dict[str, Any]:
-        """The device that was named, or the only one that there is."""
+        """Description of the named device, or of the only one."""
         devices = self._clients[None].devices()
         found = [each for each in devices if self._device in (None, each["name"])]
         if len(found) != 1:
@@ -135,16 +135,16 @@ class RemoteQpu(Qpu):
         return found[0]
 
     def task(self, payload: Payload) -> RemoteQpuTask:
-        """A payload that becomes a task once it runs."""
+        """Create a task; it is submitted to the service when it runs."""
         seconds = self.profile.seconds(payload.content, payload.shots)
         return RemoteQpuTask(self, payload, self.world.now(), seconds)
 
     def moment(self, unix: float | None, otherwise: float) -> float:
-        """A time of the service, converted to the run's clock."""
+        """Convert a time of the service to the run's clock; `otherwise` if it is None."""
         return otherwise if unix is None else unix / self._scale
 
     async def serve(self, task: RemoteQpuTask) -> Any:
-        """The service's answer."""
+        """Submit a task and wait for the service's answer."""
         remote = await self.world.offload(self._submit, task)
         try:
             while remote.response["ended"] is None:
@@ -160,7 +160,7 @@ class RemoteQpu(Qpu):
             raise QpuFailed(str(error)) from None
 
     async def _followed(self, remote: RemoteTask, slot: Slot | None) -> RemoteTask:
-        """The task some time later; if the slot's job has ended with its token, by the next one."""
+        """Refresh a task; if the token expired with the slot's job, use the slot's next token."""
         token = slot.token if slot is not None else None
         try:
             return await self.world.offload(remote.refresh, HOLD)
@@ -172,8 +172,8 @@ class RemoteQpu(Qpu):
         return await self.world.offload(self._client(slot).task, remote.id)
 
     async def _renewed(self, slot: Slot, old: str) -> bool:
-        """Whether a slot that was lost is held again, with another token."""
-        for _ in range(NOTICES):  # the service may know of the loss before we do
+        """Wait for a lost slot to be held again; whether it has a new token."""
+        for _ in range(NOTICES):  # the service may notice the loss before we do
             await slot.ready()
             if slot.token != old:
                 return slot.token is not None
@@ -181,7 +181,7 @@ class RemoteQpu(Qpu):
         return False
 
     def _client(self, slot: Slot | None) -> Client:
-        """With the token of the slot, if it has one, otherwise with our own."""
+        """A client with the slot's token, if it has one, otherwise with our own."""
         token = slot.token if slot is not None else None
         if token not in self._clients:
             own = self._clients[None]
@@ -191,7 +191,7 @@ class RemoteQpu(Qpu):
         return self._clients[token]
 
     def _first_profile(self, url: str, device: str | None) -> Profile:
-        """That of the device; if only a lease may see it, an empty one until then."""
+        """The device's profile; an empty one if only a lease's token may read it."""
         try:
             return _profile(Client(url, patience=FIRST), device)
         except ServiceFailed as error:
@@ -215,7 +215,7 @@ class RemoteQpu(Qpu):
                 encoded,
                 self._device,
                 shots=payload.shots,
-                seed=payload.seed >> 1,  # the service counts up to 2 ** 63
+                seed=payload.seed >> 1,  # the service accepts seeds up to 2 ** 63
                 name=payload.job.name[:200],
                 key=key,
             )
@@ -227,20 +227,20 @@ class RemoteQpu(Qpu):
             raise
 
     def _key(self, payload: Payload, encoded: Encoded) -> str:
-        """The key of an attempt: a repeated payload is a new task."""
+        """The key of an attempt; a repeated payload is a new task."""
         words = f"{payload.job.values.folder.absolute()} {payload.seed} {payload.shots} ".encode()
         place = blake2b(words + encoded.data, digest_size=16).hexdigest()
         number = self._tries[place] = self._tries.get(place, 0) + 1
         return f"{place}-{number}"
 
     def _scaled(self, content: Any) -> Any:
-        """A burst is in the run's seconds; the service takes real ones."""
+        """Convert a burst from the run's seconds to the service's real seconds."""
         if isinstance(content, Burst) and content.seconds is not None:
             return Burst(content.seconds * self._scale, content.answer)
         return content
 
     def _account(self, task: RemoteQpuTask, response: dict[str, Any]) -> None:
-        """Record in the ledger what the service has measured."""
+        """Record the service's measurements in the ledger."""
         ledger, now = task.payload.job.ledger, self.world.now()
         started = self.moment(response["started"], now)
         kind = type(task.payload.content).__name__

@@ -1,1 +1,1 @@
-"""Models of a site: its parameters, its batch scheduler, its workloads."""
+"""Site models: parameters, batch scheduler and workloads."""

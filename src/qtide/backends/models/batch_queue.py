@@ -1,7 +1,7 @@
-"""The queue of a batch system in virtual time: first come, first served, or EASY backfilling.
+"""A batch system's queue in virtual time: first come, first served, or EASY backfilling.
 
-Background jobs come from a trace and are never more than rows of arrays. Hybrid jobs ask for nodes
-while the clock stands still; the pass at the end of the moment decides.
+Background jobs come from a trace and are only rows of arrays. Hybrid jobs request nodes while the
+clock stands still; the scheduling pass at the end of the moment decides.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SLOTS = 1024
 STARTS = 65_536
 
 Started = Callable[[Array], object]
-"""Called with background jobs that started, one row each: number in the trace, start, submission,
-run time, nodes and user."""
+"""Called with started background jobs, one row each: number in the trace, start, submission, run
+time, nodes and user."""
 Interrupted = Callable[[Array, float], object]
-"""Called with the row of a job that has to start again, and the seconds that it has not run yet."""
+"""Called with the row of a job that must restart, and the seconds that it still had to run."""
 
 
 class BatchQueue:
-    """`nodes` equal nodes behind one queue; only jobs that wait or run take memory."""
+    """`nodes` equal nodes behind one queue; only waiting and running jobs take memory."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class BatchQueue:
         self._started = started
         self._interrupted = interrupted
         self._numbered = 0
-        self._clock = np.zeros(2)  # the present moment, and the next at which something happens
+        self._clock = np.zeros(2)  # the current time, and the time of the next event
         self.quiet_until = -inf
-        """Before then, nothing happens, unless a hybrid job changes something."""
+        """Time before which nothing happens unless a hybrid job changes something."""
         self._counts = np.zeros(kernel.GRANTED + 1, dtype=np.int64)
         self._counts[kernel.FREE] = nodes
         self._counts[kernel.EASY] = backfill
@@ -60,23 +60,23 @@ class BatchQueue:
 
     @property
     def free(self) -> int:
-        """How many nodes are free."""
+        """Number of free nodes."""
         return int(self._counts[kernel.FREE])
 
     @property
     def queued(self) -> int:
-        """How many jobs wait."""
+        """Number of waiting jobs."""
         return int(self._counts[kernel.QUEUED])
 
     @property
     def now(self) -> float:
-        """When something happened last."""
+        """Time of the last event."""
         return float(self._clock[0])
 
     def advance(self, until: float = inf) -> dict[int, float]:
-        """Let all happen up to `until`, or up to the first grant: which slots got nodes, and when.
+        """Process events up to `until` or the first grant; return granted slots and their times.
 
-        Without one, nothing is left to happen before then.
+        If nothing was granted, no event up to `until` is left.
         """
         granted: dict[int, float] = {}
         while not granted and until >= self.quiet_until:
@@ -93,7 +93,7 @@ class BatchQueue:
         return granted
 
     def ask(self, nodes: int, limit: float, now: float, *, held: bool = False) -> int:
-        """Queue a hybrid job's request; its slot. One that is held lets others pass."""
+        """Queue a hybrid job's request and return its slot; a held request lets others pass."""
         if not self._counts[kernel.SPARE]:
             self._grow(len(self._spare))
         self._stir(now)
@@ -104,18 +104,18 @@ class BatchQueue:
         return int(slot)
 
     def look_again(self, slot: int, now: float, nodes: int | None = None) -> None:
-        """Let a held request compete again, or with fewer nodes."""
+        """Let a held request compete again, or let a request compete with fewer nodes."""
         self._stir(now)
         if nodes is not None:
             self._slot_counts[slot, kernel.NODES] = nodes
         self._slot_counts[slot, kernel.STATE] = kernel.WAITING
 
     def hold(self, slot: int, now: float) -> None:
-        """Take back what was granted right now: the request is first again, and held."""
+        """Revoke a grant of this moment: requeue the request at the head, held."""
         self._requeue(slot, kernel.HELD, now)
 
     def interrupt(self, share: float, now: float) -> None:
-        """A node of a background job died: the job is first again. `share` chooses the node."""
+        """Requeue at the head a background job whose node died; `share` (0 to 1) picks the node."""
         running = self._expected[: self._counts[kernel.RUNS]]
         running = running[self._slot_counts[running, kernel.KIND] == kernel.BACKGROUND]
         nodes = np.cumsum(self._slot_counts[running, kernel.NODES])
@@ -125,7 +125,7 @@ class BatchQueue:
         self._requeue(slot, kernel.WAITING, now)
 
     def withdraw(self, slot: int, now: float) -> None:
-        """A request leaves the queue."""
+        """Remove a request from the queue."""
         self._stir(now)
         queued = self.queued
         rest = self._queue[:queued][self._queue[:queued] != slot]
@@ -134,7 +134,7 @@ class BatchQueue:
         self._vacate(slot)
 
     def give_back(self, slot: int, nodes: int, now: float) -> None:
-        """Some of the nodes of a hybrid job are free again."""
+        """Free some nodes of a hybrid job."""
         self._stir(now)
         self._slot_counts[slot, kernel.NODES] -= nodes
         self._counts[kernel.FREE] += nodes
@@ -143,19 +143,19 @@ class BatchQueue:
             self._vacate(slot)
 
     def resize(self, nodes: int, now: float) -> None:
-        """Add free nodes, or take free ones away."""
+        """Add free nodes, or remove them if `nodes` is negative."""
         self._stir(now)
         self.nodes += nodes
         self._counts[kernel.FREE] += nodes
 
     def _stir(self, now: float) -> None:
-        """Something has changed: there is a pass at the end of this moment."""
+        """Request a scheduling pass at the end of this moment, as something has changed."""
         self._clock[0] = now
         self._counts[kernel.CHANGED] = 1
         self.quiet_until = -inf
 
     def upcoming(self) -> float:
-        """When something happens next of which the scheduler knows."""
+        """Time of the next event known to the scheduler."""
         counts = self._counts
         if counts[kernel.CHANGED]:
             return self.now
@@ -166,7 +166,7 @@ class BatchQueue:
         return min(submitted, float(self._end_times[0]) if counts[kernel.ENDS] else inf)
 
     def _requeue(self, slot: int, state: int, now: float) -> None:
-        """What runs is first in the queue again."""
+        """Move a running job back to the head of the queue."""
         self._stir(now)
         kernel.leave(slot, self._counts, self._slot_times, self._expected)
         self._counts[kernel.FREE] += self._slot_counts[slot, kernel.NODES]
@@ -177,7 +177,7 @@ class BatchQueue:
         self._counts[kernel.QUEUED] += 1
 
     def _end_no_longer(self, slot: int) -> None:
-        """Take a job out of the heap of ends; what is sorted is a heap."""
+        """Remove a job from the heap of ends by sorting the rest, as a sorted array is a heap."""
         size = int(self._counts[kernel.ENDS])
         left = np.flatnonzero(self._end_slots[:size] != slot)
         left = left[np.argsort(self._end_times[left], kind="stable")]
@@ -209,7 +209,7 @@ class BatchQueue:
         )
 
     def _read_starts(self) -> dict[int, float]:
-        """Hand on which jobs started; returns the hybrid ones."""
+        """Report started background jobs; return the hybrid ones with their start times."""
         started = self._out[: self._counts[kernel.STARTED]].copy()
         granted = int(self._counts[kernel.GRANTED])
         self._counts[kernel.STARTED] = self._counts[kernel.GRANTED] = 0
@@ -222,7 +222,7 @@ class BatchQueue:
         return {int(-1 - slot): moment for slot, moment, *_ in started[hybrid].tolist()}
 
     def _feed(self) -> None:
-        """The rows that are left, and the next ones of the trace."""
+        """Append the trace's next chunk to the remaining rows."""
         rest = self._rows[self._counts[kernel.ROW] :]
         chunk = next(self._chunks, None)
         if chunk is None:
@@ -241,7 +241,7 @@ class BatchQueue:
         self._counts[kernel.SPARE] += 1
 
     def _grow(self, by: int) -> None:
-        """More slots."""
+        """Add `by` slots."""
         size = len(self._spare)
         self._slot_times = np.vstack([self._slot_times, np.zeros((by, 4))])
         self._slot_counts = np.vstack([self._slot_counts, np.zeros((by, 5), dtype=np.int64)])

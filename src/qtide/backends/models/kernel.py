@@ -1,14 +1,14 @@
-"""The hot loop of the batch scheduler: a whole trace of jobs on arrays, without any object.
+"""The batch scheduler's hot loop: processes a whole trace of jobs in arrays, without objects.
 
-Tie rules, at any one moment: first all jobs end whose time has come, then all are queued that are
-submitted, in the order of the trace, then requests of hybrid jobs, in the order in which they came;
-then there is one scheduling pass. A pass starts jobs from the head of the queue until one does not
-fit. That one, the blocked job, gets a reservation: the shadow time, the earliest at which enough
-nodes should be free by the limits of the running jobs (those that should end at that very moment
-count as ended). In the order of the queue, later jobs start if they fit now, and if they should end
-by the shadow time or need no more than the nodes that are spare then. FIFO starts none of them.
+Order within one moment: first, due jobs end; then submitted jobs are queued in trace order; then
+hybrid jobs' requests are queued in order of arrival; then there is one scheduling pass. A pass
+starts jobs from the head of the queue until one does not fit. This blocked job gets a reservation
+at the shadow time: the earliest time at which enough nodes should be free, by the time limits of
+the running jobs (jobs that should end at exactly that time count as ended). Later jobs start, in
+queue order, if they fit now and either should end by the shadow time or need no more than the
+nodes that are spare then. FIFO starts none of them.
 
-A job waits or runs in a slot. All arrays are named as the columns that they hold.
+A job waits or runs in a slot. Arrays are named after the columns that they hold.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 def compiled(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function as machine code, which is kept on disk for the next process."""
+    """Compile a function to machine code, which is cached on disk for later processes."""
     try:
         import numba  # optional: without it, the same code runs slowly
     except ImportError:
@@ -41,8 +41,8 @@ WAITING, HELD, RUNNING = range(3)
 BACKGROUND, HYBRID = range(2)
 # the numbers in `counts`
 FREE, QUEUED, RUNS, ENDS, ROW, ROWS, LAST, SPARE, CHANGED, STARTED, EASY, GRANTED = range(12)
-# why `advance` returns: nothing more is due; starts have to be read; there are too few slots; more
-# rows of the trace are wanted; a hybrid job got its nodes
+# why `advance` returns: nothing more is due; the caller must read the starts; more slots are
+# needed; more rows of the trace are needed; a hybrid job got its nodes
 DONE, FULL, GROW, MORE, GRANT = range(5)
 
 
@@ -61,7 +61,7 @@ def advance(  # noqa: C901 - one loop, compiled
     end_slots: Array,
     out: Array,
 ) -> int:
-    """Let everything happen up to and including `until`; stops early to be served."""
+    """Process events up to and including `until`; return early if the caller must act."""
     while True:
         if counts[CHANGED]:
             if counts[STARTED] + counts[QUEUED] > len(out):
@@ -82,7 +82,7 @@ def advance(  # noqa: C901 - one loop, compiled
         while after < counts[ROWS] and rows[after, 0] <= moment:
             after += 1
         if after == counts[ROWS] and not counts[LAST]:
-            return MORE  # the rows of one moment are never torn apart
+            return MORE  # rows of one moment must stay together
         if after - counts[ROW] > counts[SPARE]:
             return GROW
         clock[0] = moment
@@ -108,7 +108,7 @@ def advance(  # noqa: C901 - one loop, compiled
 
 @compiled
 def enter(counts: Array, spare: Array, queue: Array) -> int:
-    """A slot at the end of the queue."""
+    """Add a slot to the end of the queue and return it."""
     counts[SPARE] -= 1
     slot = int(spare[counts[SPARE]])
     queue[counts[QUEUED]] = slot
@@ -129,7 +129,7 @@ def _pass(
     end_slots: Array,
     out: Array,
 ) -> None:
-    """Start what can be started."""
+    """Run one scheduling pass."""
     counts[CHANGED] = 0
     if counts[FREE] == 0:
         return
@@ -167,7 +167,7 @@ def _pass(
 def _reservation(
     now: float, nodes: int, counts: Array, slot_counts: Array, slot_times: Array, expected: Array
 ) -> tuple[float, int]:
-    """When the blocked job should start at the latest, and how many nodes are spare then."""
+    """The shadow time of the blocked job, and the number of nodes that are spare then."""
     shadow, free = np.inf, int(counts[FREE])
     for place in range(counts[RUNS]):
         slot = expected[place]
@@ -192,7 +192,7 @@ def _start(
     end_slots: Array,
     out: Array,
 ) -> None:
-    """A job starts; the end of a hybrid one is not known."""
+    """Start a job; the end of a hybrid job is unknown."""
     counts[FREE] -= slot_counts[slot, NODES]
     slot_counts[slot, STATE] = RUNNING
     slot_times[slot, EXPECTED] = now + slot_times[slot, LIMIT]
@@ -213,7 +213,7 @@ def _start(
 
 @compiled
 def _place(end: float, counts: Array, slot_times: Array, expected: Array) -> int:
-    """Where the first running job is that should end at `end` or later."""
+    """Index of the first running job that should end at `end` or later."""
     low, high = 0, int(counts[RUNS])
     while low < high:
         middle = (low + high) // 2
@@ -226,7 +226,7 @@ def _place(end: float, counts: Array, slot_times: Array, expected: Array) -> int
 
 @compiled
 def _join(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
-    """Keep the running jobs sorted by when they should end."""
+    """Insert a job into the running jobs, which are sorted by expected end."""
     place = _place(slot_times[slot, EXPECTED], counts, slot_times, expected)
     for later in range(counts[RUNS], place, -1):
         expected[later] = expected[later - 1]
@@ -236,7 +236,7 @@ def _join(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
 
 @compiled
 def leave(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
-    """A running job has ended."""
+    """Remove a job from the running jobs."""
     place = _place(slot_times[slot, EXPECTED], counts, slot_times, expected)
     while expected[place] != slot:
         place += 1
@@ -247,7 +247,7 @@ def leave(slot: int, counts: Array, slot_times: Array, expected: Array) -> None:
 
 @compiled
 def _push(end: float, slot: int, counts: Array, end_times: Array, end_slots: Array) -> None:
-    """Add to the heap of ends."""
+    """Add a job to the heap of ends."""
     place = int(counts[ENDS])
     counts[ENDS] += 1
     while place > 0:
@@ -261,7 +261,7 @@ def _push(end: float, slot: int, counts: Array, end_times: Array, end_slots: Arr
 
 @compiled
 def _pop(counts: Array, end_times: Array, end_slots: Array) -> int:
-    """The job that ends first, taken from the heap."""
+    """Remove the job that ends first from the heap of ends and return it."""
     first = int(end_slots[0])
     counts[ENDS] -= 1
     size = int(counts[ENDS])

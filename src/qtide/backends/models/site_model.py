@@ -1,7 +1,7 @@
-"""A site as a file describes it: nodes, delays, failures, QPUs, service, and the jobs on it.
+"""A site as described by a file: nodes, delays, failures, QPUs, service and jobs.
 
-Unknown keys and infinite numbers in a site file are mistakes. numpy, with all that works on traces
-of jobs, is imported only where jobs are generated: most runs that read this file need neither.
+Unknown keys and infinite numbers in a site file are errors. numpy and the modules for job traces
+are imported only to generate jobs, as most runs that read a site file need neither.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qtide.backends.models.trace import Trace
 
 STRICT = {"extra": "forbid", "allow_inf_nan": False}
-"""The configuration of every part of a site, read by pydantic alone."""
+"""Pydantic configuration of every part of a site."""
 
 SUFFIX = ".toml"
 Seconds = Annotated[float, Ge(0)]
@@ -34,9 +34,9 @@ Scheduler = Literal["fifo", "easy"]
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a node: at which second, and after how many seconds it is back, if ever.
+    """Loss of a node at second `at`; it recovers after `back` seconds, or never if None.
 
-    With `answers`, its task goes on and answers too late, as on a node that was only cut off.
+    With `answers`, its task continues and answers too late, as on a node that was only cut off.
     """
 
     at: Annotated[float, Ge(0)]
@@ -49,18 +49,18 @@ class Loss:
 
 @dataclass(frozen=True)
 class Failures:
-    """Each node fails at random: exponential times between failures, and until it is back."""
+    """Random node failures, with exponential times between failures and until recovery."""
 
     every: Annotated[float, Gt(0)]
-    """The mean seconds from one failure of a node to its next."""
+    """Mean seconds from one failure of a node to its next."""
     back: Annotated[float, Gt(0)] = 3600.0
-    """The mean seconds until it is back."""
+    """Mean seconds until a failed node recovers."""
     seed: int = 0
 
     __pydantic_config__ = STRICT
 
     def losses(self, nodes: Sequence[str]) -> Iterator[Loss]:
-        """The failures of all nodes, without end; those of a node that is down do not count."""
+        """Endless stream of node failures; those of a node that is already down have no effect."""
         random, at = Random(self.seed), 0.0
         while True:
             at += random.expovariate(len(nodes) / self.every)
@@ -69,12 +69,12 @@ class Failures:
 
 @dataclass(frozen=True)
 class Window:
-    """A calibration or a maintenance: no payload starts from `at` on for `lasts` seconds."""
+    """A calibration or maintenance window: no payload starts for `lasts` seconds from `at`."""
 
     at: Seconds
     lasts: Annotated[float, Gt(0)]
     every: Annotated[float, Gt(0)] | None = None
-    """After how many seconds it comes again; never, if it is not given."""
+    """Seconds from one window's start to the next; None if it does not recur."""
 
     __pydantic_config__ = STRICT
 
@@ -83,7 +83,7 @@ class Window:
             raise ValueError("a window has to last less than the time from one to the next")
 
     def end(self, now: float) -> float:
-        """When the window in which `now` lies is over; `now` itself if there is none."""
+        """End of the window that contains `now`; `now` itself if there is none."""
         if now < self.at:
             return now
         times = floor((now - self.at) / self.every) if self.every else 0
@@ -92,34 +92,34 @@ class Window:
 
 @dataclass(frozen=True)
 class QpuModel:
-    """The QPUs of a site: how many, and which delays their payloads have."""
+    """The QPUs of a site: their number, and their payloads' delays."""
 
     number: Annotated[int, Ge(1)] = 1
-    """How many of them there are."""
+    """Number of QPUs."""
     licences: Annotated[int, Ge(1)] | None = None
-    """Leases of all QPUs together, as a batch system counts them; by default, each QPU has as many
-    as it has virtual QPUs."""
+    """Total leases of all QPUs, as a batch system counts them; by default, each QPU has as many as
+    it has virtual QPUs."""
     offload: Seconds = 0.0
-    """Seconds per payload to send it to the device's queue and to return its answer."""
+    """Seconds to send a payload to the device's queue and to return its answer."""
     wait: Seconds = 0.0
-    """Seconds per payload that it waits for payloads of others."""
+    """Seconds that each payload waits for other users' payloads."""
     spread: Literal["fixed", "exponential", "lognormal"] = "fixed"
-    """How the time of a payload varies around that of its profile."""
+    """Distribution of a payload's time around that of its profile."""
     variation: Seconds = 0.2
-    """The coefficient of variation of a lognormal spread."""
+    """Coefficient of variation of a lognormal spread."""
     order: Literal["jobs", "arrival"] = "jobs"
-    """Without the service: whether earlier jobs' payloads go first, or those that came first."""
+    """Without the service: whether payloads run in order of their jobs or of their own arrival."""
     windows: tuple[Window, ...] = ()
 
     __pydantic_config__ = STRICT
 
     def back(self, now: float) -> float:
-        """When the device can start a payload: now, or after its windows."""
+        """Earliest time at which the device can start a payload: now, or after its windows."""
         later = max((window.end(now) for window in self.windows), default=now)
         return later if later == now else self.back(later)
 
     def factor(self, seed: int) -> float:
-        """How many times as long as expected a payload takes: the same for the same seed."""
+        """Random ratio of a payload's actual to its expected time, fixed by the seed."""
         if self.spread == "fixed":
             return 1.0
         random = Random(seed)
@@ -131,49 +131,49 @@ class QpuModel:
 
 @dataclass(frozen=True)
 class ServiceModel:
-    """The vQPU service of a site: what its configuration says, and what its clients ask for."""
+    """The vQPU service of a site: its configuration, and its clients' demands."""
 
     policy: str = "fair"
-    """The name of the service's policy, which orders payloads."""
+    """Name of the policy by which the service orders payloads."""
     promised: Annotated[float, Ge(0), Lt(1)] = 0.5
-    """The share of the time ahead that may be promised."""
+    """Share of future device time that may be promised."""
     longest: Annotated[float, Gt(0)] | None = None
-    """The longest wait that clients ask for; a refused client submits without one."""
+    """Longest wait that clients request; a refused client submits without this limit."""
     limit: Annotated[float, Gt(0)] = 3600.0
-    """How long a payload may occupy a device; one that takes longer fails."""
+    """Seconds that a payload may occupy a device; one that takes longer fails."""
     commit: Seconds = 0.0004
-    """Seconds that the store takes to write."""
+    """Seconds for a write to the store."""
     half_life: Annotated[float, Gt(0)] = 86_400.0
-    """Seconds after which usage counts half for fair share."""
+    """Half-life of usage for fair share, in seconds."""
 
     __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Hybrid jobs: each round has tasks side by side, a payload, then one task alone.
+    """Hybrid jobs: each round has parallel tasks, then a payload, then a single task.
 
-    With a `share`, that part of the background's jobs is hybrid instead, each as long as before and
-    on as many nodes; the seconds here then only set the proportions.
+    With a `share`, that share of the background's jobs becomes hybrid, with unchanged durations and
+    node counts; the seconds given here then only set the proportions.
     """
 
     jobs: Annotated[int, Ge(0)] = 100
     days: Annotated[float, Gt(0)] = 1.0
-    """Days in which they are submitted, by hour and weekday as the others."""
+    """Days over which the jobs are submitted, by hour and weekday like other users' jobs."""
     share: Annotated[float, Ge(0), Le(1)] = 0.0
     marked: bool = False
-    """Whether the jobs that the trace marks are hybrid, as `qtide twin import` writes it."""
+    """Whether jobs marked in the trace, as by `qtide twin import`, are hybrid."""
     rounds: Annotated[int, Ge(1)] = 4
     nodes: Annotated[int, Ge(1)] = 3
     tasks: tuple[Seconds, ...] = (77.3, 3.5, 0.2)
     table: dict[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
-    """Instead of tasks: seconds of one task by the number of nodes that it runs on."""
+    """Instead of `tasks`: seconds of one task by its number of nodes."""
     quantum: Seconds = 120.0
     alone: Seconds = 52.0
     variation: Seconds = 0.0
-    """The coefficient of variation of each job's durations."""
+    """Coefficient of variation of each job's durations."""
     users: Annotated[int, Ge(1)] = 50
-    """How many users submit them; a few of them submit most."""
+    """Number of users who submit the jobs; a few of them submit most."""
     seed: int = 0
 
     __pydantic_config__ = STRICT
@@ -181,24 +181,24 @@ class Mix:
 
 @dataclass(frozen=True)
 class Delays:
-    """Seconds that the cluster itself takes for each step."""
+    """The cluster's own delays, in seconds."""
 
     grant: Seconds = 0.0
-    """Until a request is looked at; no node is held meanwhile."""
+    """Until a request is considered; no node is held meanwhile."""
     start: Seconds = 0.0
     """Until a granted node can work."""
     release: Seconds = 0.0
-    """Until a node that was given back is free; it is held meanwhile."""
+    """Until a released node is free; it counts as held meanwhile."""
     withdraw: Seconds = 0.0
     """Until a withdrawn request has left the queue."""
     reconfigure: Seconds | None = None
-    """Until a malleable job's request to grow is looked at; the same as `grant` by default."""
+    """Until a malleable job's request to grow is considered; by default the same as `grant`."""
     cold: Seconds = 0.0
-    """Added to the first start of a job on a node."""
+    """Added to a job's first start on a node."""
     turnaround: Seconds = 0.0
-    """Until a node that is free can be granted again; nobody holds it meanwhile."""
+    """Until a free node can be granted again; nobody holds it meanwhile."""
     step: Seconds = 0.0
-    """Between two phases of a program, for its driver; only the twin's own jobs take it."""
+    """The driver's overhead between two phases; applies only to the twin's own jobs."""
 
     __pydantic_config__ = STRICT
 
@@ -216,27 +216,27 @@ class Power:
 
 DAY, WEEK = 86_400.0, 604_800.0
 HOURS = (4, 3, 3, 2, 2, 2, 3, 5, 8, 11, 13, 13, 12, 13, 14, 14, 13, 11, 9, 8, 7, 6, 5, 5)
-"""How many of a day's jobs are submitted in each of its hours, relative to each other."""
+"""Relative number of jobs submitted in each hour of a day."""
 DAYS = (1.15, 1.2, 1.2, 1.15, 1.1, 0.6, 0.6)
-"""The same for the days of a week, from Monday on."""
+"""Relative number of jobs submitted on each day of a week, from Monday."""
 
 Positive = Annotated[float, Gt(0)]
 
 
 @dataclass(frozen=True)
 class Generator:
-    """What the jobs of other users are like; they are generated at random."""
+    """Random generator of other users' jobs."""
 
     jobs: Annotated[int, Ge(0)] = 1000
     days: Positive = 7.0
-    """In how many days they are submitted."""
+    """Days over which the jobs are submitted."""
     largest: Annotated[int, Ge(1)] = 64
-    """The most nodes of a job."""
+    """Maximum number of nodes of a job."""
     smaller: Annotated[float, Gt(0), Lt(1)] = 0.5
-    """How strongly small jobs prevail: the chance of each doubling of the nodes."""
+    """Probability of each doubling of a job's nodes; smaller values give smaller jobs."""
     mean_run: Positive = 3600.0
     spread_run: Positive = 1.5
-    """The standard deviation of the logarithm of the run time."""
+    """Standard deviation of the logarithm of the run time."""
     longest: Positive = DAY
     users: Annotated[int, Ge(1)] = 50
     seed: int = 0
@@ -244,7 +244,7 @@ class Generator:
     __pydantic_config__ = STRICT
 
     def chunks(self, size: int = 65_536) -> Iterator[Trace]:
-        """The jobs in the order of submission, piece by piece; the same for the same seed."""
+        """Generate the jobs in chunks, in order of submission; reproducible by the seed."""
         import numpy as np
 
         random = np.random.default_rng([self.seed, self.jobs])
@@ -279,7 +279,7 @@ class Generator:
 
 
 def _by_calendar(days: Any) -> Any:
-    """Convert evenly spread days to seconds at which people submit, by hour and by weekday."""
+    """Convert evenly spread days to submission times in seconds, weighted by hour and weekday."""
     import numpy as np
 
     hours = np.concatenate([np.array(HOURS) * weight for weight in DAYS])
@@ -291,7 +291,7 @@ def _by_calendar(days: Any) -> Any:
 
 @dataclass(frozen=True)
 class Background:
-    """The jobs of other users: a trace in the Standard Workload Format, or generated ones."""
+    """Other users' jobs: a trace in the Standard Workload Format, or generated ones."""
 
     trace: str | None = None
     generate: Generator | None = None
@@ -301,16 +301,16 @@ class Background:
 
 @dataclass(frozen=True)
 class Partition:
-    """Nodes with a queue and other users of their own; all partitions share the QPUs."""
+    """Nodes with their own queue and their own background jobs; partitions share the QPUs."""
 
     name: str
     nodes: Annotated[int, Ge(1)]
     scheduler: Scheduler | None = None
-    """As the site's, if it is not given."""
+    """The site's scheduler if None."""
     limit: Annotated[float, Gt(0)] | None = None
     background: Background = field(default_factory=Background)
     hybrid: Annotated[float, Ge(0)] = 1.0
-    """Weight of this partition among those that hybrid jobs come to."""
+    """Weight of this partition in the distribution of hybrid jobs."""
     losses: tuple[Loss, ...] = ()
 
     __pydantic_config__ = STRICT
@@ -318,44 +318,45 @@ class Partition:
 
 @dataclass(frozen=True)
 class SiteModel:
-    """A cluster with QPUs. Without a scheduler or background jobs, it has no queue but its own."""
+    """A cluster with QPUs; without backfilling and background jobs, it needs no batch system."""
 
     nodes: Annotated[int, Ge(1)] = 3
     scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
-    """The time limit of a hybrid job's requests, by which the scheduler plans."""
+    """Time limit of hybrid jobs' requests, which the scheduler uses for planning."""
     keeps_agents: bool = False
-    """Whether a node that was given back need not start anew."""
+    """Whether a released node's agent keeps running and need not start again."""
     delays: Delays = Delays()
     waits: Mapping[Annotated[int, Ge(1)], Seconds] = field(default_factory=dict)
-    """Seconds that a request waits in the queue, by the nodes held once it is granted: the entry
-    of the next larger number is used, or the last one. For sites whose queue is not simulated."""
+    """Seconds that a request waits in the queue, by the number of nodes held once it is granted. A
+    missing number uses the next larger entry, or else the largest. For sites whose queue is not
+    simulated."""
     losses: tuple[Loss, ...] = ()
     failures: Failures | None = None
     partitions: tuple[Partition, ...] = ()
-    """If there are any, they have the nodes and the background."""
+    """If there are any, they define the nodes, the background and the losses."""
     qpu: QpuModel = QpuModel()
     service: ServiceModel | None = None
-    """What shares the QPUs; without, each has a queue of its own."""
+    """The service that shares the QPUs; without it, each QPU has its own queue."""
     power: Power = Power()
     background: Background = field(default_factory=Background)
     hybrid: Mix = Mix()
     strategies: Mapping[str, Mapping[str, str | float | bool]] = field(default_factory=dict)
-    """Options of strategies by their names, as of `qtide run`: malleable's expand_timeout."""
+    """Options by strategy name, as for `qtide run`, such as malleable's expand_timeout."""
 
     __pydantic_config__ = STRICT
 
     def parts(self) -> tuple[SiteModel, ...]:
-        """Each partition as a site of its own; the site itself if it has none."""
+        """Each partition as a separate site; the site itself if it has none."""
         return tuple(self._part(each) for each in self.partitions) or (self,)
 
     @property
     def all_nodes(self) -> int:
-        """The nodes of all partitions."""
+        """Total number of nodes in all partitions."""
         return sum(part.nodes for part in self.parts())
 
     def part(self, name: str) -> SiteModel:
-        """The partition of that name; the first one, if none is named."""
+        """The named partition as a site; the first one if the name is empty."""
         names = [each.name for each in self.partitions]
         if not name:
             return self.parts()[0]
@@ -376,19 +377,19 @@ class SiteModel:
         )
 
     def queue_wait(self, nodes: int) -> float:
-        """Seconds that a request waits in the queue that leads to `nodes` nodes held."""
+        """Seconds in the queue for a request after which the job holds `nodes` nodes."""
         larger = [number for number in self.waits if number >= nodes]
         return self.waits[min(larger) if larger else max(self.waits)] if self.waits else 0.0
 
     @property
     def is_batch(self) -> bool:
-        """Whether other users' jobs, or backfilling, need the batch system's own queue."""
+        """Whether background jobs or backfilling require a batch system's queue."""
         others = self.background.trace is not None or self.background.generate is not None
         return others or self.scheduler == "easy"
 
 
 def read_site(file: Path) -> SiteModel:
-    """The site that a file describes."""
+    """Read a site from a file."""
     try:
         table = tomllib.loads(file.read_text())
     except OSError as error:
@@ -401,8 +402,8 @@ def read_site(file: Path) -> SiteModel:
 
 
 def site_of(table: dict[str, Any], file: Path) -> SiteModel:
-    """The site that a table describes; the path of a trace counts from the file's own."""
-    from pydantic import TypeAdapter, ValidationError  # heavy
+    """Create a site from a table; trace paths are relative to the file."""
+    from pydantic import TypeAdapter, ValidationError  # imported late, as it loads slowly
 
     try:
         model: SiteModel = TypeAdapter(SiteModel).validate_python(table)
@@ -417,7 +418,7 @@ def site_of(table: dict[str, Any], file: Path) -> SiteModel:
 
 
 def _said(error: Mapping[str, Any]) -> str:
-    """What pydantic found, in our words where its own are not clear."""
+    """Pydantic's error message, reworded where it is unclear."""
     if error["type"] == "unexpected_keyword_argument":
         return "there is no such key"
     text = str(error["msg"]).removeprefix("Value error, ")
@@ -425,14 +426,14 @@ def _said(error: Mapping[str, Any]) -> str:
 
 
 def _beside(file: Path, background: Background) -> Background:
-    """A trace is found beside the file that names it."""
+    """Make the path of a trace relative to the file that names it."""
     if background.trace is None:
         return background
     return replace(background, trace=str(file.parent / background.trace))
 
 
 def mistakes(model: SiteModel, table: dict[str, Any]) -> Iterator[str]:
-    """All mistakes of a site file that its types do not show."""
+    """All mistakes in a site file that its types do not reveal."""
     yield from _of_partitions(model, table)
     yield from _of_background("background", model.background)
     yield from _of_losses("losses", model.losses, model.nodes)

@@ -1,4 +1,4 @@
-"""A trace: jobs by the time of their submission, as columns of numbers; SWF files of them."""
+"""Traces: jobs in order of submission, as columns of numbers; reads and writes SWF files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qtide.core.errors import UsageError
 
 Array = np.ndarray[Any, Any]
 CHUNK = 65_536
-"""How many jobs are handed to the scheduler at once."""
+"""Number of jobs handed to the scheduler at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Jobs in the order of their submission; all times are in seconds."""
+    """Jobs in order of submission; all times are in seconds."""
 
     submit: Array
     nodes: Array
@@ -34,28 +34,28 @@ class Trace:
 
     @staticmethod
     def of(rows: Iterable[tuple[float, int, float, float, int]]) -> Trace:
-        """From rows of submission, nodes, run time, limit and user."""
+        """Create a trace from rows of submission, nodes, run time, limit and user."""
         table = np.array(list(rows), dtype=float).reshape(-1, 5)
         submit, nodes, run, limit, user = table[np.argsort(table[:, 0], kind="stable")].T
         return Trace(submit, nodes.astype(np.int64), run, limit, user.astype(np.int64))
 
     def part(self, chosen: Any) -> Trace:
-        """Some of its jobs: a slice, a mask or indices."""
+        """A trace of the chosen jobs, given by a slice, a mask or indices."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: each for name, each in columns.items() if each is not None}
         return Trace(**{name: column[chosen] for name, column in given.items()})
 
     def fitting(self, nodes: int) -> Trace:
-        """The jobs that a cluster of so many nodes can run at all."""
+        """The jobs that fit on a cluster of `nodes` nodes."""
         return self.part(self.nodes <= nodes)
 
     def chunks(self, size: int = CHUNK) -> Iterator[Trace]:
-        """Its jobs, piece by piece."""
+        """Split the trace into traces of at most `size` jobs."""
         for start in range(0, len(self), size):
             yield self.part(slice(start, start + size))
 
     def check(self, nodes: int) -> None:
-        """Refuse jobs that would wait forever, or that are out of order."""
+        """Reject jobs that would wait forever or are out of order."""
         if len(self) and int(self.nodes.max()) > nodes:
             raise UsageError(
                 f"a job of the trace wants {int(self.nodes.max())} nodes, but the cluster has "
@@ -66,27 +66,27 @@ class Trace:
 
 
 FIELDS = 18
-"""Numbers in a row of the Standard Workload Format."""
-# the columns of a row that are used, from 0
+"""Number of fields in a row of the Standard Workload Format."""
+# indices of the columns in use
 JOB, SUBMIT, WAIT, RUN, USED, WANTED, LIMIT, USER, EXECUTABLE = 0, 1, 2, 3, 4, 7, 8, 11, 13
 HYBRID_HEADER, ORDINARY, HYBRID = "HybridExecutable", 1, 2
-"""The header that says which executable number marks hybrid jobs, and the numbers we write."""
+"""The header that names the executable number of hybrid jobs, and the numbers we write."""
 
 
 @dataclass(frozen=True)
 class SwfWorkload:
-    """A trace in the Standard Workload Format, with what its header says."""
+    """A trace in the Standard Workload Format, with data from its header."""
 
     trace: Trace
     nodes: int | None
     processors: int | None
-    """What the header says of its processors; rows count processors, which we take for nodes."""
+    """Number of processors in the header; rows count processors, which we treat as nodes."""
     bad: tuple[str, ...]
-    """A sentence for each row that was skipped."""
+    """One message for each skipped row."""
 
 
 def read_swf(file: Path, *, strict: bool = False) -> SwfWorkload:
-    """Read a trace, which may be compressed. Bad rows are skipped; with `strict`, refused."""
+    """Read a trace, which may be gzipped. Skip bad rows; with `strict`, raise UsageError."""
     try:
         data = file.read_bytes()
         text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("latin-1")
@@ -104,7 +104,7 @@ def read_swf(file: Path, *, strict: bool = False) -> SwfWorkload:
 
 
 def write_swf(file: Path, trace: Trace, nodes: int) -> None:
-    """Write a trace."""
+    """Write a trace in the Standard Workload Format."""
     table = np.full((len(trace), FIELDS), -1.0)
     table[:, JOB] = np.arange(1, len(trace) + 1)
     table[:, SUBMIT], table[:, RUN], table[:, LIMIT] = trace.submit, trace.run, trace.limit
@@ -120,7 +120,7 @@ def write_swf(file: Path, trace: Trace, nodes: int) -> None:
 
 
 def _parsed(lines: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    """The rows of numbers, each with the number of its line in front; and those that are none."""
+    """The parsed rows, each preceded by its line number, and the bad lines with reasons."""
     numbers = [n for n, line in enumerate(lines, 1) if line[:1] != ";" and line.strip()]
     texts = [lines[number - 1] for number in numbers]
     try:
@@ -133,7 +133,7 @@ def _parsed(lines: list[str]) -> tuple[Array, list[tuple[int, str]]]:
 
 
 def _one_by_one(numbers: list[int], texts: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    """The same, row by row, as some are bad."""
+    """Parse row by row, as some rows are bad."""
     rows, bad = [], []
     for number, text in zip(numbers, texts, strict=True):
         words = text.split()
@@ -147,7 +147,7 @@ def _one_by_one(numbers: list[int], texts: list[str]) -> tuple[Array, list[tuple
 
 
 def _jobs(rows: Array, hybrid: int | None) -> tuple[Trace, list[tuple[int, str]]]:
-    """The jobs of the rows, and what is wrong with those that are no jobs."""
+    """The usable jobs, and the line numbers of unusable rows with reasons."""
     number, table = rows[:, 0].astype(int), rows[:, 1:]
     nodes = np.where(table[:, WANTED] > 0, table[:, WANTED], table[:, USED])
     run = table[:, RUN]
@@ -172,7 +172,7 @@ def _jobs(rows: Array, hybrid: int | None) -> tuple[Trace, list[tuple[int, str]]
 
 
 def _header(lines: list[str], wanted: str) -> int | None:
-    """The number that the header gives for a name; None without one above 0."""
+    """The header's number for a name; None if there is none above 0."""
     for line in lines:
         if not line.startswith(";"):
             return None

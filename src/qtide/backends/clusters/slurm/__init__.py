@@ -1,1 +1,1 @@
-"""A stock Slurm as a cluster: each request for nodes is a companion job."""
+"""A stock Slurm as a cluster: each request for nodes becomes a companion job."""

@@ -1,4 +1,4 @@
-"""Slurm's own records of a run: what its companions held, to compare with the ledger."""
+"""Slurm's own records of what a run's companions held, for comparison with the ledger."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ RECORDS = ("sacct", "--allocations", "--duplicates", "--parsable2", "--noheader"
 FIELDS = "--format=JobIDRaw,End,ElapsedRaw,AllocNodes"
 
 LIMIT = 10.0
-"""Seconds within which Slurm has to answer."""
+"""Seconds within which Slurm must answer."""
 PATIENCE, PAUSE = 2.0, 0.25
-"""Seconds to wait for the records of jobs that have just ended, and between two looks."""
+"""Seconds to wait for the records of jobs that have just ended, and between two queries."""
 HISTORY = 30 * 86400.0
-"""Seconds to look back if no start is given: the whole database need not be searched."""
+"""Seconds to look back if no start is given, to avoid searching the whole database."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """Seconds of nodes, or of QPUs, by the real clock, as counted by the ledger and by Slurm."""
+    """Real node-seconds or QPU-seconds, as counted by the ledger and by Slurm."""
 
     held: float
     charged: Usage
     missing: int = 0
-    """How many jobs have ended, but their ends are not in Slurm's records yet."""
+    """Number of ended jobs whose end is not in Slurm's records yet."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """The account as JSON-compatible values."""
         return {
             "held": self.held,
             "charged": self.charged.node_seconds,
@@ -51,10 +51,10 @@ class Account:
 async def accounts(
     job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
 ) -> dict[str, Account]:
-    """The account of a job's nodes and, if Slurm granted its leases, of the QPU.
+    """The accounts of a job's nodes and, if Slurm granted its leases, of the QPU.
 
-    Waits a moment for the records of jobs that are known to have ended. Raises SlurmFailed if
-    Slurm does not answer.
+    Waits briefly for the records of jobs that are known to have ended. Raises SlurmFailed if Slurm
+    does not answer.
     """
     nodes, leases = await _answered(_complete(_slurm(), job, since, ended))
     missing = set(ended) - nodes.ended - leases.ended
@@ -65,14 +65,14 @@ async def accounts(
 
 
 async def when_ended(jobs: Collection[int], since: float) -> dict[int, float]:
-    """When jobs ended; raises SlurmFailed if Slurm does not answer."""
+    """End times of jobs; raise SlurmFailed if Slurm does not answer."""
     return await _answered(ends(_slurm(), jobs, since))
 
 
 async def _complete(
     slurm: Slurm, job: JobContext, since: float, ended: Collection[int]
 ) -> tuple[Usage, Usage]:
-    """What Slurm's records have, once they are complete, or patience is over."""
+    """Slurm's records, once they are complete or patience is over."""
     last = time.monotonic() + PATIENCE
     while True:
         nodes, leases = await usage(slurm, job, since), await qpu_usage(slurm, job, since)
@@ -96,7 +96,7 @@ async def _answered(question: Coroutine[Any, Any, T]) -> T:
 
 @dataclass(frozen=True)
 class SacctRecord:
-    """A job that had nodes; `end` is in seconds since 1970, None if it is not known (yet)."""
+    """A job that had nodes; `end` is in seconds since 1970, None if not known (yet)."""
 
     job: int
     node_seconds: float
@@ -105,7 +105,7 @@ class SacctRecord:
 
 @dataclass(frozen=True)
 class Usage:
-    """Node-seconds of a number of companions. Slurm counts whole seconds for each job."""
+    """Total node-seconds of companions. Slurm counts whole seconds for each job."""
 
     node_seconds: float
     companions: int
@@ -115,17 +115,17 @@ class Usage:
 
 
 async def usage(slurm: Slurm, job: JobContext, since: float | None = None) -> Usage:
-    """What a run's companions have held since a moment, including those that are running."""
+    """What a run's companions have held since `since`, including running ones."""
     return _sum(*await _records(slurm, [f"--name={job_name(job)}"], since))
 
 
 async def qpu_usage(slurm: Slurm, job: JobContext, since: float | None = None) -> Usage:
-    """The same for the jobs that held a QPU for it, each one node of the quantum partition."""
+    """The same for jobs that held a QPU for the run, each with one node of the QPU partition."""
     return _sum(*await _records(slurm, [f"--name={qpu_name(job)}"], since))
 
 
 async def ends(slurm: Slurm, jobs: Collection[int], since: float | None = None) -> dict[int, float]:
-    """When jobs ended, in seconds since 1970; those that run, or are unknown, are missing."""
+    """End times of jobs in seconds since 1970, without running and unknown jobs."""
     found, _ = await _records(slurm, [f"--jobs={','.join(map(str, jobs))}"], since)
     return {each.job: each.end for each in found if each.end is not None}
 
@@ -138,7 +138,7 @@ def _sum(found: Sequence[SacctRecord], source: str) -> Usage:
 async def _records(
     slurm: Slurm, which: Sequence[str], since: float | None
 ) -> tuple[list[SacctRecord], str]:
-    """The records, and where they come from."""
+    """The records and their source."""
     begin = time.localtime(time.time() - HISTORY if since is None else since)
     start = f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', begin)}"
     try:
@@ -149,7 +149,7 @@ async def _records(
 
 
 def parse_records(text: str) -> Iterator[SacctRecord]:
-    """Each job that had nodes."""
+    """Parse sacct's output; yield each job that had nodes."""
     for line in text.splitlines():
         words = line.split("|")
         if len(words) == 4 and all(words[n].isdecimal() for n in (0, 2, 3)) and int(words[3]):
@@ -159,7 +159,7 @@ def parse_records(text: str) -> Iterator[SacctRecord]:
 
 
 async def _from_queue(slurm: Slurm, which: Sequence[str]) -> list[SacctRecord]:
-    """Without accounting, the controller knows a job for MinJobAge seconds after its end."""
+    """Records without accounting; the controller keeps ended jobs for MinJobAge seconds."""
     found = await entries(slurm, *which, "--states=all")
     held = [each for each in found if each.start is not None and each.state != "PENDING"]
     return [_record(each, time.time()) for each in held]

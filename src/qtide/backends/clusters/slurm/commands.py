@@ -1,4 +1,4 @@
-"""Slurm's own commands as a text interface: explicit formats, no shell, every call with a limit."""
+"""Slurm's commands as a text interface: explicit formats, no shell, a time limit on every call."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LIMIT = 30.0
 """Seconds that a command may take."""
 
 OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
-"""Prefixes of variables by which an enclosing job or a user's settings would change a command."""
+"""Prefixes of variables by which an enclosing job or user settings would affect a command."""
 
 MUNGE_SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
-"""Where slurm.conf names the socket of munged."""
+"""Matches the socket of munged in slurm.conf."""
 
 
-class SlurmFailed(QtideError):  # noqa: N818 - what happened
-    """A Slurm command ended with an error."""
+class SlurmFailed(QtideError):  # noqa: N818 - named after the event
+    """A Slurm command failed."""
 
 
 def environment(conf: Path | None = None) -> dict[str, str]:
-    """Our environment without that of a job; `conf` or SLURM_CONF names the cluster."""
+    """Our environment without an enclosing job's; `conf` or SLURM_CONF names the cluster."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(OTHERS)}
     named = str(conf) if conf else os.environ.get("SLURM_CONF")
     times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970, independent of time zones
@@ -34,26 +34,26 @@ def environment(conf: Path | None = None) -> dict[str, str]:
 
 
 class Slurm:
-    """The cluster that an environment names."""
+    """Runs commands for the cluster that the environment names."""
 
     def __init__(self, conf: Path | None = None, extra: Mapping[str, str] | None = None) -> None:
         self.environment = environment(conf) | dict(extra or {})
 
     def check(self) -> None:
-        """Refuse a missing configuration; Slurm's commands would search for it for a long time."""
+        """Reject a missing configuration, for which Slurm's commands would search a long time."""
         conf = self.environment.get("SLURM_CONF")
         if conf is not None and not Path(conf).is_file():
             raise SlurmFailed(f"SLURM_CONF names {conf}, which does not exist; is the box up?")
 
     async def output(self, *words: str, limit: float = LIMIT) -> str:
-        """What a command prints; if it fails, SlurmFailed with its message."""
+        """Run a command and return its stdout; raise SlurmFailed with its message if it fails."""
         code, out, err = await self.run(*words, limit=limit)
         if code:
             raise SlurmFailed(f"{words[0]} failed: {reason(err)}")
         return out
 
     async def run(self, *words: str, limit: float = LIMIT) -> tuple[int | None, str, str]:
-        """The exit code of a command, its stdout and its stderr."""
+        """Run a command and return its exit code, stdout and stderr."""
         process = await self.start(*words, stdin=asyncio.subprocess.DEVNULL)
         try:
             out, err = await asyncio.wait_for(process.communicate(), limit)
@@ -66,15 +66,15 @@ class Slurm:
         return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     async def hostnames(self, names: str) -> list[str]:
-        """The nodes in a Slurm node list, such as c[1-3]."""
-        if "[" not in names:  # a command takes 10 ms
+        """Expand a Slurm node list, such as c[1-3]."""
+        if "[" not in names:  # saves a command of 10 ms
             return [name for name in names.split(",") if name]
         return (await self.output("scontrol", "show", "hostnames", names)).split()
 
     async def start(
         self, *words: str, stdin: int, stderr: int | IO[bytes] | None = asyncio.subprocess.PIPE
     ) -> asyncio.subprocess.Process:
-        """Start a command in its own session, so that a Ctrl-C reaches only us."""
+        """Start a command in its own session, so that Ctrl-C reaches only us."""
         try:
             return await asyncio.create_subprocess_exec(
                 *words,
@@ -92,7 +92,7 @@ class Slurm:
 
 
 def reason(text: str) -> str:
-    """Why a command failed, from its stderr: the first error, without the command's name."""
+    """The reason why a command failed: the first error in its stderr, without the command name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line or "fatal:" in line]
     line = (errors or lines or ["it gave no reason"])[0]
@@ -101,17 +101,17 @@ def reason(text: str) -> str:
 
 ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=\s*(\S+)", re.MULTILINE)
 IMPLYING = {"associations", "limits", "qos", "safe", "all", "1", "2"}
-"""Settings with which a job of an account that is not the user's is refused."""
+"""Settings that make Slurm refuse jobs with an account that is not the user's."""
 
 
 async def accounts_are_checked(slurm: Slurm, limit: float = LIMIT) -> bool:
-    """Whether Slurm refuses a job whose account is not one of its user's."""
+    """Whether Slurm refuses jobs with an account that is not the user's."""
     found = ENFORCED.search(await slurm.output("scontrol", "show", "config", limit=limit))
     return found is not None and bool(IMPLYING & set(found[1].lower().split(",")))
 
 
 def munge_socket_of(slurm: Slurm) -> Path | None:
-    """The socket of the munged that Slurm itself uses; None if it uses munge's default."""
+    """The socket of the munged that Slurm uses; None if it uses munge's default."""
     conf = slurm.environment.get("SLURM_CONF")
     found = MUNGE_SOCKET.search(Path(conf).read_text()) if conf else None
     return Path(found[1]) if found else None

@@ -1,17 +1,17 @@
-"""A companion: a Slurm job that only holds nodes, for as long as its driver holds a pipe to it.
+"""A companion: a Slurm job that only holds nodes, for as long as its driver keeps a pipe open.
 
-salloc runs a `cat` that reads from the driver. It ends, and Slurm takes the nodes back, as soon as
-the driver closes the pipe or dies. The command prints the names of its nodes, so that nobody has to
-ask for them.
+salloc runs a `cat` that reads from the driver. As soon as the driver closes the pipe or dies, `cat`
+ends and Slurm takes the nodes back. The command prints the names of its nodes, so that no query is
+needed.
 
 A heterogeneous companion holds nodes and a QPU, granted together. If the QPU's component is
-cancelled, salloc takes the whole job to be over: it sends its command a SIGHUP and releases nothing
-later. So the command ignores the signal, and cancels the job itself when the driver's end of the
-pipe is closed. It also kills salloc, which otherwise may wait forever if its command and its job
+cancelled, salloc considers the whole job over: it sends its command a SIGHUP and later releases
+nothing. So the command ignores the signal, and cancels the job itself when the driver's end of the
+pipe is closed. It also kills salloc, which might otherwise wait forever if its command and its job
 end at the same moment.
 
-A request goes from `Requests`, which waits in Slurm's queue, to `Companion`, one salloc. The
-command lines are those of `CompanionOptions`.
+`Requests` waits in Slurm's queue, `Companion` is one salloc, and `CompanionOptions` builds the
+command lines.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ ADMISSION = {"gres": "--gres=qpu:1", "licence": "--licenses=qpu:1"}
 """How a job asks Slurm for one virtual QPU."""
 
 AGENT = "from qtide.backends.clusters.agent import main; main()"
-"""The same as `-m qtide.backends.clusters.agent`, but some milliseconds faster."""
+"""Same as `-m qtide.backends.clusters.agent`, but a few milliseconds faster."""
 
 
 @dataclass(frozen=True)
 class CompanionOptions:
-    """What a user can choose for companions, as Slurm takes it; None means the site's default."""
+    """User options for companions, in Slurm's notation; None means the site's default."""
 
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
     time_limit: str = "60"
-    """Minutes, or any form that --time takes. A companion that reaches it is replaced."""
+    """Minutes, or any format that --time accepts. A companion that reaches it is replaced."""
     queue_limit: float = 86400.0
-    """Seconds after which a request that is still queued is given up."""
+    """Seconds after which a request that is still queued is abandoned."""
     whole_nodes: bool = True
-    """Ask for exclusive nodes, with all of their memory."""
+    """Whether to request exclusive nodes with all of their memory."""
     extra: Sequence[str] = ()
-    """More options for salloc, such as --reservation=NAME."""
+    """Additional options for salloc, such as --reservation=NAME."""
     qpu_by: str | None = None
-    """How Slurm grants leases of the QPU: `gres` or `licence`; None if it does not."""
+    """How Slurm grants QPU leases: `gres` or `licence`; None if it does not."""
     qpu_partition: str = "quantum"
     """The partition of jobs that hold a QPU."""
     silence: float = SILENCE
     """Seconds without a heartbeat after which a node counts as lost."""
     python: str = sys.executable
-    """The interpreter that runs agents; the same path has to work on the nodes."""
+    """The interpreter that runs agents; its path must be valid on the nodes."""
 
     def salloc(self, name: str, comment: str, nodes: str) -> list[str]:
-        """The command that asks for a companion with `nodes` nodes: a number or a range."""
+        """The command that requests a companion; `nodes` is a number or a range."""
         return [
             "salloc",
             f"--nodes={nodes}",
             *self._common(name, comment),
-            "--no-kill",  # a node that fails does not end the others
+            "--no-kill",  # one failed node must not end the others
             *(["--exclusive", "--mem=0"] if self.whole_nodes else []),
             *_given(partition=self.partition, constraint=self.constraint),
             *self.extra,
         ]
 
     def qpu(self, name: str, comment: str) -> list[str]:
-        """The options of salloc for a job, or a component of one, that holds a QPU."""
+        """The salloc options for a job, or a job component, that holds a QPU."""
         assert self.qpu_by is not None
         words = [f"--partition={self.qpu_partition}", "--ntasks=1", ADMISSION[self.qpu_by]]
         return [*words, *self._common(name, comment)]
@@ -86,21 +86,21 @@ class CompanionOptions:
     def srun(
         self, job: int, node: str, preparation: Preparation, *, het: bool = False
     ) -> list[str]:
-        """The command that runs an agent on a node of a companion, with all its resources."""
-        # a node whose driver is lost cancels its own companion, long before the time limit
+        """The command that runs an agent on a companion's node, with all the node's resources."""
+        # a node that loses its driver cancels its own companion, long before the time limit
         supervisor = supervisor_terms(self.silence, ["scancel", str(job)])
         terms = {"supervisor": supervisor, "preparation": preparation_terms(preparation)}
         return self.step(job, node, [self.python, "-c", AGENT, json.dumps(terms)], het=het)
 
     def step(self, job: int, node: str, command: list[str], *, het: bool = False) -> list[str]:
-        """The command that runs another one on a node of a companion, with all its resources."""
+        """The srun command that runs `command` on a companion's node, with all its resources."""
         return [
             "srun",
             f"--jobid={job}",
             "--nodes=1",
             "--ntasks=1",
             f"--nodelist={node}",
-            *(["--het-group=0"] if het else []),  # with --nodelist, it is not implied
+            *(["--het-group=0"] if het else []),  # not implied with --nodelist
             "--mpi=none",
             "--cpu-bind=none",
             "--unbuffered",
@@ -117,28 +117,28 @@ def _given(**words: str | None) -> list[str]:
 
 
 class SlurmRefused(SlurmFailed, NotEnoughNodes):
-    """Slurm refuses these nodes: strategies are told that none will come."""
+    """Slurm refuses the request: no nodes will come."""
 
 
 class ControllerAway(SlurmRefused):
-    """Slurm's controller does not answer at the moment."""
+    """Slurm's controller is temporarily down."""
 
 
 AWAY_LIMIT, AWAY_PAUSE = 300.0, 0.5
-"""Seconds that Slurm's controller may be down, and between two tries."""
+"""Seconds that Slurm's controller may be down, and seconds between two tries."""
 LOOK_FIRST, LOOK_MOST = 1.0, 30.0
-"""Seconds between two looks at the queue while a request waits in it."""
+"""First and longest interval, in seconds, between two looks at the queue while waiting."""
 
 
 class QueuedTooLong(NotEnoughNodes):
-    """A request waited in Slurm's queue for longer than its user allows."""
+    """A request waited in Slurm's queue for longer than the user allows."""
 
     exit_code = 1
 
 
 @dataclass(eq=False)
 class Place:
-    """A request in Slurm's queue: for which job, for what, and why it waits."""
+    """A request in Slurm's queue: its job, its wait, what it seeks and why it waits."""
 
     job: JobContext
     wait: Wait
@@ -147,7 +147,7 @@ class Place:
 
 
 class Requests:
-    """Gets companions from one Slurm, within the wait that the user allows."""
+    """Requests companions from one Slurm, within the wait that the user allows."""
 
     def __init__(self, world: RealWorld, slurm: Slurm, limit: float) -> None:
         self.world = world
@@ -155,7 +155,7 @@ class Requests:
         self._limit = limit
 
     async def granted(self, place: Place, words: list[str]) -> Companion:
-        """Submit a companion and wait for it, for as long as the user allows."""
+        """Submit a companion and wait for it as long as the user allows."""
         companion = await self.granted_within(self._limit, place, words)
         if companion is None:
             raise QueuedTooLong(
@@ -167,7 +167,7 @@ class Requests:
     async def granted_within(
         self, limit: float, place: Place, words: list[str]
     ) -> Companion | None:
-        """The companion, or None after `limit` seconds; if the controller is down, wait for it."""
+        """Wait up to `limit` seconds for a companion, else None; wait out controller outages."""
         last = asyncio.get_running_loop().time() + AWAY_LIMIT
         while True:
             try:
@@ -194,7 +194,7 @@ class Requests:
         return None
 
     async def _follow(self, place: Place, companion: Companion) -> None:
-        """Record when Slurm expects to start it, and why it waits."""
+        """Record when Slurm expects to start the companion, and why it waits."""
         pause = LOOK_FIRST
         while True:
             await asyncio.sleep(pause)
@@ -212,7 +212,7 @@ NAMES = (
     'names() { case "$1" in *\\[*) scontrol show hostnames "$1" | tr "\\n" , ;; '
     '*) echo "$1" ;; esac; }; '
 )
-"""Slurm itself expands its node lists; a single name needs no command, which takes 10 ms."""
+"""Expands a node list with scontrol; a single name avoids that command, which takes 10 ms."""
 HOLD = (
     *("/bin/sh", "-c"),
     NAMES + 'echo "$SLURM_JOB_ID $(names "$SLURM_JOB_NODELIST")" && exec cat',
@@ -228,9 +228,9 @@ REVOKED = re.compile(r"Job (?:allocation )?(\d+) has (?:been revoked|exceeded it
 NUMBERED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 POLL_FIRST, POLL_MOST = 0.005, 1.0  # seconds
 END_LIMIT = 120.0
-"""Seconds within which Slurm has to take nodes back; its own KillWait is 30 by default."""
+"""Seconds within which Slurm must take nodes back; its own KillWait defaults to 30."""
 END_GRACE = 5.0
-"""Seconds that salloc may take to end by itself."""
+"""Seconds that salloc may take to end on its own."""
 OVER_GRACE = 0.5
 """Seconds that salloc may take to end once its job is over."""
 CONTROLLER_AWAY = (
@@ -239,11 +239,11 @@ CONTROLLER_AWAY = (
     "backup controller",
     "Zero Bytes",
 )
-"""What Slurm's commands print while its controller is down, as during a restart."""
+"""Messages of Slurm's commands while its controller is down, as during a restart."""
 
 
 class Companion:
-    """One salloc, from the request to the end."""
+    """One salloc, from its request to its end."""
 
     def __init__(
         self, slurm: Slurm, process: asyncio.subprocess.Process, sought: str = "nodes"
@@ -261,29 +261,29 @@ class Companion:
         """The component that holds a QPU, if the job is heterogeneous."""
         self.nodes: list[str] = []
         self.on_return: Callable[[set[str], float], None] = lambda *_: None
-        """Called with nodes that Slurm has back, and how many seconds ago it got them."""
+        """Called with the nodes returned to Slurm, and how many seconds ago that was."""
         self._ended: float | None = None
-        """When the job was first seen to be over, on the monotonic clock."""
+        """Monotonic time at which the job was first seen to be over."""
         self.silent: set[str] = set()
-        """Nodes that do not respond: it may take Slurm long to get them back."""
+        """Nodes that do not respond; Slurm may take long to get them back."""
         self._listener = asyncio.create_task(self._listen())
         self.granted: asyncio.Task[bool] = asyncio.create_task(self._grant())
-        """True once the nodes are granted; False if withdrawn; raises if Slurm refuses."""
+        """Resolves to True when granted, False when withdrawn; raises if Slurm refuses."""
 
     @staticmethod
     async def submit(slurm: Slurm, words: list[str], sought: str = "nodes") -> Companion:
-        """Submit a request; with a colon among the words, it has two components."""
+        """Submit a request; a colon among the words separates two components."""
         hold = HOLD_BOTH if ":" in words else HOLD
         process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
         return Companion(slurm, process, sought)
 
     @property
     def lease_job(self) -> int | None:
-        """The job, or the component of one, that holds a QPU."""
+        """The job, or job component, that holds a QPU."""
         return self.qpu_job or self.job
 
     async def gone(self) -> str:
-        """Wait until the companion has ended by itself; return the reason."""
+        """Wait until the companion has ended on its own; return the reason."""
         await self._loss(self.job).wait()
         return (
             self._messages[-1].removeprefix("salloc: ") if self._messages else "it gave no reason"
@@ -294,7 +294,7 @@ class Companion:
         await self._loss(self.lease_job).wait()
 
     async def end_qpu(self) -> None:
-        """Give the QPU back, and wait until Slurm has it; nodes that were granted with it stay."""
+        """Release the QPU and wait until Slurm has it back; nodes granted with it stay."""
         if self.qpu_job is None:
             await self.end()
             return
@@ -320,11 +320,11 @@ class Companion:
         return node in [name for names in held for name in await self._slurm.hostnames(names)]
 
     async def end(self) -> None:
-        """Give the nodes back, and wait until Slurm has them; works in every state."""
+        """Release the nodes and wait until Slurm has them back; works in every state."""
         self._withdrawn = True
         assert self._process.stdin is not None
         self._process.stdin.close()
-        # a salloc that is still queued does not read its pipe
+        # a queued salloc does not read its pipe
         if not await self._ends(END_GRACE if self.nodes else 0):
             await self._force()
         await self._until_given_back()
@@ -334,7 +334,7 @@ class Companion:
             self.granted.exception()
 
     def _loss(self, job: int | None) -> asyncio.Event:
-        """The event that is set when the job, or a component of it, is over."""
+        """The event that is set when the job, or a job component, is over."""
         event = self._losses.setdefault(job, asyncio.Event())
         if self._over:
             event.set()
@@ -372,7 +372,7 @@ class Companion:
         )
 
     async def _force(self) -> None:
-        """Cancel the job, whatever salloc does, and kill salloc if it does not end."""
+        """Cancel the job regardless of salloc, and kill salloc if it does not end."""
         await self._until_numbered()
         await self._cancel(self.job)
         await self._until_given_back()
@@ -392,18 +392,18 @@ class Companion:
                 await self._numbered.wait()
 
     async def _cancel(self, job: int | None, *terms: str) -> None:
-        """Cancel a job; that it has just ended by itself is no error."""
+        """Cancel a job; it is no error if the job has just ended on its own."""
         if job is not None:
             with suppress(SlurmFailed):
                 await self._slurm.output("scancel", *terms, str(job))
 
     async def _until_given_back(self) -> None:
-        """Wait until Slurm has all nodes; for those that do not respond, not as long."""
+        """Wait until Slurm has all nodes back; wait less for nodes that do not respond."""
         for limit, spared in ((END_GRACE, set[str]()), (END_LIMIT, self.silent)):
             if await self._given_back(limit, spared, self.job):
                 return
             if self._ended is not None:
-                # what Slurm is still completing does not respond: the job held it until its end
+                # nodes still completing do not respond: count them as held until the job's end
                 self.on_return({*self.nodes}, time.monotonic() - self._ended)
 
     async def _given_back(self, limit: float, spared: set[str], job: int | None) -> bool:
@@ -417,7 +417,10 @@ class Companion:
         return False
 
     async def _holds(self, spared: set[str], job: int | None) -> bool:
-        """True while the controller is down: it may not have received our request either."""
+        """Whether the job holds nodes other than `spared`.
+
+        True while the controller is down, as it may not have received our request either.
+        """
         if job is None:
             return False
         held: set[str] = set()

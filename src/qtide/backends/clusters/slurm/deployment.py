@@ -1,4 +1,4 @@
-"""Putting the prolog where the nodes of a cluster find it: in a folder with three files."""
+"""Deploys the prolog to a folder of three files that a cluster's nodes can read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qtide.core.files import write_whole
 OURS = Path(__file__).parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 PLAIN = re.compile(r"[\w./:@%+~\[\]-]*")
-"""Characters that need no quotes: a shell reads the file too."""
+"""Characters that need no shell quotes, as a shell also reads the file."""
 
 
 def deploy(folder: Path) -> Path:
-    """Copy the prolog into a folder; return the program to name as TaskProlog in slurm.conf."""
+    """Copy the prolog to a folder; return the program to set as TaskProlog in slurm.conf."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, mode in (("prolog.py", 0o644), ("prolog.sh", 0o755)):
         shutil.copyfile(OURS / name, folder / name)
@@ -32,7 +32,7 @@ def announce(
 ) -> None:
     """Tell the prolog in `folder` where the service is, for jobs that start from now on.
 
-    Lines that an operator has added to the file stay.
+    Keeps lines that an operator has added to the file.
     """
     if not re.match(r"https?://[^/]", url):
         raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
@@ -54,5 +54,5 @@ def announce(
 
 
 def _interpreter() -> str:
-    """One that every user of the node may run; ours may be in a home directory."""
+    """A Python that every user of the node may run; ours may be in a home directory."""
     return str(SYSTEM_PYTHON if SYSTEM_PYTHON.exists() else sys.executable)

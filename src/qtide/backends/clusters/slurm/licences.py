@@ -1,8 +1,8 @@
-"""Licences: withholding them while a device drains or has fewer slots, and counting a job's.
+"""Licences: withhold them while a device drains or has fewer slots, and count those of a job.
 
-On a running, unmodified Slurm, a reservation that holds only licences does it: running jobs keep
-theirs, new ones wait with the reason `Licenses`, jobs without a licence notice nothing, and it
-survives a restart of slurmctld. It needs the rights of a Slurm operator.
+A reservation that holds only licences withholds them on a running, unmodified Slurm: running jobs
+keep theirs, new ones wait with the reason `Licenses`, and jobs without a licence are not affected.
+It survives a restart of slurmctld, and needs the rights of a Slurm operator.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from qtide.core.errors import QtideError, UsageError
 
 SCONTROL = ("scontrol", "--oneliner")
 TERMS = ("starttime=now", "duration=infinite", "users=root", "flags=any_nodes")
-"""It takes no nodes; a reservation must have a user."""
+"""Terms of the reservation: it takes no nodes, but must have a user."""
 LICENCE = re.compile(r"^LicenseName=(\S+) Total=(\d+)", re.MULTILINE)
 RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Licenses=(\S+)", re.MULTILINE)
 
 
 class Licences:
-    """The licences of one name; reservations made by others stay as they are."""
+    """The licences of one name; reservations made by others remain unchanged."""
 
     def __init__(self, slurm: Slurm, name: str = "qpu") -> None:
         self._slurm = slurm
@@ -29,7 +29,7 @@ class Licences:
         self._reservation = f"qtide-withheld-{name}"
 
     async def total(self) -> int:
-        """How many there are, withheld or not."""
+        """Total number of licences, withheld or not."""
         counts = dict(LICENCE.findall(await self._slurm.output(*SCONTROL, "show", "licenses")))
         if self._name not in counts:
             raise UsageError(
@@ -38,12 +38,12 @@ class Licences:
         return int(counts[self._name])
 
     async def withheld(self) -> int:
-        """How many are withheld now."""
+        """Number of licences withheld now."""
         held = await self._held()
         return int(held.rpartition(":")[2]) if held else 0
 
     async def withhold(self, number: int) -> None:
-        """Let Slurm grant `number` fewer than there are; 0 makes all available again."""
+        """Withhold `number` licences from Slurm's jobs; 0 makes all available again."""
         total = await self.total()
         if not 0 <= number <= total:
             raise UsageError(f"of {total} licences {self._name}, {number} cannot be withheld")
@@ -61,8 +61,8 @@ class Licences:
     async def withhold_drained(self, drained: int, remaining: int) -> None:
         """Withhold the licences of slots on drained devices.
 
-        All devices share one licence. So as many stay available as the other devices have slots,
-        also if Slurm has fewer licences than all devices have slots together.
+        All devices share one licence name. So enough licences stay available for the slots of the
+        other devices, even if Slurm has fewer licences than all devices together have slots.
         """
         spare = max(0, await self.total() - remaining)
         await self.withhold(min(drained, spare))
@@ -81,23 +81,24 @@ class Licences:
 
 
 SLOT_NAMES = frozenset({"qpu"})
-"""The default name of a slot, as a licence or as GRES."""
+"""Default names of a slot, as a licence or as GRES."""
 
 SLOT_LICENCE = re.compile(r"(?P<name>[^:@=]+)(?:@[^:=]+)?(?:[:=](?P<count>\d+))?")
-"""`qpu`, `qpu:2`, `qpu=2`, and with the server of a remote licence `qpu@dbd:2`."""
+"""Matches `qpu`, `qpu:2`, `qpu=2`, and remote licences with their server: `qpu@dbd:2`."""
 
 GRES = re.compile(
     r"(?:gres[:/])?(?P<name>[^:=/]+)(?::(?P<kind>[^:=\d][^:=]*))?(?:[:=](?P<count>\d+))?"
 )
-"""`gres:qpu:1`, `gres/qpu:1`, `gres/qpu=1`, `qpu:1`, `qpu`; with a kind: `gres:qpu:star:1`."""
+"""Matches `gres:qpu:1`, `gres/qpu:1`, `gres/qpu=1`, `qpu:1`, `qpu`; with a type:
+`gres:qpu:star:1`."""
 
 
 def slots_held(licences: str, gres: str, nodes: int, names: Collection[str] = SLOT_NAMES) -> int:
-    """The slots of a job; one that is requested in both ways counts once."""
+    """Number of slots that a job holds; a slot requested in both ways counts once."""
     return max(_sum(SLOT_LICENCE, licences, names), _sum(GRES, gres, names) * nodes)
 
 
 def _sum(form: re.Pattern[str], text: str, names: Collection[str]) -> int:
-    """What is not understood counts as no slot: of alternatives (`a|b`), the other may be met."""
+    """Sum the slots; unparsed words count as none, as the other of two alternatives may apply."""
     found = (form.fullmatch(word) for word in text.split(","))
     return sum(int(each["count"] or 1) for each in found if each and each["name"] in names)

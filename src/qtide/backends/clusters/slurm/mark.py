@@ -1,4 +1,4 @@
-"""The mark of a companion, which names its driver, and the reaper of dead drivers' companions."""
+"""The mark on a companion that names its driver, and the reaper of dead drivers' companions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Driver:
-    """A process that asks for nodes: where it runs, its pid, and when it began."""
+    """A process that requests nodes: its host, pid namespace, pid and start time."""
 
     host: str
     space: str
-    """The pid namespace: in a container, pids mean something else."""
+    """The pid namespace; pids in a container have a different meaning."""
     pid: int
     began: str
 
@@ -35,31 +35,31 @@ class Driver:
 
     @staticmethod
     def read(comment: str) -> Driver | None:
-        """From a companion's comment; None if it is not a companion's."""
+        """Parse a job's comment; None if the job is not a companion."""
         words = comment.split(":")
         if len(words) != 5 or words[0] != PREFIX or not words[3].isdecimal():
             return None
         return Driver(words[1], words[2], int(words[3]), words[4])
 
     def comment(self) -> str:
-        """In the form of a companion's comment."""
+        """The comment that marks this driver's companions."""
         return f"{PREFIX}:{self.host}:{self.space}:{self.pid}:{self.began}"
 
     @property
     def dead(self) -> bool:
-        """Whether it is known to have ended; from another machine this cannot be known."""
+        """Whether the driver is known to have ended; on another machine, this is unknown."""
         here = (self.host, self.space) == (_host(), _space())
         return here and _began(self.pid) != self.began
 
 
 def job_name(job: JobContext) -> str:
-    """The name of all companions of a run: readable, safe, and unique to the run's folder."""
+    """The name of all companions of a run: readable, safe and unique to the run's folder."""
     place = blake2b(bytes(job.values.folder.absolute()), digest_size=4).hexdigest()
     return f"{PREFIX}-{quote(job.name, safe='', errors='replace')[:LONGEST_NAME]}-{place}"
 
 
 def qpu_name(job: JobContext) -> str:
-    """The name of all jobs that hold a QPU for a run, so that their nodes count separately."""
+    """The name of all jobs that hold a QPU for a run; their nodes are counted separately."""
     return f"{job_name(job)}-qpu"
 
 
@@ -72,7 +72,7 @@ def _space() -> str:
 
 
 def _began(pid: int) -> str:
-    """The kernel's start time of a process; empty if there is none, or only its zombie."""
+    """The kernel's start time of a process; empty if it does not exist or is a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -81,10 +81,10 @@ def _began(pid: int) -> str:
 
 
 async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
-    """Cancel companions of drivers that are known to be dead; return their jobs.
+    """Cancel companions of drivers that are known to be dead; return their job numbers.
 
     Given the names of a run's companions, cancel those of every other driver: the lock on a run's
-    journal lets only one driver live at a time, and that is us.
+    journal allows only one driver at a time, and that is us.
     """
     terms = [f"--user={os.getuid()}", *([f"--name={','.join(names)}"] if names else [])]
     own = Driver.own()
@@ -98,7 +98,7 @@ async def reap(slurm: Slurm, names: Collection[str] = ()) -> list[int]:
 
 
 async def reap_after(slurm: Slurm, driver: Driver) -> list[int]:
-    """Cancel the companions of one driver, once it is dead; return their jobs."""
+    """Cancel the companions of one driver if it is dead; return their job numbers."""
     found = await entries(slurm, f"--user={os.getuid()}") if driver.dead else []
     mine = driver.comment()
     left = {each.leader for each in found if each.comment == mine and each.state != "COMPLETING"}
@@ -107,7 +107,7 @@ async def reap_after(slurm: Slurm, driver: Driver) -> list[int]:
 
 
 async def leftovers(slurm: Slurm, names: Collection[str]) -> set[int]:
-    """Companions of this process with these names that Slurm still has."""
+    """This process's companions with these names that Slurm still has."""
     if not names:
         return set()
     mine = Driver.own().comment()

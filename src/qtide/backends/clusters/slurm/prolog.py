@@ -1,8 +1,8 @@
-"""The job's end of admission: proves to the service by munge whose job it is, prints its token.
+"""The job's side of admission: proves the job's user to the service by munge, prints the token.
 
-Slurm runs it on the nodes as the job's user (see prolog.sh). It is copied there by itself, for any
-Python from 3.9 on, so it imports only the standard library, and only modules that load quickly; the
-service's end imports from here what both have to agree on.
+Slurm runs this file on the nodes as the job's user (see prolog.sh). It is copied there on its own
+and runs on Python 3.9 or later, so it imports only modules of the standard library that load
+quickly. The service imports from here what both sides must agree on.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 PATH = "/v1/admission"
 SETTINGS = "service.conf"
 LIMIT = 8.0
-"""Seconds that a task may be kept waiting: Slurm itself would wait forever."""
+"""Seconds by which a task may be delayed; Slurm itself would wait forever."""
 ATTEMPTS, PAUSE = 5, 1.0
-"""How often, and at which intervals in seconds, a busy service is asked."""
+"""Number of requests to a busy service, and seconds between them."""
 TTL = 60
-"""Seconds that a credential is valid: enough for the way, and for clocks that differ."""
+"""Validity of a credential in seconds: enough for transport and clock differences."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loading `typing` would take longer than all the work here
@@ -38,29 +38,29 @@ if TYPE_CHECKING:  # loading `typing` would take longer than all the work here
 
     Answer = dict[str, Any]
 
-TTL_OPTION, SOCKET_OPTION = 4, 8  # of munge_ctx_set
+TTL_OPTION, SOCKET_OPTION = 4, 8  # options of munge_ctx_set
 SUCCESS = 0
 BUSY = (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
 
 
-class ProofFailed(Exception):  # noqa: N818 - what happened
-    """Libmunge reported an error; `code` is its own."""
+class ProofFailed(Exception):  # noqa: N818 - named after the event
+    """Libmunge reported an error; `code` is its error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-class AdmissionFailed(Exception):  # noqa: N818 - what happened
-    """The service gave no token; the text says why."""
+class AdmissionFailed(Exception):  # noqa: N818 - named after the event
+    """The service gave no token; the message says why."""
 
 
 class Busy(AdmissionFailed):
-    """The service is busy; it may give a token in a moment."""
+    """The service is busy and may give a token later."""
 
 
 class Libmunge:
-    """Libmunge for one thread, bound to one munged; None means the system's own."""
+    """Libmunge for one thread, bound to one munged; socket None means the system's default."""
 
     def __init__(self, socket: str | None = None) -> None:
         self.library = ctypes.CDLL("libmunge.so.2")
@@ -72,7 +72,7 @@ class Libmunge:
             self.check(self.library.munge_ctx_set(self.context, SOCKET_OPTION, os.fsencode(socket)))
 
     def encode(self, payload: bytes, ttl: int = TTL) -> str:
-        """A credential of the user of this process, valid for one decoding."""
+        """Create a credential of this process's user, valid for one decoding."""
         self.check(self.library.munge_ctx_set(self.context, TTL_OPTION, ctypes.c_int(ttl)))
         made = ctypes.c_void_p()
         length = ctypes.c_int(len(payload))
@@ -83,7 +83,7 @@ class Libmunge:
             free(made)
 
     def check(self, code: int) -> None:
-        """Raise the error of the last call."""
+        """Raise ProofFailed if the last call returned an error code."""
         if code != SUCCESS:
             text = self.library.munge_ctx_strerror(self.context)
             raise ProofFailed(code, (text or self.library.munge_strerror(code)).decode())
@@ -99,33 +99,33 @@ def free(memory: ctypes.c_void_p) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this host's own."""
-    first, *rest = host.split(".")  # `127.evil.example` is a name like any other
+    """Whether a name or an address is a loopback one."""
+    first, *rest = host.split(".")  # `127.evil.example` is an ordinary name
     numeric = first == "127" and len(rest) == 3 and all(part.isdecimal() for part in rest)
     return numeric or host in ("localhost", "::1")
 
 
 def binding(method: str, path: str, body: bytes) -> bytes:
-    """What a credential contains, so that it is valid only for this request."""
+    """The content of a credential that makes it valid only for this request."""
     whole = json.dumps(["qtide", method, path, hashlib.sha256(body).hexdigest()])
     return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
 class PrologSettings:
-    """Where the service is, from the operator's file."""
+    """The service's address and certificates, from the operator's file."""
 
     def __init__(
         self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "", socket: str = ""
     ) -> None:
         self.url = url.rstrip("/")
-        self.socket = socket or None  # on the service's own host, to ask by in place of the URL
-        self.ca = ca or None  # certificates to verify the service with, if not the system's
-        self.bundle = bundle or None  # certificates that jobs use for everything
+        self.socket = socket or None  # used instead of the URL on the service's own host
+        self.ca = ca or None  # certificates that verify the service; None for the system's
+        self.bundle = bundle or None  # certificates that jobs use for all connections
         self.munge_socket = munge_socket or None
 
     @classmethod
     def read(cls, file: Path) -> PrologSettings:
-        """Lines of KEY=VALUE; other keys are for prolog.sh."""
+        """Read lines of KEY=VALUE; other keys are for prolog.sh."""
         lines = (line.partition("=") for line in file.read_text().splitlines())
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
@@ -135,7 +135,7 @@ class PrologSettings:
 
 
 def admitted(settings: PrologSettings, job: int) -> dict[str, str]:
-    """What is added to the environment of a job's tasks."""
+    """Request a token; return the variables to add to the environment of the job's tasks."""
     for _ in range(ATTEMPTS - 1):
         try:
             return _attempt(settings, job)
@@ -157,7 +157,7 @@ def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
 
 
 def variables(settings: PrologSettings, job: int, answer: Answer) -> dict[str, str]:
-    """The names that qtide's, IQM's and QRMI's clients look for."""
+    """The environment variables that the clients of qtide, IQM and QRMI read."""
     url, token = settings.url, str(answer["token"])
     found = {"QTIDE_URL": url, "QTIDE_TOKEN": token, "QTIDE_JOB": str(job)}
     if settings.ca:
@@ -174,7 +174,7 @@ def variables(settings: PrologSettings, job: int, answer: Answer) -> dict[str, s
 
 
 def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
-    """Its variables begin with the device's name, which therefore has to suit shells."""
+    """QRMI's variables, which begin with the device's name; it must be a valid identifier."""
     if not devices:
         return {}
     types = ",".join(["iqm-server"] * len(devices))
@@ -186,14 +186,14 @@ def _qrmi(url: str, token: str, devices: list[str]) -> dict[str, str]:
 
 
 class PrologConnection(http.client.HTTPConnection):
-    """A connection to the service's Unix socket, if its server owns the folder of the socket."""
+    """A connection to the service's Unix socket, whose server must own the socket's folder."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=LIMIT)
         self.path = path
 
     def connect(self) -> None:
-        """Connect, and check who answers: the credential is for the service only."""
+        """Connect and check who answers, as only the service may get the credential."""
         folder = os.stat(os.path.dirname(self.path))  # noqa: PTH116, PTH120 - quicker to load
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(LIMIT)
@@ -233,7 +233,7 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """Limit the whole call: a server that trickles bytes would pass any socket timeout."""
+    """Limit the whole call: a server that trickles bytes would evade any socket timeout."""
 
     def over(*_: object) -> None:
         raise TimeoutError(f"no answer within {seconds:g} s")
@@ -247,7 +247,7 @@ def _limit(seconds: float) -> Iterator[None]:
 
 
 def main() -> int:
-    """As Slurm's TaskProlog; or for a shell, with a job's number: eval "$(prolog.sh JOB)"."""
+    """Run as Slurm's TaskProlog or, with a job number, for a shell: eval "$(prolog.sh JOB)"."""
     by_hand = sys.argv[1:]
     job = by_hand[0] if by_hand else os.environ.get("SLURM_JOB_ID", "")
     file = Path(os.environ.get("QTIDE_SERVICE_CONF") or Path(__file__).with_name(SETTINGS))
@@ -263,7 +263,7 @@ def main() -> int:
 
 
 def _complain(why: str, *, by_hand: bool) -> int:
-    """A job must not fail because of the service; a TaskProlog can only set variables."""
+    """Report a failure without failing the job; a TaskProlog can only set variables."""
     if by_hand:
         print(f"qtide: {why}", file=sys.stderr)  # noqa: T201 - for people
         return 1

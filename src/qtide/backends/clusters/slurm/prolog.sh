@@ -1,15 +1,15 @@
 #!/bin/sh
-# Slurm runs this before every task of every job (TaskProlog), as the job's user. So it takes
+# Slurm runs this as TaskProlog before every task of every job, as the job's user. So it takes only
 # milliseconds if there is no virtual QPU, and never fails a task. Slurm reads what it prints.
-# In a shell that Slurm did not start: eval "$(prolog.sh JOB)"
+# In a shell that Slurm did not start, use: eval "$(prolog.sh JOB)"
 here=${0%/*}
 url=
-slots="qpu quantum"     # words that hint at a slot: licences, GRES, partitions; or: all
-ask=64                  # without a hint, tasks of steps of up to so many ask Slurm; 0: none do
+slots="qpu quantum"     # words in licences, GRES or partitions that hint at a slot; or: all
+ask=64                  # without a hint, ask Slurm in steps of up to this many tasks; 0: never
 python=/usr/bin/python3
 [ -r "$here/service.conf" ] && . "$here/service.conf"
 
-hints() {  # whether the words of $slots are among what is known of the job
+hints() {  # whether a word of $slots occurs in the given text about the job
     for word in $slots; do
         case $1 in *"$word"*) return 0 ;; esac
     done
@@ -18,13 +18,13 @@ hints() {  # whether the words of $slots are among what is known of the job
 
 if [ $# -eq 0 ]; then
     [ -n "$url" ] || exit 0
-    # a step of a job that already has its token, or of one that has no slot
+    # the job already has its token
     [ -n "$QTIDE_TOKEN" ] && [ "$QTIDE_JOB" = "$SLURM_JOB_ID" ] && exit 0
-    exec </dev/null 2>/dev/null  # Slurm starts this without either
+    exec </dev/null 2>/dev/null  # Slurm starts this script without stdin and stderr
     told="all $SLURM_JOB_LICENSES $SLURM_JOB_GRES $SLURM_STEP_GRES $SLURM_JOB_PARTITION"
     [ -n "$SLURM_HET_SIZE" ] && told="$told $(env | grep '^SLURM_JOB_PARTITION_HET')"
     if ! hints "$told"; then
-        # older versions of Slurm name no licences here: its controller knows them
+        # older versions of Slurm do not set licences here, so ask the controller
         [ "$QTIDE_NO_SLOT" = "$SLURM_JOB_ID" ] && exit 0
         [ "${SLURM_STEP_NUM_TASKS:-1}" -le "$ask" ] || exit 0
         held=$(timeout 3 squeue --noheader --jobs="${SLURM_HET_JOB_ID:-$SLURM_JOB_ID}" --format="%W %b")

@@ -1,7 +1,7 @@
-"""Slurm's queue as squeue prints it: the one place that reads it.
+"""The only parser of Slurm's queue, as squeue prints it.
 
-Users choose a job's comment and, without accounting, its account; both may contain newlines. So
-every field follows a mark that cannot be guessed, and no field can forge another.
+Users choose a job's comment and, without accounting, its account; both may contain newlines. So an
+unguessable mark precedes every field, and no field can forge another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOLDING = {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "STAG
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """A job, or a component of one. Times are seconds since 1970; None means unknown."""
+    """A job or a job component. Times are seconds since 1970; None means unknown."""
 
     job: int
     state: str
@@ -30,11 +30,11 @@ class QueueEntry:
     start: float | None = None
     end: float | None = None
     leader: int = 0
-    """The number of the first component; the job's own number if it has only one."""
+    """Number of the job's first component; the job's own number if it has only one."""
     uid: int = 0
     reason: str = ""
     names: str = ""
-    """Its nodes as a Slurm node list, without those that failed."""
+    """Its nodes as a Slurm node list, without failed ones."""
     gres: str = ""
     licences: str = ""
     account: str = ""
@@ -47,7 +47,7 @@ class QueueEntry:
         return self.state in HOLDING
 
     def node_seconds(self, now: float) -> float:
-        """The node-seconds that it has used."""
+        """Node-seconds used until `now`."""
         if self.start is None or self.state == "PENDING":
             return 0.0
         end = now if self.holds or self.end is None else self.end
@@ -55,7 +55,7 @@ class QueueEntry:
 
 
 async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[QueueEntry]:
-    """The jobs that match squeue's filters; none if Slurm has forgotten the one asked for."""
+    """Jobs that match squeue's filters; empty if Slurm no longer knows the requested job."""
     mark = secrets.token_hex(8)
     form = "".join(mark + field for field in FIELDS)
     try:
@@ -68,7 +68,7 @@ async def entries(slurm: Slurm, *terms: str, limit: float = LIMIT) -> list[Queue
 
 
 def parse(text: str, mark: str) -> Iterator[QueueEntry]:
-    """Jobs from what squeue printed, with `mark` before every field."""
+    """Parse jobs from squeue's output, which has `mark` before every field."""
     words = [word.strip() for word in text.split(mark)[1:]]
     if len(words) % len(FIELDS):
         raise SlurmFailed("squeue's output is cut short; try again")
@@ -110,13 +110,13 @@ def _time(text: str) -> float | None:
 SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D")
 
 UNUSABLE = ("down", "drain", "fail", "error", "future", "maint", "power")
-"""Prefixes of the states of nodes that take no work, `draining` and `failing` included.
+"""State prefixes of nodes that take no work, including `draining` and `failing`.
 
-`unknown` is none of them: so are all nodes for some seconds after a restart of slurmctld."""
+`unknown` is not among them: all nodes are in it for some seconds after a restart of slurmctld."""
 
 
 async def partition_size(slurm: Slurm, partition: str | None) -> int:
-    """How many nodes of a partition, or of the default one, can take work."""
+    """Number of nodes in a partition, by default the default one, that can take work."""
     found = parse_partitions(await slurm.output(*SINFO))
     return sum(
         nodes for name, default, nodes in found if (name == partition if partition else default)
@@ -124,7 +124,7 @@ async def partition_size(slurm: Slurm, partition: str | None) -> int:
 
 
 def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
-    """The partition, whether it is the default, and how many of its nodes are usable."""
+    """Yield a partition's name, whether it is the default, and a number of its usable nodes."""
     for line in text.splitlines():
         name, state, nodes = line.rsplit("|", 2)
         if not state.lower().startswith(UNUSABLE):

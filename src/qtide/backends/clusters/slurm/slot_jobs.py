@@ -1,7 +1,7 @@
-"""Slots of a QPU that Slurm grants: each is a job of the driver, with a token for the service.
+"""QPU slots granted by Slurm: each is a job of the driver, with a token for the service.
 
-Munge proves to the service who asks, as in the prolog of a job. So nobody has to pass the token on:
-it is in the driver's memory alone, and ends with the job.
+Munge proves the driver's user to the service, as in a job's prolog. So nobody has to pass the token
+on: it exists only in the driver's memory, and expires with the job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qtide.core.world.world import Future
 
 
 class SlurmSlots(Slots):
-    """Admission to one QPU by Slurm, which decides how many jobs are admitted at once."""
+    """Admission to one QPU by Slurm, which limits the number of jobs admitted at once."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class SlurmSlots(Slots):
         self._returning: dict[Ledger, set[Future[None]]] = {}
 
     def take(self, job: JobContext) -> Slot | None:
-        """Never succeeds at once: a slot has to be requested from Slurm."""
+        """Return None: slots must be requested from Slurm."""
         return None
 
     async def acquire(self, job: JobContext) -> Slot:
@@ -63,35 +63,35 @@ class SlurmSlots(Slots):
         """Do nothing: requests wait in Slurm's queue."""
 
     def log_in(self, companion: Companion) -> Future[ServiceLogin] | None:
-        """Ask the service that has the device, if one does, for the token of the slot's job."""
+        """Request the token of the slot's job from the device's service, if there is one."""
         url, job = self._qpu.service, companion.qpu_job or companion.job
         if url is None or job is None:
             return None
         return self._requests.world.start(self._login(url, job))
 
     async def settled(self, work: Future[Any]) -> None:
-        """Wait until some work is over, whatever became of it."""
+        """Wait until some work is over, whatever its outcome."""
         await self._requests.world.settled([work])
 
     async def _login(self, url: str, job: int) -> ServiceLogin:
         return await self._requests.world.offload(log_in, url, job, self._slurm)
 
     def words(self, job: JobContext) -> list[str]:
-        """The options of salloc for a job, or a component of one, that holds a QPU."""
+        """The salloc options for a job, or a job component, that holds a QPU."""
         return self._options.qpu(qpu_name(job), Driver.own().comment())
 
     def lease(self, job: JobContext, companion: Companion) -> Lease:
-        """The QPU that was granted together with nodes."""
+        """The lease of a QPU that was granted together with nodes."""
         return Lease(self._qpu, job, self._slot(job, companion))
 
     async def companion(self, job: JobContext) -> Companion:
-        """A job that holds a QPU and nothing else."""
+        """Wait for a job that holds a QPU and nothing else."""
         await self._enlist(job)
         place = Place(job, Wait(self._requests.world.now()), "QPU")
         return await self._requests.granted(place, ["salloc", *self.words(job)])
 
     def free(self, number: int) -> None:
-        """Forget a slot that was given back."""
+        """Forget a released slot."""
         self._live.pop(number, None)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
@@ -102,16 +102,16 @@ class SlurmSlots(Slots):
         return started
 
     def bring_back(self, job: JobContext, work: Coroutine[Any, Any, None]) -> None:
-        """Start the return of a slot."""
+        """Start returning a slot to Slurm."""
         under_way = {each for each in self._returning.get(job.ledger, ()) if not each.done()}
         self._returning[job.ledger] = under_way | {self.start(work)}
 
     async def returned(self, job: JobContext) -> None:
-        """Wait until Slurm has back what the job no longer wants."""
+        """Wait until Slurm has back the slots that the job has released."""
         await self._requests.world.settled(self._returning.pop(job.ledger, set()))
 
     async def close(self) -> None:
-        """Give everything back, and wait until Slurm has it."""
+        """Release all slots and wait until Slurm has them back."""
         for slot in list(self._live.values()):
             slot.release()
         await self._requests.world.settled(self._started)
@@ -123,7 +123,7 @@ class SlurmSlots(Slots):
 
 
 class SlurmSlot(Slot):
-    """A slot that lasts as long as its Slurm job; if it is taken away, it is requested again."""
+    """A slot that lasts as long as its Slurm job; if Slurm takes it away, it is requested again."""
 
     def __init__(
         self, slots: SlurmSlots, job: JobContext, number: int, companion: Companion
@@ -136,7 +136,7 @@ class SlurmSlot(Slot):
         self._hold(companion)
 
     async def ready(self) -> None:
-        """Return once it is held; concurrent phases request it only once."""
+        """Wait until the slot is held; concurrent phases request it only once."""
         async with self._renewal:
             if self._lost.done() and not self._released:
                 with self._job.ledger.span("wait", "qpu", "a lease"):
@@ -150,7 +150,7 @@ class SlurmSlot(Slot):
             await self._log_in()
 
     def release(self) -> None:
-        """End its Slurm job at once; the slot counts as held until Slurm has it back."""
+        """End the slot's Slurm job now; the slot counts as held until Slurm has it back."""
         if not self._released:
             self._released = True
             self._free(self.number)
@@ -160,7 +160,7 @@ class SlurmSlot(Slot):
     async def _log_in(self) -> None:
         """Wait until the service has answered the request for a token."""
         if self._login is not None and not self._released:
-            await self._slots.settled(self._login)  # awaited itself, it would be cancelled with us
+            await self._slots.settled(self._login)  # a plain await would cancel it along with us
             if not self._login.cancelled():
                 login = self._login.result()
                 self.token, self.refusal = login.token, login.refusal
@@ -171,7 +171,7 @@ class SlurmSlot(Slot):
         self._lost = self._slots.start(self._lose())
 
     async def _lose(self) -> None:
-        """Notice if the job is cancelled or reaches its time limit."""
+        """Detect when the job is cancelled or reaches its time limit."""
         await self._companion.qpu_gone()
         self._held.close()
         await self._companion.end_qpu()
@@ -183,7 +183,7 @@ class SlurmSlot(Slot):
             self._held.close()
 
     def _drop(self) -> None:
-        """Neither its loss nor its token matters any more."""
+        """Stop watching for the job's loss and waiting for its token."""
         self._lost.cancel()
         if self._login is not None:
             self._login.cancel()
@@ -191,14 +191,14 @@ class SlurmSlot(Slot):
 
 @dataclass(frozen=True)
 class ServiceLogin:
-    """The token of a job, or why there is none."""
+    """A job's token, or the reason why there is none."""
 
     token: str | None = None
     refusal: str | None = None
 
 
 def log_in(url: str, job: int, slurm: Slurm) -> ServiceLogin:
-    """Ask the service for the token of a running job of ours that holds a slot."""
+    """Request the token of one of our running jobs that holds a slot from the service."""
     known, munge = here(url), munge_socket_of(slurm)
     settings = PrologSettings(
         url,

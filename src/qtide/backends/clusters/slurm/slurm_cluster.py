@@ -1,7 +1,7 @@
-"""A stock Slurm as a cluster: every request for nodes becomes a companion, a job of its own.
+"""A stock Slurm as a cluster: every request for nodes becomes a companion, a separate Slurm job.
 
-The cluster asks for a companion, and an allocation starts an agent on each of its nodes, as a job
-step by srun.
+The cluster requests a companion; the allocation then starts an agent on each of its nodes as a job
+step with srun.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, Signal, World
 
 BACKOFF_FIRST, BACKOFF_MOST = 5.0, 60.0
-"""Seconds after which a co-allocation is tried again, unless the other resource is freed before."""
+"""Seconds before a co-allocation is retried, unless the other resource is freed earlier."""
 
 
 class SlurmCluster(Cluster):
-    """The companions of the jobs of one driver."""
+    """Requests and holds companions for the jobs of one driver."""
 
     def __init__(
         self, world: RealWorld, slurm: Slurm, size: int, options: CompanionOptions
@@ -55,7 +55,7 @@ class SlurmCluster(Cluster):
         self._live: set[SlurmAllocation] = set()
         self._known: set[str] = set()
         self._waiting: dict[CoAllocatable, set[Signal]] = {}
-        """Requests that wait until a co-allocated resource is free."""
+        """Signals of requests that wait for a co-allocated resource."""
         self._requests = Requests(world, slurm, options.queue_limit)
         self._admitted: dict[CoAllocatable, SlurmSlots] = {}
         self._warden = Warden(slurm)
@@ -67,7 +67,7 @@ class SlurmCluster(Cluster):
         *,
         conf: Path | None = None,
     ) -> SlurmCluster:
-        """The cluster that `conf` or SLURM_CONF names; companions of dead drivers are cancelled."""
+        """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions."""
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
         size = await _size(slurm, options.partition)
@@ -77,7 +77,7 @@ class SlurmCluster(Cluster):
         return SlurmCluster(world, slurm, size, options)
 
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
-        """Submit a companion to Slurm, and wait until it is granted."""
+        """Submit a companion to Slurm and wait until it is granted."""
         job, wanted = request.job, request.co_allocate
         self._refuse_if_impossible(request)
         await self._reap_once(job)
@@ -91,31 +91,31 @@ class SlurmCluster(Cluster):
             return await self._co_allocated(wanted, request, place)
 
     def expected_wait(self, nodes: int) -> float:
-        """As long as current requests are expected to wait, or as the last ones did.
+        """Expected wait of current requests, or the waits of the most recent ones.
 
-        Slurm assumes that jobs run until their time limit, which companions never do. So while we
-        hold nodes ourselves, perhaps the very ones waited for, its estimate is ignored.
+        Slurm assumes that jobs run until their time limit, which companions never do. So its
+        estimate is ignored while we hold nodes, as a request may be waiting for those very nodes.
         """
         ours = any(not each.released for each in self._live)
         return self._waits.expected(announced=not ours)
 
     def waits_seen(self) -> list[float]:
-        """Seconds that recent requests waited in the queue."""
+        """Queue waits of recent requests, in seconds."""
         return self._waits.seen()
 
     def forget(self) -> None:
-        """Ignore the waits of earlier jobs in `expected_wait`."""
+        """Make `expected_wait` ignore the waits of earlier jobs."""
         self._waits.forget()
 
     def admit(self, qpu: Qpu) -> None:
-        """Let Slurm grant the leases of a QPU, if the options say so."""
+        """Let Slurm grant a QPU's leases, if the options say so."""
         if self._options.qpu_by is not None:
             slots = SlurmSlots(qpu, self._slurm, self._requests, self._options, self._reap_once)
             self._admitted[qpu] = slots
             qpu.admission = slots
 
     async def close(self) -> None:
-        """Give everything back, including queued jobs of which we never heard."""
+        """Release everything, including queued jobs that we never heard from."""
         await self.world.settled([self.world.start(each.release()) for each in self._live])
         await self.world.all_of([slots.close() for slots in self._admitted.values()])
         with suppress(SlurmFailed):
@@ -123,7 +123,7 @@ class SlurmCluster(Cluster):
         await self._warden.dismiss()
 
     async def _companion(self, request: NodeRequest, place: Place) -> Companion | None:
-        """All nodes; once patience is over, as many as are idle; none if the request allows it."""
+        """Get all nodes or, when patience is over, fewer; None if the request needs none."""
         job, least, most = request.job, request.needed, request.nodes
         if least == most:
             return await self._requests.granted(place, self._salloc(job, f"{most}"))
@@ -142,7 +142,7 @@ class SlurmCluster(Cluster):
     async def _heterogeneous(
         self, slots: SlurmSlots, request: NodeRequest, place: Place
     ) -> SlurmAllocation:
-        """Nodes and a QPU in one heterogeneous job."""
+        """Get nodes and a QPU in one heterogeneous job."""
         least, most = request.needed, request.nodes
         nodes = f"{most}" if least == most else f"{max(1, least)}-{most}"
         words = [*self._salloc(request.job, nodes), ":", *slots.words(request.job)]
@@ -154,7 +154,7 @@ class SlurmCluster(Cluster):
     async def _co_allocated(
         self, wanted: CoAllocatable, request: NodeRequest, place: Place
     ) -> SlurmAllocation:
-        """Nodes together with a resource that Slurm does not know, or neither."""
+        """Get nodes together with a resource that Slurm does not know, or neither."""
         if wanted not in self._waiting:
             self._waiting[wanted] = set()
             wanted.watch(lambda: self._wake(wanted))
@@ -163,7 +163,7 @@ class SlurmCluster(Cluster):
         pause = BACKOFF_FIRST
         try:
             while True:
-                freed.clear()  # before the look: what is freed from now on is not missed
+                freed.clear()  # before trying, so that nothing freed from now on is missed
                 allocation = self._allocation(request.job, await self._companion(request, place))
                 if allocation.co_allocate(wanted.take(request.job)):
                     return allocation
@@ -193,7 +193,7 @@ class SlurmCluster(Cluster):
         assert companion.job is not None
         het = companion.qpu_job is not None
         words = self._options.srun(companion.job, node, preparation, het=het)
-        # a site's prolog need not ask whether plain nodes come with a QPU
+        # saves the site's prolog from asking whether plain nodes come with a QPU
         known = {} if het else {"QTIDE_NO_SLOT": str(companion.job)}
         return Child.start(words, PIPE, self._slurm.environment | known)
 
@@ -209,11 +209,11 @@ class SlurmCluster(Cluster):
         )
 
     async def _reap_once(self, job: JobContext) -> None:
-        """Cancel what an earlier driver of the same run has left."""
+        """Cancel, once per run, what an earlier driver of the run left behind."""
         names = {job_name(job), qpu_name(job)}
         if not names <= self._known:
             self._known |= names
-            with suppress(SlurmFailed):  # the next driver, or their time limit, ends them
+            with suppress(SlurmFailed):  # the next driver or their time limit ends them
                 await reap(self._slurm, names)
 
     def _refuse_if_impossible(self, request: NodeRequest) -> None:
@@ -233,16 +233,16 @@ async def _size(slurm: Slurm, partition: str | None) -> int:
 
 
 STEP_LIMIT = 30.0
-"""Seconds within which Slurm has to end a step."""
+"""Seconds within which Slurm must end a step."""
 
 Launch = Callable[[Companion, str, Sequence[str], Mapping[str, str]], Coroutine[Any, Any, Process]]
-"""Starts a command on a node of a companion."""
+"""Starts a command on a companion's node."""
 Start = Callable[[Companion, str, Preparation], Awaitable[Child]]
-"""Starts the agent of a node of a companion, with what it is to prepare."""
+"""Starts the agent on a companion's node, with its preparation."""
 
 
 class SlurmAllocation(Allocation):
-    """A companion, or no nodes at all if the request accepts that."""
+    """The nodes of a companion, or no nodes at all if the request accepts that."""
 
     def __init__(
         self,
@@ -264,19 +264,19 @@ class SlurmAllocation(Allocation):
         self._silence = silence
         self._links: dict[str, Link] = {}
         self._ending: dict[str, Future[None]] = {}
-        """Steps that were interrupted, by the names of their nodes."""
+        """Interrupted steps that are still ending, by node name."""
         label = str(companion.job) if companion else ""
         self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 
     def co_allocate(self, taken: Any) -> bool:
-        """Add what was granted together with the nodes; False if nothing was."""
+        """Store what was granted together with the nodes; False if it is None."""
         self._co_allocated = taken
         return taken is not None
 
     async def ready(self) -> None:
-        """Start all agents, and return when each is prepared."""
+        """Start all agents and wait until each is prepared."""
         await self._world.all_of([self._start(node) for node in self.nodes])
 
     def launch(
@@ -287,7 +287,7 @@ class SlurmAllocation(Allocation):
         return self._launch(self._companion, node.name, command, variables)
 
     def release(self) -> Coroutine[Any, Any, None]:
-        """Give the nodes back. The release continues even if its caller is cancelled."""
+        """Release the nodes. The release continues even if the caller is cancelled."""
         if self._released is None:
             if self._co_allocated is not None:
                 self._co_allocated.release()
@@ -296,22 +296,22 @@ class SlurmAllocation(Allocation):
 
     @property
     def released(self) -> bool:
-        """Whether everything has been given back."""
+        """Whether the release is complete."""
         return self._released is not None and self._released.done()
 
     def send(self, node: Node, ticket: int, work: Work) -> None:
-        """Hand the task to the node's agent."""
+        """Send the task to the node's agent."""
         self._links[node.name].send(ticket, work)
 
     def interrupt(self, node: Node) -> None:
-        """End the step of a node's agent; the companion keeps the node."""
+        """End the agent's step; the companion keeps the node."""
         link = self._links.pop(node.name)
         link.node = None
         link.hang_up()
         self._ending[node.name] = self._world.start(_ended(link))
 
     async def renew(self, node: Node, job: JobContext) -> None:
-        """Start another step, once the one before has ended."""
+        """Start a new step once the previous one has ended."""
         await self._world.settled([self._ending.pop(node.name)])
         await self._start(node)
 
@@ -329,19 +329,19 @@ class SlurmAllocation(Allocation):
         node.lost.add_done_callback(lambda _: self._world.start(self._disown(node)))
 
     async def _disown(self, node: Node) -> None:
-        """Stop counting a lost node as held, if Slurm has already taken it from the companion."""
+        """Stop counting a lost node as held if Slurm has already removed it from the companion."""
         if self._released is None and self._companion and not await self._companion.has(node.name):
             self._held[node].close()
 
     async def _lose_when_gone(self) -> None:
-        """Notice if the companion is cancelled or reaches its time limit."""
+        """Mark all nodes as lost if the companion is cancelled or reaches its time limit."""
         if self._companion is not None:
             why = await self._companion.gone()
             for node in self.nodes:
                 node.lose(f"was taken away by Slurm ({why})")
 
     def _returned(self, names: set[str], ago: float) -> None:
-        """Stop counting nodes as held that Slurm has had back for so many seconds."""
+        """Stop counting nodes as held that were returned to Slurm `ago` seconds ago."""
         since = self._job.ledger.clock() - self._world.counted(ago)
         for node, span in self._held.items():
             if node.name in names:
@@ -351,7 +351,7 @@ class SlurmAllocation(Allocation):
         await self._world.cancel([self._watch])
         for node in self.nodes:
             node.lose("was given back")
-        for link in self._links.values():  # Slurm's signal does not reach a step that is starting
+        for link in self._links.values():  # Slurm's signal does not reach a starting step
             link.hang_up()
         try:
             if self._companion is not None:
@@ -361,13 +361,13 @@ class SlurmAllocation(Allocation):
         finally:
             for span in self._held.values():
                 span.close()
-            # not earlier: a slurmstepd whose srun is gone keeps its node for seconds
+            # not earlier: a slurmstepd keeps its node for seconds after its srun is gone
             await self._world.all_of([link.kill() for link in self._links.values()])
             await self._world.settled(self._ending.values())
 
 
 async def _ended(link: Link) -> None:
-    """Wait until a step is over: srun ends with it, unless the node does not respond."""
+    """Wait for the end of a step's srun, which may not end if the node does not respond."""
     with suppress(TimeoutError):
         async with asyncio.timeout(STEP_LIMIT):
             await link.child.ended()

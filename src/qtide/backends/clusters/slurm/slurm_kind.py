@@ -1,4 +1,4 @@
-"""`--cluster slurm`: its options, and what Slurm says about queues, accounts and drivers."""
+"""`--cluster slurm`: its options, and Slurm's data on queues, accounts and drivers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
 LIMIT = 60.0
-"""Seconds that sbatch has to answer in."""
+"""Seconds within which sbatch must answer."""
 QUEUE_LIMIT = 5.0
-"""Seconds that squeue has to answer in when a program asks who waits."""
+"""Seconds within which squeue must answer when a program asks who waits."""
 START = re.compile(r"to start at (\d+)")
-"""What sbatch prints with --test-only; times are in seconds since 1970."""
+"""Matches the output of sbatch --test-only; times are in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Values as Slurm takes them; None means the site's default."""
+    """User options in Slurm's notation; None means the site's default."""
 
     account: Annotated[str | None, Option("The account that pays.")] = None
     qos: Annotated[str | None, Option("The quality of service.")] = None
@@ -63,11 +63,11 @@ class SlurmKind(ClusterKind):
     Options = SlurmOptions
 
     def check(self, setting: Setting) -> None:
-        """The number of nodes is checked later: only Slurm knows it."""
+        """Reject invalid options; the number of nodes is checked later, as only Slurm knows it."""
         options = setting.options(SlurmOptions)
         for name, value in {"cluster": setting.argument, **asdict(options)}.items():
             for text in value if isinstance(value, list) else [value]:
-                # a newline would become a line of its own in a batch script
+                # a newline would start a new line in a batch script
                 if text is not None and not text.isprintable():
                     option = name.replace("_", "-")
                     raise UsageError(f"--{option} has characters that cannot be printed: {text!r}")
@@ -78,30 +78,30 @@ class SlurmKind(ClusterKind):
             raise UsageError(f"--nodes has to be at least 1, not {setting.nodes}")
 
     async def open(self, world: World, setting: Setting) -> SlurmCluster:
-        """Connect; no job is started yet, and those that dead drivers left are cancelled."""
+        """Connect without starting a job; cancel jobs that dead drivers left behind."""
         assert isinstance(world, RealWorld)
         return await SlurmCluster.connect(world, companion_options(setting))
 
     def queue(self, setting: Setting, nodes: int) -> Queue | None:
-        """As Slurm itself expects; raises QtideError if it cannot be asked."""
+        """Slurm's own estimate of the wait; raise QtideError if Slurm is not available."""
         return RealWorld().run(queue_now(Slurm(), companion_options(setting), nodes))
 
     @staticmethod
     def accounts(
         job: JobContext, metrics: Metrics, scale: float, since: float, ended: Collection[int] = ()
     ) -> dict[str, Any]:
-        """What Slurm charges; raises QtideError if it cannot be asked."""
+        """Usage charged by Slurm; raise QtideError if Slurm is not available."""
         found = asyncio.run(accounts(job, metrics, scale, since, ended))
         return {name: each.as_dict() for name, each in found.items()}
 
     @staticmethod
     def ends(jobs: Collection[int], since: float) -> dict[int, float]:
-        """As Slurm's records have them; raises QtideError if it cannot be asked."""
+        """End times from Slurm's records; raise QtideError if Slurm is not available."""
         return asyncio.run(when_ended(jobs, since))
 
     @staticmethod
     def others_waiting() -> int:
-        """As squeue lists them, without companions of this process."""
+        """Number of pending jobs in squeue, without this process's companions; 0 on failure."""
         mine = Driver.own().comment()
         try:
             waiting = asyncio.run(entries(Slurm(), "--states=PENDING", limit=QUEUE_LIMIT))
@@ -111,12 +111,12 @@ class SlurmKind(ClusterKind):
 
     @staticmethod
     def own_job() -> str | None:
-        """As Slurm says in the environment of its jobs."""
+        """The job id that Slurm sets in the environment of its jobs."""
         return os.environ.get("SLURM_JOB_ID")
 
     @staticmethod
     def driver_state(job: str) -> str | None:
-        """As squeue has it."""
+        """The job's state in squeue; None if unknown."""
         try:
             found = asyncio.run(entries(Slurm(), f"--jobs={job}", "--states=all"))
         except QtideError:
@@ -125,7 +125,7 @@ class SlurmKind(ClusterKind):
 
     @staticmethod
     def launch_driver(command: list[str], log: Path, name: str, extra: list[str]) -> str:
-        """Start a driver as a small batch job, which needs no node to itself."""
+        """Start a driver as a small batch job that does not need a whole node."""
         script = f"#!/bin/sh\nexec {shlex.join(command)}\n"
         output = str(log.absolute()).replace("%", "%%")
         words = ["sbatch", "--parsable", "--ntasks=1", f"--job-name=qtide-driver-{name}"]
@@ -144,7 +144,7 @@ class SlurmKind(ClusterKind):
         return f"job {int(done.stdout.strip().partition(';')[0])}"
 
     def step_jobs(self, setting: Setting, comment: str) -> StepJobs:
-        """Steps have the options of companions."""
+        """Submit steps with the same options as companions."""
         options = companion_options(setting)
         quantum = None if options.qpu_by is None else options.qpu("qtide-step", comment)
         classical = options.salloc("qtide-step", comment, "1")[1:]
@@ -152,7 +152,7 @@ class SlurmKind(ClusterKind):
 
     @staticmethod
     async def cancel_steps(comment: str) -> list[str]:
-        """Find them by their comment; if Slurm cannot be asked, their time limit ends them."""
+        """Cancel jobs with this comment; if Slurm is not available, their time limit ends them."""
         jobs: list[str] = []
         with suppress(SlurmFailed):
             rows = await Slurm().output("squeue", "--me", "--noheader", "--format=%i %k")
@@ -164,17 +164,17 @@ class SlurmKind(ClusterKind):
 
     @staticmethod
     def step_node() -> str | None:
-        """As slurmd tells its tasks."""
+        """The node name that slurmd sets for its tasks."""
         return os.environ.get("SLURMD_NODENAME")
 
     @staticmethod
     def reap() -> list[int]:
-        """Companions whose driver on this machine is dead."""
+        """Cancel companions whose driver on this machine is dead."""
         return asyncio.run(reap(Slurm()))
 
 
 def companion_options(setting: Setting) -> CompanionOptions:
-    """The options of companions."""
+    """Convert a cluster setting to companion options."""
     given = setting.options(SlurmOptions)
     return CompanionOptions(
         partition=setting.argument or None,
@@ -189,7 +189,7 @@ def companion_options(setting: Setting) -> CompanionOptions:
 
 
 async def queue_now(slurm: Slurm, options: CompanionOptions, nodes: int) -> Queue:
-    """Ask Slurm when a companion with so many nodes would start; nothing is submitted."""
+    """Ask Slurm when a companion with `nodes` nodes would start, without submitting it."""
     slurm.check()
     words = options.salloc("qtide", "qtide", str(nodes))[1:]
     _, out, err = await slurm.run("sbatch", "--test-only", *words, "--wrap=true")

@@ -1,9 +1,9 @@
-"""The warden: a process beside a driver that empties Slurm's queue of its requests if it is killed.
+"""The warden: a process beside a driver that cancels the driver's queued requests if it is killed.
 
-A companion that was granted ends with the pipe to its driver. One that is still queued does not
-read its pipe yet: its salloc would wait on, and get nodes that nobody wants. The warden waits at
-the end of a pipe as well, and then cancels what its driver left. Should it be stopped at that
-moment, the kernel continues it.
+A granted companion ends with the pipe to its driver. A queued one does not read its pipe yet: its
+salloc would keep waiting and get nodes that nobody wants. The warden also waits at the end of a
+pipe, and cancels what its driver left behind. If it is stopped when the driver dies, the kernel
+continues it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-c", "from qtide.backends.clusters.slurm.warden import main; main()")
 ALL_IS_WELL = b"."
-"""What a driver that has given everything back writes into the pipe."""
+"""What a driver writes to the pipe after it has released everything."""
 PAUSE = 0.25
-"""Seconds between two looks at the queue."""
+"""Seconds between two checks of the queue."""
 QUIET = 10.0
-"""Seconds without a find after which the warden ends: a salloc may just have started."""
+"""Seconds without a leftover after which the warden ends; a salloc may just have started."""
 LIMIT = 300.0
-"""Seconds that Slurm's controller may be away; then it is left to `qtide reap`."""
+"""Maximum seconds to wait for Slurm's controller; after that, `qtide reap` must clean up."""
 RESTARTS = 10
-"""How often a driver replaces a warden that was killed."""
+"""How often a driver replaces a killed warden."""
 POLITE = 5.0
-"""Seconds within which a warden that is no longer needed has to end."""
+"""Seconds within which a dismissed warden must end."""
 
 
 class Warden:
@@ -45,15 +45,15 @@ class Warden:
         self._keeper = asyncio.create_task(self._keep())
 
     async def dismiss(self) -> None:
-        """End it: everything was given back."""
+        """End the warden, as everything has been released."""
         self._keeper.cancel()
         await asyncio.wait({self._keeper})
         if self._process is not None and self._process.returncode is None:
             await self._end(self._process)
 
     async def _keep(self) -> None:
-        """Keep a warden running as long as the driver lives; a driver goes on without one."""
-        # late, so that the warden's own process, which imports this file, starts quickly
+        """Keep a warden running while the driver lives; the driver continues if it cannot start."""
+        # imported late, so that the warden's own process, which imports this file, starts quickly
         from qtide.backends.clusters.slurm.commands import SlurmFailed
         from qtide.backends.clusters.slurm.mark import Driver
 
@@ -77,7 +77,7 @@ class Warden:
 
 
 def main() -> None:
-    """Wait for the end of the driver; what this needs is imported only then."""
+    """Wait for the driver's end, then clean up; imports happen only then."""
     wake_at_parents_death()
     if sys.stdin.buffer.read(1) == ALL_IS_WELL:
         return
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 async def _sweep(slurm: Slurm, driver: Driver) -> None:
-    """Cancel what the driver left, until nothing was found for a while."""
+    """Cancel what the driver left behind, until nothing has been found for a while."""
     from qtide.backends.clusters.slurm.commands import SlurmFailed
     from qtide.backends.clusters.slurm.mark import reap_after
 
@@ -100,7 +100,7 @@ async def _sweep(slurm: Slurm, driver: Driver) -> None:
         slurm.check()
         try:
             found = bool(await reap_after(slurm, driver))
-        except SlurmFailed:  # the controller is away
+        except SlurmFailed:  # the controller is down
             found = True
         if found:
             calm = time.monotonic() + QUIET
