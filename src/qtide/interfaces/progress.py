@@ -118,7 +118,7 @@ class TerminalProgress(ProgressLine):
                 yield
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self._console.print(escape(printable(text)), highlight=False)
 
     def ended(self, run: str, text: str) -> None:
@@ -137,7 +137,7 @@ class TerminalProgress(ProgressLine):
 PAUSE = 0.1
 """Seconds between two updates of a notebook's line."""
 REPORTING = 5.0
-"""Seconds between two lines of a script's progress."""
+"""Seconds between two progress lines of a script."""
 LOG = logging.getLogger("qtide.progress")
 
 

@@ -220,7 +220,7 @@ def _within(span: Interval, phase: Interval) -> bool:
 def _releases(spans: Sequence[Interval]) -> list[float]:
     """Seconds from the end of the last task on a node until the node was free.
 
-    Skip nodes that are held until the last phase: they may have been idle, and the program itself
+    Skip nodes that are held into the last phase: they may have been idle, and the program itself
     takes time to end. Of the others, use only the shorter half: the rest may have been kept idle
     for a while.
     """

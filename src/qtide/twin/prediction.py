@@ -37,7 +37,7 @@ class Prediction:
 
 
 def predict(ledgers: Sequence[Sequence[Interval]], case: PredictionCase) -> Prediction:
-    """Simulate `case.jobs` copies of the last run's job on the site calibrated to all runs."""
+    """Simulate `case.jobs` copies of the newest run's job on the site calibrated to all runs."""
     found = calibrate(ledgers)
     spread = _spread(ledgers)
     played = [_played(ledgers[-1], found, case, side, 1 + side * spread) for side in (-1, 0, 1)]
@@ -46,7 +46,7 @@ def predict(ledgers: Sequence[Sequence[Interval]], case: PredictionCase) -> Pred
 
 
 def _spread(ledgers: Sequence[Sequence[Interval]]) -> float:
-    """Maximum relative deviation of the runs' classical time from that of the last run."""
+    """Return the largest relative deviation of a run's classical time from the newest run's."""
     times = [job_of(spans, 1).classical for spans in ledgers]
     return max(abs(each / times[-1] - 1) for each in times) if times[-1] else 0.0
 

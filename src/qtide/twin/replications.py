@@ -159,7 +159,7 @@ class SimulationMetrics:
         self._last = max(self._last, float((rows[:, 1] + run).max()))
 
     def interrupted(self, row: Array, left: float) -> None:
-        """Uncount a requeued job of another user that lost a node `left` seconds before its end."""
+        """Discount another user's job, requeued as it lost a node `left` seconds before its end."""
         wait, run, nodes = row[1] - row[2], row[3], row[4]
         slowdown = max(1.0, (wait + run) / max(run, BOUND))
         self._others -= (1.0, wait, slowdown, left * nodes)

@@ -18,7 +18,7 @@ COMMAND = (
 )
 REQUIRED = ("JobID", "Submit", "Start", "End", "NNodes")
 HYBRID = r"license/qpu|qpu:|qtide"
-"""Matches jobs that request a QPU licence or GRES, or that qtide submitted."""
+"""Matches jobs that request a licence named qpu, or that qtide submitted."""
 MARKS = ("JobName", "Partition", "ReqTRES", "AllocTRES", "Licenses", "Comment", "QOS")
 """Columns to search for the pattern of hybrid jobs."""
 

@@ -25,7 +25,7 @@ USUAL = SharingPlan()
 COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s", "exp.", "QPU s")
 
 
-class Interrupted(QtideError):  # noqa: N818 - what happened
+class Interrupted(QtideError):  # noqa: N818 - the name says what happened
     """The user pressed Ctrl-C."""
 
     exit_code = 130

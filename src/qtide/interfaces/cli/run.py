@@ -184,7 +184,7 @@ def _failure(outcome: Outcome) -> QtideError:
     return ProgramFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")
 
 
-class ProgramFailed(QtideError):  # noqa: N818 - what happened
+class ProgramFailed(QtideError):  # noqa: N818 - the name says what happened
     """The program itself failed; the message says what to do next."""
 
 
@@ -279,7 +279,7 @@ def _metavar(kind: Any) -> str:
 
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Click settings that pass unknown options and arguments to the program."""
+"""Context settings that pass unknown options and arguments to the program."""
 
 
 def program_command(

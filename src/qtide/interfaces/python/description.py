@@ -60,7 +60,7 @@ def _given_back(spans: Iterable[Interval]) -> set[int]:
 
 
 def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
-    """What the strategy decided, and why."""
+    """Return the strategy's decisions and their reasons."""
     return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
 
 

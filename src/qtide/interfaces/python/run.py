@@ -29,12 +29,12 @@ PAUSE = 0.1
 """Seconds between two checks of a run's state."""
 
 
-class RunFailed(QtideError):  # noqa: N818 - what happened
+class RunFailed(QtideError):  # noqa: N818 - the name says what happened
     """A run driven by another process has failed; the message says why."""
 
 
 class Run(Generic[T]):
-    """A run of a program, here or in another process, now or some time ago."""
+    """A run of a program, present or past, in this process or another."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._run = folder
@@ -96,7 +96,7 @@ class Run(Generic[T]):
 
     def describe(self) -> dict[str, Any]:
         """Return everything that `qtide show --json` prints."""
-        from qtide.interfaces.python.description import describe  # rarely used, not light
+        from qtide.interfaces.python.description import describe  # rarely used, slow to import
 
         return describe(self._run)
 
@@ -108,7 +108,7 @@ class Run(Generic[T]):
 
     def report(self) -> Path:
         """Write the report of the run; return the path of its page."""
-        from qtide.interfaces.python.description import write_report  # rarely used, not light
+        from qtide.interfaces.python.description import write_report  # rarely used, slow to import
 
         return write_report(self.folder).page
 

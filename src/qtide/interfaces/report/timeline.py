@@ -1,4 +1,4 @@
-"""The timeline: which job held and used each node and the QPU, one panel per strategy."""
+"""The timeline: shows which job held and used each node and the QPU, one panel per strategy."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Ended = Callable[[list[Outcome], float], None]
 """Callback for the outcomes of a batch's calls and the seconds they took in total."""
 
 
-class CallFailed(Exception):  # noqa: N818 - what happened
+class CallFailed(Exception):  # noqa: N818 - the name says what happened
     """A call raised an exception that cannot be pickled; the message describes it."""
 
 
@@ -37,7 +37,7 @@ class CallBatch(Task[Any]):
     def of(
         calls: Sequence[SessionCall], ended: Ended, initializer: Initializer | None = None
     ) -> CallBatch:
-        """Create a batch; a single call is sent without the handling of several results."""
+        """Create a batch; a single call needs no isolation from others."""
         own: dict[str, Any] = {
             "calls": list(calls),
             "ended": ended,
@@ -63,7 +63,7 @@ class CallBatch(Task[Any]):
         """Pass each call its result without keeping a reference to it."""
         calls = self.calls.copy()
         self.calls.clear()
-        if not calls:  # all were cancelled
+        if not calls:  # all calls were cancelled
             return
         if self.function is run_call:
             self.ended([(calls[0], result.take(), None)], result.seconds)

@@ -39,7 +39,7 @@ _initialized: dict[str, str] = {}
 """For each session, why its initializer failed in this process; empty if it succeeded."""
 
 
-class InitializerFailed(RuntimeError):  # noqa: N818 - what happened
+class InitializerFailed(RuntimeError):  # noqa: N818 - the name says what happened
     """A session's initializer failed, so no call can be made."""
 
 

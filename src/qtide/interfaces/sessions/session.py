@@ -110,7 +110,7 @@ def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
     return found
 
 
-class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - what is wrong
+class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - the name says what is wrong
     """A session was used before or after its `with` block."""
 
 

@@ -103,7 +103,7 @@ class SessionClient:
         return SessionTask(self._qpu.submit(payload, shots=shots, seed=seed))
 
     def task(self, _: str) -> SessionTask:
-        """Refuse: the tasks of a session are futures, and have no ids."""
+        """Refuse: a session's tasks are futures without ids."""
         raise UsageError("a session keeps no jobs by their ids: keep the job itself")
 
 
