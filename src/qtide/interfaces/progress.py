@@ -1,4 +1,4 @@
-"""The progress of runs: one line that changes, on a terminal or in a notebook."""
+"""The progress of runs: a live line on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
 MOST = 3
-"""Phases that are shown at once."""
+"""Maximum number of phases shown at once."""
 
 
 def scale_of(spec: Spec) -> float | None:
-    """Real seconds per second of a run; None if its time is virtual."""
+    """Return the real seconds per second of a run; None in virtual time."""
     return None if is_virtual(spec) else spec.time_scale
 
 
 class ProgressLine:
-    """Counts phases and knows which are running; a display shows it as a line of text.
+    """Counts phases and tracks the running ones; displays show it as a line of text.
 
-    All times are the runs' own seconds. `scale` says how many real seconds one of them takes; if
-    it is None, time is virtual and passes only from step to step.
+    All times are in the runs' own seconds. `scale` is the number of real seconds per such second;
+    if it is None, time is virtual and passes only from step to step.
     """
 
     def __init__(self, scale: float | None = None) -> None:
@@ -48,12 +48,12 @@ class ProgressLine:
         self._start = time.monotonic()
 
     def entitle(self, title: str) -> None:
-        """Set what the next steps belong to; time and counts begin again."""
+        """Set the title of the next steps; restart the time and the counts."""
         self.title = title
         self._restart()
 
     def tell(self, run: str, step: ReplayStep, at: float) -> None:
-        """Take note of a step, and of when it was on the run's clock."""
+        """Record a step and its time on the run's clock."""
         self._first = at if self._first is None else self._first
         self._last = at
         if step.state == "begun":
@@ -68,7 +68,7 @@ class ProgressLine:
         self.ended(run, f"{what}, {step.state} in {at - began:,.2f} s")
 
     def ended(self, run: str, text: str) -> None:
-        """Called for each phase that ends; a display may print it."""
+        """Called when a phase ends; a display may print it."""
 
     @property
     def elapsed(self) -> float:
@@ -79,12 +79,12 @@ class ProgressLine:
 
     @property
     def summary(self) -> str:
-        """Time and number of finished phases."""
+        """Elapsed time and number of finished phases."""
         kept = f", {self._replayed:,} of them from the journal" if self._replayed else ""
         return f"{self.elapsed:,.1f} s, {_phases(self._done)}{kept}"
 
     def __str__(self) -> str:
-        going_on = list(self._began.items())  # a copy: another thread may change it meanwhile
+        going_on = list(self._began.items())  # a copy: another thread may change it
         several = len({run for (run, _), _ in going_on}) > 1
         doing = [f"{run}: {what}" if several else what for (run, _), (what, _) in going_on]
         more = [f"and {len(doing) - MOST:,} more"] if len(doing) > MOST else []
@@ -97,7 +97,7 @@ class ProgressLine:
 
 
 class TerminalProgress(ProgressLine):
-    """The line at the bottom of a terminal; prints a line per phase as well if `lines`."""
+    """The line at the bottom of a terminal; with `lines`, also prints a line per phase."""
 
     def __init__(self, console: Console, *, lines: bool, scale: float | None = 1.0) -> None:
         super().__init__(scale)
@@ -108,7 +108,7 @@ class TerminalProgress(ProgressLine):
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the line inside the block; it is drawn anew several times a second."""
+        """Show the line while the block runs, redrawn several times a second."""
         self._restart()
         if self._status is None:
             yield
@@ -118,11 +118,11 @@ class TerminalProgress(ProgressLine):
                 yield
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
         self._console.print(escape(printable(text)), highlight=False)
 
     def ended(self, run: str, text: str) -> None:
-        """Print the phase, after the number of those that the journal had."""
+        """Print the phase, preceded by the number of phases taken from the journal."""
         if not self._lines:
             return
         if self._replayed > self._told:
@@ -135,17 +135,18 @@ class TerminalProgress(ProgressLine):
 
 
 PAUSE = 0.1
-"""Seconds between two changes of a notebook's line."""
+"""Seconds between two updates of a notebook's line."""
 REPORTING = 5.0
-"""Seconds between two lines of a script's progress."""
+"""Seconds between two progress lines of a script."""
 LOG = logging.getLogger("qtide.progress")
 
 
 @contextmanager
 def progress(spec: Spec, script: str = "") -> Iterator[Tell]:
-    """Show progress in a notebook; of a `script`, log a line every few seconds.
+    """Show progress in a notebook; for a `script`, log a line every few seconds.
 
-    On a terminal, such lines also go to stderr. None changes in place, as the script prints, too.
+    On a terminal, these lines also go to stderr; they do not change in place, since the script
+    prints too.
     """
     handle = _place_in_notebook(f"{spec.strategy} on {spec.cluster}: starting")
     if handle is not None:
@@ -160,9 +161,9 @@ def progress(spec: Spec, script: str = "") -> Iterator[Tell]:
 
 
 class LiveProgress(ProgressLine):
-    """The line of a notebook or a script; a thread shows it, several times a second or less often.
+    """The line of a notebook or a script; a thread updates it at fixed intervals.
 
-    There may be thousands of steps per second, and the last one before a long phase must be seen.
+    There may be thousands of steps per second, and the last one before a long phase must be shown.
     """
 
     def __init__(
@@ -201,11 +202,11 @@ def _report(line: str) -> None:
 
 
 def _place_in_notebook(text: str) -> Any:
-    """The handle of a new line; None if this is no notebook."""
+    """Return the handle of a new line; None outside a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    from IPython.display import display  # only where it is loaded already
+    from IPython.display import display  # already loaded here
 
     return display(_html(text), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 

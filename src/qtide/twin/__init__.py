@@ -1,1 +1,1 @@
-"""The twin: a site in virtual time, to predict before one runs, to advise, and to plan."""
+"""The twin: simulates a site in virtual time to predict runs, advise on strategies and plan."""

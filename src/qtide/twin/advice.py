@@ -1,4 +1,4 @@
-"""Advice on strategies: plays a job under each one in virtual time, and takes the cheapest."""
+"""Advice on strategies: simulates a job under each one and recommends the cheapest."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from qtide.twin.calibration import calibrate, job_of
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
 
 SPREAD = (0.5, 1.0, 2.0)
-"""Factors of the expected wait that are played: waits are seldom as long as expected."""
+"""Factors applied to the expected wait: real waits seldom match the expectation."""
 SAME = 1.01
-"""If costs differ by a smaller factor, strategies are equally good: advise the simpler one."""
+"""Strategies whose costs differ by less than this factor tie; the simpler one is advised."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a second of the job costs, of a node, and of a virtual QPU that it holds."""
+    """Prices of a second of wall time, a node-second, and a second of holding a virtual QPU."""
 
     second: float = 1.0
     node: float = 1.0
     qpu: float = 10.0
 
     def words(self) -> str:
-        """For people."""
+        """Describe the prices for people."""
         return f"a node-second costs {self.node:g} s of the job, a second of the QPU {self.qpu:g} s"
 
 
 @dataclass(frozen=True)
 class AdviceOptions:
-    """How `auto` weighs what a strategy takes."""
+    """The prices by which `auto` weighs a strategy's resources."""
 
     node_price: Annotated[
         float, Option("What a node-second costs, in seconds of the job.", number_from(0))
@@ -58,7 +58,7 @@ class AdviceOptions:
 
 @dataclass(frozen=True)
 class Range:
-    """An expected value, and the least and the most for shorter and longer waits."""
+    """An expected value with its minimum and maximum over shorter and longer waits."""
 
     low: float
     expected: float
@@ -66,13 +66,13 @@ class Range:
 
     @staticmethod
     def of(values: Sequence[float]) -> Range:
-        """From the values for short, expected and long waits, or for the expected wait alone."""
+        """Build from the values for short, expected and long waits, or the expected wait alone."""
         return Range(min(values), values[len(values) // 2], max(values))
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Time and resources that a job takes under a strategy."""
+    """Expected time and resources of a job under a strategy."""
 
     strategy: str
     wall: Range
@@ -80,7 +80,7 @@ class Expected:
     qpu_hold: Range
 
     def cost(self, prices: Prices) -> float:
-        """The weighted sum of all that."""
+        """Return the weighted sum of time and resources."""
         return (
             prices.second * self.wall.expected
             + prices.node * self.node_seconds.expected
@@ -90,7 +90,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Advice:
-    """What every strategy takes, the advised one, and the reason."""
+    """The expectation for every strategy, the advised one, and the reason."""
 
     expected: tuple[Expected, ...]
     strategy: str
@@ -98,12 +98,12 @@ class Advice:
 
 
 QueueWaits = Mapping[int, float]
-"""Seconds that a request waits in the queue, by the nodes that the job then holds."""
+"""Queue wait of a request in seconds, by the number of nodes the job then holds."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """How many jobs like this one come at once, and the virtual QPUs that they share."""
+    """Number of identical jobs that arrive at once, and of virtual QPUs they share."""
 
     jobs: int = 1
     vqpus: int = 1
@@ -120,7 +120,7 @@ def advise(
 ) -> Advice:
     """Advise on a job whose requests wait in the site's own queue or, without one, for `waits`.
 
-    Compares the strategies in `names`, or all of them if it is empty.
+    Compare the strategies in `names`, or all of them if it is empty.
     """
     chosen = [name for name in strategy_names() if not names or name in names]
     if site.part("").is_batch:
@@ -134,11 +134,11 @@ def advise(
 
 @dataclass(frozen=True)
 class MapCell:
-    """The advised strategy at a point of the map."""
+    """The advised strategy at one point of the map."""
 
     strategy: str
     margin: float
-    """How much more the runner-up costs, as a fraction of the advised strategy's cost."""
+    """Extra cost of the runner-up, as a fraction of the advised strategy's cost."""
 
 
 def strategy_map(
@@ -149,7 +149,7 @@ def strategy_map(
     prices: Prices = Prices(),
     names: Sequence[str] = (),
 ) -> list[list[MapCell]]:
-    """The advised strategy by the wait for nodes (rows) and by quantum to classical time."""
+    """Map the advised strategy: rows by wait for nodes, columns by quantum/classical ratio."""
     jobs = [with_ratio(job, ratio) for ratio in ratios]
     quiet = replace(site.part(""), scheduler="fifo", background=Background())
 
@@ -164,7 +164,7 @@ def strategy_map(
 
 
 def with_ratio(job: HybridJob, ratio: float) -> HybridJob:
-    """The same job, its quantum time scaled to `ratio` times its classical time."""
+    """Return the job with its quantum time set to `ratio` times its classical time."""
     number = sum(step.quantum is not None for step in job.steps) or 1
     seconds = ratio * job.classical / number
     steps = [replace(s, quantum=seconds) if s.quantum is not None else s for s in job.steps]
@@ -179,7 +179,7 @@ def _with_waits(
     spread: Sequence[float],
     arrival: Arrival,
 ) -> Expected:
-    """What jobs take whose requests wait for a known time, or a part or a multiple of it."""
+    """Expectation for jobs whose requests wait for known times, scaled by each spread factor."""
     played = []
     for factor in spread:
         scaled = {nodes: factor * wait for nodes, wait in (waits or site.waits).items()}
@@ -190,11 +190,11 @@ def _with_waits(
 
 
 MOMENTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""When jobs come to a site with a queue of its own: shares of the time in which others submit."""
+"""Arrival times at a site with its own queue, as shares of its workload's submission period."""
 
 
 def _in_queue(job: HybridJob, site: SiteModel, name: str, arrival: Arrival) -> Expected:
-    """What jobs take in the site's own queue, at several moments of its workload."""
+    """Expectation for jobs in the site's own queue, arriving at several moments of its workload."""
     chunks = background(site.part(""))
     last = max((float(chunk.submit[-1]) for chunk in chunks if len(chunk)), default=0.0)
     moments = [share * last for share in MOMENTS] if last else [0.0]
@@ -211,7 +211,7 @@ def _in_queue(job: HybridJob, site: SiteModel, name: str, arrival: Arrival) -> E
 def _played(
     jobs: Sequence[HybridJob], model: SiteModel, name: str, vqpus: int
 ) -> list[tuple[float, float, float]]:
-    """Wall seconds, node-seconds, and seconds that a virtual QPU is held, of each job."""
+    """Simulate; return each job's wall seconds, node-seconds and virtual-QPU hold seconds."""
     found: list[tuple[float, float, float]] = []
 
     def ended(_: HybridJob, spans: list[Interval]) -> None:
@@ -246,23 +246,23 @@ def _why(best: Expected, found: Sequence[Expected], prices: Prices) -> str:
 
 
 PATIENCE = 2.0
-"""Seconds to wait for a service that is asked for its queue."""
+"""Seconds to wait for a service's answer about its queue."""
 
 
 @dataclass(frozen=True)
 class QueueState:
-    """Present waits, in seconds of the run's clock; None if unknown."""
+    """Current waits, in seconds of the run's clock; None if unknown."""
 
     nodes: QueueWaits | None = None
-    """Seconds that a request waits, by its nodes."""
+    """Seconds a request waits, by its number of nodes."""
     payload: float | None = None
-    """Seconds that a payload waits for the QPU."""
+    """Seconds a payload waits for the QPU."""
     words: tuple[str, ...] = ()
-    """Sentences that say where this is known from."""
+    """Sentences that name the sources of these values."""
 
 
 def choose(spec: Spec, runs: Path) -> Advised:
-    """Choose the strategy of a run that is about to start: the adviser `auto`."""
+    """Choose the strategy for a run that is about to start; this is the adviser `auto`."""
     known = earlier_runs(spec, RunFolder.all(runs))
     earlier = next((run for run in known if is_done(run) and not run.is_warm_up), None)
     if earlier is None:
@@ -279,12 +279,12 @@ def choose(spec: Spec, runs: Path) -> Advised:
 
 
 def present(spec: Spec, job: HybridJob) -> QueueState:
-    """Ask the cluster and the service how long their queues are."""
+    """Ask the cluster and the service for their current queue waits."""
     kind, _ = cluster_kind(spec.cluster)
     setting = spec.setting()
     try:
         queues = {nodes: kind.queue(setting, nodes) for nodes in sorted({1, job.nodes})}
-    except QtideError:  # the run itself will say what is wrong
+    except QtideError:  # the run itself reports what is wrong
         queues = {}
     known = {nodes: queue for nodes, queue in queues.items() if queue is not None}
     payload, sentences = _at_service(spec)
@@ -294,7 +294,7 @@ def present(spec: Spec, job: HybridJob) -> QueueState:
 
 
 def _site(spec: Spec, spans: Sequence[Interval], job: HybridJob, now: QueueState) -> SiteModel:
-    """The site that a file describes; or that of the earlier run, with the present waits."""
+    """Return the site of the site file, or one calibrated to the earlier run and current waits."""
     if spec.cluster.partition(":")[0] == "simulated" and is_site(spec.setting().argument):
         return site_model(spec.setting())
     site = calibrate([spans]).site(job.nodes)
@@ -307,14 +307,14 @@ def _site(spec: Spec, spans: Sequence[Interval], job: HybridJob, now: QueueState
 
 
 def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
-    """Seconds that a payload waits now if the QPU is a service's, and a sentence about it."""
+    """Current wait of a payload if a service provides the QPU, with sentences about it."""
     parts = urlsplit(spec.qpu)
     if parts.scheme not in ("http", "https"):
         return None, []
     name = parts.path.strip("/")
     try:
         devices = Client(f"{parts.scheme}://{parts.netloc}", patience=PATIENCE).devices()
-    except ServiceFailed:  # the run itself will say what is wrong
+    except ServiceFailed:  # the run itself reports what is wrong
         return None, []
     waits = [each["expected_wait"] for each in devices if name in ("", each["name"])]
     known = [wait for wait in waits if wait is not None]
@@ -323,4 +323,4 @@ def _at_service(spec: Spec) -> tuple[float | None, list[str]]:
     return min(known) / spec.time_scale, [f"payloads wait {min(known):.0f} s for the QPU"]
 
 
-choose.Options = AdviceOptions  # type: ignore[attr-defined]  # as every plug-in has them
+choose.Options = AdviceOptions  # type: ignore[attr-defined]  # every plug-in has these

@@ -1,7 +1,7 @@
-"""Calibration: the parameters of a site, fitted to the ledgers of real runs.
+"""Calibration: fits the parameters of a site to the ledgers of real runs.
 
-All seconds are those of the runs' own clock. Use runs of single jobs: jobs that run at once wait
-for each other, and such waits are not the site's.
+All seconds are those of the runs' own clock. Use runs of single jobs: concurrent jobs wait for
+each other, and the site does not cause such waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qtide.twin.simulation import HybridJob, HybridStep
 
 @dataclass(frozen=True)
 class Fitted:
-    """A parameter, its uncertainty, and the number of spans that it was fitted to."""
+    """A parameter, its uncertainty, and the number of spans it was fitted to."""
 
     value: float
     half: float
@@ -29,14 +29,14 @@ class Fitted:
 
     @staticmethod
     def of(values: Sequence[float]) -> Fitted:
-        """The median, since a busy machine only adds time, with the 95 % interval of the mean."""
+        """Fit the median (a busy machine only adds time) with the 95 % interval of the mean."""
         if not values:
             return Fitted(0.0, 0.0, 0)
         return Fitted(max(0.0, median(values)), MeanEstimate.of(values).half, len(values))
 
     @property
     def doubt(self) -> str:
-        """Why the value should not be trusted; empty if it can be."""
+        """The reason not to trust the value; empty if it is reliable."""
         if not self.samples:
             return "no run shows it"
         if self.samples < FEWEST:
@@ -47,9 +47,9 @@ class Fitted:
 
 
 FEWEST = 3
-"""Observations without which a parameter is doubtful."""
+"""Minimum number of observations for a reliable parameter."""
 IRRELEVANT = 0.1
-"""Seconds: an uncertainty that does not matter."""
+"""Uncertainty in seconds that does not matter."""
 REMEDIES = {
     "grant": "a single job under workflow, which requests nodes in every phase",
     "start": "a single job under workflow, which starts its nodes anew in every phase",
@@ -57,22 +57,22 @@ REMEDIES = {
     "step": "a single job with more phases",
     "offload": "a single job with more quantum phases",
 }
-"""The run that tells most about each parameter."""
+"""The most informative run for each parameter."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The parameters of a site, and the durations of the tasks that ran on it."""
+    """The parameters of a site and the durations of the tasks that ran on it."""
 
     parameters: dict[str, Fitted]
     """grant, start, release, step and offload, in seconds."""
     tasks: dict[str, Fitted]
-    """Seconds of each kind of task."""
+    """Duration of each kind of task in seconds."""
     keeps_agents: bool = False
-    """Whether nodes that were granted again started faster than at first."""
+    """Whether nodes that were granted again started faster than the first time."""
 
     def site(self, nodes: int, *, keeps_agents: bool | None = None) -> SiteModel:
-        """The site, with `nodes` nodes."""
+        """Return the site with `nodes` nodes."""
         found = {name: each.value for name, each in self.parameters.items()}
         offload = found.pop("offload")
         return SiteModel(
@@ -83,11 +83,11 @@ class Calibration:
         )
 
     def doubts(self) -> list[str]:
-        """A sentence for each parameter that should not be trusted."""
+        """Return a sentence for each unreliable parameter."""
         return [f"{name}: {each.doubt}" for name, each in self.parameters.items() if each.doubt]
 
     def advice(self) -> str:
-        """Which further run would narrow the answer most; empty if none is needed."""
+        """Name the further run that would reduce the uncertainty most; empty if none is needed."""
         doubtful = {name: each for name, each in self.parameters.items() if each.doubt}
         if not doubtful:
             return ""
@@ -95,7 +95,7 @@ class Calibration:
         return f"add {REMEDIES[worst]}: {worst} is the least certain"
 
     def toml(self, nodes: int) -> str:
-        """The site as a file."""
+        """Return the text of the site file."""
         agents = ["keeps_agents = true"] if self.keeps_agents else []
         lines = [f"nodes = {nodes}", *agents, "", "[delays]"]
         for name, each in self.parameters.items():
@@ -131,10 +131,10 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
 
 
 def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
-    """The job of a run as the twin plays it: its steps, with the seconds that they took.
+    """Reconstruct the job of a run: its steps and the seconds they took.
 
-    Phases of one `together` are one step: their tasks and payloads run side by side. Several phases
-    of one of its parts count as one task that takes as long as all of them.
+    The phases of one `together` form one step: their tasks and payloads run in parallel. Several
+    phases of one of its parts count as one task that takes as long as all of them.
     """
     phases = _phases(spans)
     tasks = _tasks_by_phase(spans, phases)
@@ -163,7 +163,7 @@ def job_of(spans: Sequence[Interval], nodes: int) -> HybridJob:
 def _tasks_by_phase(
     spans: Sequence[Interval], phases: Sequence[Interval]
 ) -> dict[Interval, list[float]]:
-    """The seconds of each phase's tasks, in the order in which they began."""
+    """Return the seconds of each phase's tasks, in order of their start."""
     found: dict[Interval, list[float]] = {phase: [] for phase in phases}
     classical = [phase for phase in phases if phase.lane != "quantum"]
     for span in sorted(spans, key=lambda span: (span.start, len(span.lane), span.lane)):
@@ -176,7 +176,7 @@ def _tasks_by_phase(
 
 
 def _keeps_agents(spans: Sequence[Interval]) -> bool:
-    """Whether nodes that the job had held before started in less than half the time."""
+    """Whether nodes the job had held before started in less than half the time."""
     starts: dict[str, list[float]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.start):
         if span.what == "starting" and not span.label:
@@ -204,7 +204,7 @@ def _phases(spans: Sequence[Interval]) -> list[Interval]:
 
 
 def _device_seconds(spans: Sequence[Interval], phase: Interval) -> float:
-    """Seconds of a quantum phase in which the device was busy, or was waited for."""
+    """Seconds of a quantum phase spent using the device or waiting for it."""
     return sum(
         span.seconds
         for span in spans
@@ -220,9 +220,9 @@ def _within(span: Interval, phase: Interval) -> bool:
 def _releases(spans: Sequence[Interval]) -> list[float]:
     """Seconds from the end of the last task on a node until the node was free.
 
-    Nodes that are held until the last phase ends are left out: they may have been idle, and the
-    program's own end takes time. Of the others, only the shortest of a run is used: the rest may
-    have been kept for a while.
+    Skip nodes that are held into the last phase: they may have been idle, and the program itself
+    takes time to end. Of the others, use only the shorter half: the rest may have been kept idle
+    for a while.
     """
     last = max((phase.start for phase in _phases(spans)), default=0.0)
     busy = [span for span in spans if span.what == "busy" and span.lane.startswith("node/")]

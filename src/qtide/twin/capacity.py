@@ -1,8 +1,8 @@
 """Capacity of QPUs: how many virtual QPUs to offer, and when one QPU is no longer enough.
 
-Jobs that share a QPU are a closed loop: each works classically, then submits a payload. The loop
-is played through the vQPU service itself; mean-value analysis, exact for exponential times, says
-where to begin. The growth of a demand follows Erlang's delay formula.
+Jobs that share a QPU form a closed loop: each works classically, then submits a payload. The loop
+is simulated through the vQPU service itself; mean-value analysis, exact for exponential times,
+gives the starting point. Waits under a growing demand follow Erlang's delay formula.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from qtide.twin.replications import MeanEstimate, simulate
 from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
 
 MOST = 1000
-"""The most virtual QPUs that are tried."""
+"""Maximum number of virtual QPUs to try."""
 AROUND = 2
-"""How many numbers above and below the best one are shown."""
+"""Number of estimates to show on each side of the best one."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Mean seconds of a payload, and of the classical work between two payloads of a job."""
+    """Mean seconds of a payload, and of a job's classical work between two payloads."""
 
     quantum: float
     classical: float
@@ -33,18 +33,18 @@ class Loop:
 
 @dataclass(frozen=True)
 class SharingEstimate:
-    """What `jobs` jobs that share a QPU expect, as simulated through the service."""
+    """Expectation for `jobs` jobs that share a QPU, simulated through the service."""
 
     jobs: int
     wait: MeanEstimate
-    """Mean seconds that a payload waits."""
+    """Mean wait of a payload in seconds."""
     usual: MeanEstimate
-    """Seconds that 95 % of the payloads wait at most."""
+    """95th percentile of the payloads' waits in seconds."""
     occupancy: MeanEstimate
 
 
 SAME = 0.01
-"""Share by which more virtual QPUs have to improve a figure to be worth offering."""
+"""Relative improvement that justifies offering more virtual QPUs."""
 
 
 def best_offer(
@@ -55,10 +55,10 @@ def best_offer(
     *,
     p95: bool = False,
 ) -> tuple[int, list[SharingEstimate]]:
-    """The fewest virtual QPUs that keep the QPU as busy as any number within the longest wait.
+    """Find the fewest virtual QPUs that keep the QPU as busy as any number within `longest`.
 
-    More would only lengthen the queue. The wait is the mean or, with `p95`, what 95 % of the
-    payloads wait at most. Also returns the estimates around that number.
+    More would only lengthen the queue. `longest` limits the mean wait or, with `p95`, the 95th
+    percentile. Also return the estimates around the best number.
     """
     known: dict[int, SharingEstimate] = {}
 
@@ -91,7 +91,7 @@ REPLICATIONS = 4
 
 
 def simulate_sharing(loop: Loop, model: SiteModel, jobs: int) -> SharingEstimate:
-    """Play `jobs` jobs on the QPU and the service of the site, with nodes for all of them."""
+    """Simulate `jobs` jobs on the site's QPU and service, with enough nodes for all of them."""
     site = replace(
         SiteModel(nodes=jobs),
         qpu=replace(model.qpu, number=1, licences=None),
@@ -104,13 +104,13 @@ def simulate_sharing(loop: Loop, model: SiteModel, jobs: int) -> SharingEstimate
 
 
 SETTLING = 0.1
-"""Share of the time that is left out: all jobs begin in step, but do not stay so."""
+"""Initial share of the time to ignore: jobs begin in step, then drift apart."""
 USUAL = 0.95
-"""Share of the payloads that wait no longer than the usual longest wait."""
+"""Percentile reported as the usual longest wait."""
 
 
 def _replicate(loop: Loop, site: SiteModel, jobs: int, seed: int) -> tuple[float, float, float]:
-    """The mean wait, the usual longest wait and the occupancy, while all jobs are running."""
+    """Return the mean wait, the usual longest wait and the occupancy while all jobs run."""
     ledgers: list[list[Interval]] = []
     simulation = Simulation(
         site, StrategySetup("workflow", jobs), lambda _, spans: ledgers.append(spans)
@@ -129,11 +129,11 @@ def _replicate(loop: Loop, site: SiteModel, jobs: int, seed: int) -> tuple[float
 
 
 PAYLOADS = 240
-"""Payloads of a replication, of all jobs together."""
+"""Payloads per replication, over all jobs."""
 
 
 def _loop_jobs(loop: Loop, number: int, seed: int, *, random: bool) -> list[HybridJob]:
-    """Jobs of a loop; with random times, their classical work is exponential."""
+    """Build the loop's jobs; with `random`, their classical work is exponential."""
     chance, rounds = Random(seed), max(8, PAYLOADS // number)
     apart = 0.0 if random else (loop.quantum + loop.classical) / number
     jobs = []
@@ -149,16 +149,16 @@ def _loop_jobs(loop: Loop, number: int, seed: int, *, random: bool) -> list[Hybr
 
 
 MOST_AT_SITE = 64
-"""The most virtual QPUs per QPU that are tried on a site."""
+"""Maximum number of virtual QPUs per QPU to try on a site."""
 
 
 @dataclass(frozen=True)
 class SiteEstimate:
-    """What a site's own workload makes of a number of virtual QPUs per QPU."""
+    """Expectation for a site's own workload with a number of virtual QPUs per QPU."""
 
     vqpus: int
     wait: MeanEstimate
-    """Mean seconds per payload that a job waits for the QPU, or for a virtual one."""
+    """Mean seconds per payload that a job waits for the QPU or a virtual QPU."""
     turnaround: MeanEstimate
     occupancy: MeanEstimate
 
@@ -169,10 +169,10 @@ def best_offer_for_site(
     longest: float,
     tell: Callable[[int], object] = lambda _: None,
 ) -> tuple[int, list[SiteEstimate]]:
-    """The fewest virtual QPUs with which jobs take no longer than with any other number.
+    """Find the fewest virtual QPUs with which jobs take no longer than with any other number.
 
-    Simulates the site's hybrid jobs as they arrive, exactly as `simulate` does. If payloads wait
-    longer than `longest` with every number, it is the one with the shortest wait.
+    Simulate the site's hybrid jobs as they arrive, exactly as `simulate` does. If payloads wait
+    longer than `longest` with every number, choose the number with the shortest wait.
     """
     known: dict[int, SiteEstimate] = {}
 
@@ -221,18 +221,18 @@ SITE_REPLICATIONS = 3
 
 @dataclass(frozen=True)
 class SharingFormula:
-    """What `jobs` jobs that share a QPU expect, by mean-value analysis."""
+    """Expectation for `jobs` jobs that share a QPU, by mean-value analysis."""
 
     jobs: int
     wait: float
-    """Mean seconds that a payload waits."""
+    """Mean wait of a payload in seconds."""
     occupancy: float
 
 
 def mean_value_analysis(quantum: float, classical: float, most: int) -> list[SharingFormula]:
-    """What 1 to `most` jobs expect, if the times of payloads and of the work are exponential.
+    """Return the expectations for 1 to `most` jobs if payload and work times are exponential.
 
-    With constant times, nobody waits up to 1 + classical / quantum jobs.
+    With constant times, no job waits up to 1 + classical / quantum jobs.
     """
     found, queue = [], 0.0
     for jobs in range(1, most + 1):
@@ -244,29 +244,29 @@ def mean_value_analysis(quantum: float, classical: float, most: int) -> list[Sha
 
 
 def offer_by_formula(quantum: float, classical: float, longest: float) -> SharingFormula:
-    """The most jobs whose payloads wait `longest` on average, if all times are exponential."""
+    """Find the most jobs with a mean wait of at most `longest` if all times are exponential."""
     fitting = (e for e in mean_value_analysis(quantum, classical, MOST) if e.wait <= longest)
     return max(fitting, key=lambda each: each.jobs)
 
 
 FULL = 0.85
-"""The occupancy from which on waits grow out of hand."""
+"""Occupancy above which waits grow out of hand."""
 
 
 @dataclass(frozen=True)
 class GrowthPlan:
-    """What a number of QPUs make of a site's demand."""
+    """How a number of QPUs copes with a site's demand."""
 
     qpus: int
     occupancy: float
     wait: float
-    """Mean seconds that a payload waits, if payloads arrive at random; infinite if overloaded."""
+    """Mean wait of a payload in seconds for random arrivals; infinite if overloaded."""
     full_in: float
-    """Years until the QPUs are as good as full."""
+    """Years until the QPUs are practically full."""
 
 
 def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) -> GrowthPlan:
-    """What `qpus` QPUs make of a demand that grows by the share `yearly` every year."""
+    """Plan `qpus` QPUs for a demand that grows by the share `yearly` every year."""
     offered = payloads_per_day * quantum / 86_400
     occupancy = offered / qpus
     if occupancy >= FULL:
@@ -277,7 +277,7 @@ def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) ->
 
 
 def growth_advice(plans: Sequence[GrowthPlan], yearly: float) -> str:
-    """What to do about QPUs: buy one more, when, or not."""
+    """Advise whether and when to buy another QPU."""
     now, more = plans[0], plans[1]
     if now.occupancy >= FULL:
         wait = "without end" if isinf(now.wait) else f"{now.wait:,.0f} s"
@@ -300,7 +300,7 @@ def _qpus(number: int) -> str:
 
 
 def _erlang(offered: float, servers: int, seconds: float) -> float:
-    """The mean wait by Erlang's delay formula."""
+    """Return the mean wait by Erlang's delay formula."""
     if offered >= servers:
         return inf
     blocked = 1.0

@@ -1,4 +1,4 @@
-"""Prediction of a program from its earlier runs: no task of it is called again."""
+"""Predicts a program from its earlier runs, without running any of its tasks again."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qtide.twin.simulation import Simulation, StrategySetup
 
 @dataclass(frozen=True)
 class PredictionCase:
-    """What is to be predicted."""
+    """The case to predict."""
 
     strategy: str
     jobs: int = 1
     nodes: int = 1
-    """The most nodes that a job may hold."""
+    """Maximum number of nodes per job."""
     site_nodes: int = 1
     vqpus: int = 1
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The expected seconds and node-seconds of all jobs together.
+    """Expected seconds and node-seconds of all jobs together.
 
-    Low and high follow from the uncertainty of the delays and of the runs' classical times.
+    The ranges reflect the uncertainty of the delays and the spread of the runs' classical times.
     """
 
     case: PredictionCase
@@ -37,7 +37,7 @@ class Prediction:
 
 
 def predict(ledgers: Sequence[Sequence[Interval]], case: PredictionCase) -> Prediction:
-    """Play the newest run's job, `case.jobs` times at once, on the site that all runs show."""
+    """Simulate `case.jobs` copies of the newest run's job on the site calibrated to all runs."""
     found = calibrate(ledgers)
     spread = _spread(ledgers)
     played = [_played(ledgers[-1], found, case, side, 1 + side * spread) for side in (-1, 0, 1)]
@@ -46,7 +46,7 @@ def predict(ledgers: Sequence[Sequence[Interval]], case: PredictionCase) -> Pred
 
 
 def _spread(ledgers: Sequence[Sequence[Interval]]) -> float:
-    """By which share the classical time of the runs differs at most from that of the newest."""
+    """Return the largest relative deviation of a run's classical time from the newest run's."""
     times = [job_of(spans, 1).classical for spans in ledgers]
     return max(abs(each / times[-1] - 1) for each in times) if times[-1] else 0.0
 
@@ -58,7 +58,10 @@ def _played(
     side: int,
     factor: float,
 ) -> tuple[float, float]:
-    """Seconds until all jobs have ended, and their node-seconds, with delays on one side."""
+    """Return the wall seconds and node-seconds of all jobs.
+
+    `side` moves the delays within their uncertainty; `factor` scales the task times.
+    """
     shifted = {
         name: Fitted(max(0.0, each.value + side * each.half), each.half, each.samples)
         for name, each in found.parameters.items()

@@ -1,7 +1,7 @@
-"""Replicated simulations of a site's workload, under several strategies and numbers of vQPUs.
+"""Replicated simulations of a site's workload under several strategies and numbers of vQPUs.
 
-Every replication is a world of its own with seeds of its own, so the result does not depend on how
-many cores compute it, nor on their order.
+Every replication has its own world and its own seeds, so the result depends neither on the number
+of cores nor on the order of computation.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from qtide.twin.workload import HybridWorkload
 
 @dataclass(frozen=True)
 class Scenario:
-    """A strategy with a number of virtual QPUs, and the figures of its replications."""
+    """A strategy with a number of virtual QPUs and the figures of its replications."""
 
     setup: StrategySetup
     replications: tuple[SimulationFigures, ...]
 
     def estimates(self) -> dict[str, MeanEstimate]:
-        """The mean of each figure, by its name."""
+        """Return the mean of each figure by name."""
         return {
             each.name: MeanEstimate.of([getattr(one, each.name) for one in self.replications])
             for each in fields(SimulationFigures)
@@ -49,7 +49,7 @@ def simulate(
     cores: int = 1,
     tell: Callable[[int, int], object] = lambda *_: None,
 ) -> list[Scenario]:
-    """Simulate every setup; `tell` is called with the replications done, and their total."""
+    """Simulate every setup; call `tell` with the number of replications done and their total."""
     work = [(model, setup, number) for setup in setups for number in range(replications)]
     found = []
     for figures in _computed(work, cores):
@@ -106,66 +106,66 @@ class SimulationFigures:
 
     jobs: float
     turnaround: float
-    """From submission to the end."""
+    """Time from submission to end."""
     queue_nodes: float
     queue_qpu: float
     node_seconds: float
     efficiency: float
-    """Busy node-seconds divided by held ones."""
+    """Busy node-seconds divided by held node-seconds."""
     slowdown: float
     """Bounded slowdown."""
     fairness: float
-    """Jain's index of the slowdowns: 1 if all are the same."""
+    """Jain's index of the slowdowns; 1 if all are equal."""
     qpu_occupancy: float
     qpu_idle_wanted: float
-    """Share of the time in which a QPU is idle while a job waits for a lease of it."""
+    """Share of the time in which a QPU is idle while a job waits to lease it."""
     promises_made: float
-    """Share of the requested longest waits that the service promised; 1 without any request."""
+    """Share of the requested maximum waits that the service promised; 1 if none was requested."""
     promises_kept: float
-    """Share of its promises that the service kept; 1 without any promise."""
+    """Share of its promises that the service kept; 1 if it made none."""
     failed: float
-    """Jobs that ended with an error."""
+    """Number of jobs that failed."""
     utilisation: float
-    """Share of the nodes that all jobs held."""
+    """Share of the site's node time held by all jobs."""
     others_wait: float
     others_slowdown: float
     energy_kwh: float
-    """Per hybrid job: its nodes' and its part of the QPUs'."""
+    """Energy per hybrid job: that of its nodes and its share of the QPUs'."""
 
     def as_dict(self) -> dict[str, float]:
-        """The figures by name."""
+        """Return the figures by name."""
         return asdict(self)
 
 
 BOUND = 10.0
-"""Seconds: shorter jobs count as if they took this long in the bounded slowdown."""
+"""Minimum run time in seconds assumed in the bounded slowdown."""
 
 
 class SimulationMetrics:
-    """Adds up what the jobs of one replication take."""
+    """Accumulates the metrics of the jobs of one replication."""
 
     def __init__(self, model: SiteModel) -> None:
         self._model = model
         self._sums: dict[str, float] = defaultdict(float)
-        self._slowdowns = np.zeros(2)  # their sum, and that of their squares
+        self._slowdowns = np.zeros(2)  # sum, and sum of squares
         self._others = np.zeros(4)  # jobs, wait, slowdown, node-seconds
         self._first, self._last = float("inf"), 0.0
 
     def started(self, rows: Array) -> None:
-        """Jobs of other users have started."""
+        """Count jobs of other users that have started."""
         wait, run, nodes = rows[:, 1] - rows[:, 2], rows[:, 3], rows[:, 4]
         slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, BOUND))
         self._others += (len(rows), wait.sum(), slowdown.sum(), (run * nodes).sum())
         self._last = max(self._last, float((rows[:, 1] + run).max()))
 
     def interrupted(self, row: Array, left: float) -> None:
-        """A job of another user lost a node `left` seconds before its end, and is queued again."""
+        """Discount another user's job, requeued as it lost a node `left` seconds before its end."""
         wait, run, nodes = row[1] - row[2], row[3], row[4]
         slowdown = max(1.0, (wait + run) / max(run, BOUND))
         self._others -= (1.0, wait, slowdown, left * nodes)
 
     def ended(self, job: HybridJob, spans: list[Interval]) -> None:
-        """A hybrid job has ended."""
+        """Count a hybrid job that has ended."""
         metrics = measure(spans)
         end = metrics.jobs[0].end
         slowdown = max(1.0, (end - job.submit) / max(job.shortest, BOUND))
@@ -183,7 +183,7 @@ class SimulationMetrics:
             self._sums[name] += value
 
     def figures(self, simulation: Simulation) -> SimulationFigures:
-        """The figures of a simulation that has ended."""
+        """Return the figures of a finished simulation."""
         sums, number = self._sums, max(1.0, self._sums["jobs"])
         others = max(1.0, self._others[0])
         time = max(1e-9, self._last - min(self._first, self._last))
@@ -219,14 +219,14 @@ class SimulationMetrics:
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean over replications, and half the width of its 95 % confidence interval."""
+    """A mean over replications and half the width of its 95 % confidence interval."""
 
     mean: float
     half: float
 
     @staticmethod
     def of(values: Sequence[float]) -> MeanEstimate:
-        """From one value per replication; from a single one, the width is unknown: 0."""
+        """Estimate from one value per replication; the half-width of a single value is 0."""
         number = len(values)
         if number < 2:
             return MeanEstimate(values[0], 0.0)
@@ -234,7 +234,7 @@ class MeanEstimate:
 
 
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571)
-"""Student's t for 95 %, by degrees of freedom; beyond them, a series in their inverse."""
+"""Student's t for 95 % by degrees of freedom; `_student` approximates further values."""
 
 
 def _student(freedom: int) -> float:

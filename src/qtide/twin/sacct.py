@@ -1,4 +1,4 @@
-"""Slurm's accounting as a workload: parsable output of sacct becomes a trace with hybrid jobs."""
+"""Slurm accounting as a workload: turns parsable sacct output into a trace with hybrid jobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COMMAND = (
 )
 REQUIRED = ("JobID", "Submit", "Start", "End", "NNodes")
 HYBRID = r"license/qpu|qpu:|qtide"
-"""Jobs that lease a QPU by a licence of that name, or that qtide submitted."""
+"""Matches jobs that request a licence named qpu, or that qtide submitted."""
 MARKS = ("JobName", "Partition", "ReqTRES", "AllocTRES", "Licenses", "Comment", "QOS")
-"""Columns in which the pattern of hybrid jobs is searched."""
+"""Columns to search for the pattern of hybrid jobs."""
 
 
 @dataclass(frozen=True)
 class ImportedWorkload:
-    """The jobs of sacct's output, and how many rows were left out, by the reason."""
+    """The jobs of sacct's output, and the number of skipped rows by reason."""
 
     trace: Trace
     left_out: Counter[str]
@@ -56,7 +56,7 @@ def read_sacct(file: Path, hybrid: str = HYBRID) -> ImportedWorkload:
         row = dict(zip(names, line.split("|"), strict=False))
         if len(line.split("|")) < len(names):
             left_out["have too few columns"] += 1
-        elif "." not in row["JobID"]:  # the steps of a job are part of it
+        elif "." not in row["JobID"]:  # job steps belong to their job
             try:
                 submit, nodes, run, limit = _times(row)
             except ValueError as error:
@@ -72,13 +72,13 @@ def read_sacct(file: Path, hybrid: str = HYBRID) -> ImportedWorkload:
 
 
 def described(left_out: Counter[str]) -> Iterator[str]:
-    """The rows that were left out, in words."""
+    """Describe the skipped rows."""
     for reason, number in left_out.most_common():
         yield f"{number:,} {reason}"
 
 
 def _times(row: dict[str, str]) -> tuple[float, int, float, float]:
-    """Submission, nodes, seconds of work and limit of a row; ValueError says what is wrong."""
+    """Return a row's submission time, nodes, run time and limit; raise ValueError if unusable."""
     if not row["NNodes"].isdecimal() or row["NNodes"] == "0":
         raise ValueError("have no nodes")
     if row["Start"] in ("Unknown", "None", ""):
@@ -98,7 +98,7 @@ def _times(row: dict[str, str]) -> tuple[float, int, float, float]:
 
 
 def _limit(text: str, run: float) -> float:
-    """Seconds of a limit as 1-02:03:04, 02:03:04 or 03:04; the run time if there is none."""
+    """Parse a limit such as 1-02:03:04, 02:03:04 or 03:04 to seconds; `run` if there is none."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdecimal() for part in parts) or not (days or "0").isdecimal():
@@ -110,8 +110,8 @@ def _limit(text: str, run: float) -> float:
 
 
 def _trace(rows: list[tuple[float, int, float, float, int, bool]]) -> Trace:
-    """The rows as a trace whose first job is submitted at 0."""
-    # Late: numpy takes 0.1 s to import, and a file that cannot be used is refused before.
+    """Build a trace whose first job is submitted at 0."""
+    # Imported late: numpy takes 0.1 s, and unusable files are rejected before this point.
     import numpy as np
 
     rows.sort(key=lambda row: row[0])

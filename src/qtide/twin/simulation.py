@@ -1,8 +1,8 @@
-"""Plays hybrid jobs on a modelled site in virtual time, with the strategies' own code.
+"""Simulates hybrid jobs on a modelled site in virtual time, with the strategies' own code.
 
-`Simulation` is the site: its partitions, its QPUs (with the vQPU service, if it has one) and its
+`Simulation` models the site: its partitions, its QPUs (with the vQPU service, if any) and its
 clock. Each `HybridJob` becomes a program of classical and quantum phases, which the strategy
-performs as in a real run; nothing is written to disk.
+runs as in a real run; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -50,48 +50,48 @@ from qtide.strategies.strategy import STRATEGIES, Assignment, Strategy, strategy
 
 @dataclass(frozen=True)
 class HybridStep:
-    """One phase of a hybrid job: tasks side by side, a quantum payload, or both at once."""
+    """One phase of a hybrid job: parallel tasks, a quantum payload, or both at once."""
 
     tasks: tuple[float, ...] = ()
-    """Seconds of each task."""
+    """Duration of each task in seconds."""
     quantum: float | None = None
-    """Seconds of the payload."""
+    """Duration of the payload in seconds."""
     nodes: int = 1
-    """Nodes that each task takes."""
+    """Nodes per task."""
 
 
 @dataclass(frozen=True)
 class HybridJob:
-    """A job as the twin plays it: its steps, one after the other."""
+    """A job as the twin simulates it: a sequence of steps."""
 
     steps: tuple[HybridStep, ...]
     submit: float = 0.0
     nodes: int = 1
-    """The most nodes that it may hold."""
+    """Maximum number of nodes the job may hold."""
     seed: int = 0
     user: int = 0
     partition: int = 0
-    """Index of the partition from which it requests nodes."""
+    """Index of the partition the job requests nodes from."""
 
     @property
     def quantum(self) -> float:
-        """Seconds of its quantum phases."""
+        """Total seconds of the quantum phases."""
         return sum(step.quantum or 0.0 for step in self.steps)
 
     @property
     def shortest(self) -> float:
-        """Seconds that it takes if it never waits."""
+        """Seconds the job takes if it never waits."""
         return sum(max(step.quantum or 0.0, *step.tasks, 0.0) for step in self.steps)
 
     @property
     def classical(self) -> float:
-        """Seconds of its classical phases, each as long as its longest task."""
+        """Total seconds of the classical phases, each as long as its longest task."""
         return sum(max(step.tasks, default=0.0) for step in self.steps)
 
 
 @dataclass(frozen=True)
 class StrategySetup:
-    """The strategy of all jobs with its options, and the number of virtual QPUs per QPU."""
+    """The strategy for all jobs, its options, and the number of virtual QPUs per QPU."""
 
     strategy: str
     vqpus: int = 1
@@ -99,11 +99,11 @@ class StrategySetup:
 
 
 JobEnded = Callable[[HybridJob, list[Interval]], object]
-"""Called with each job that has ended, and its ledger."""
+"""Callback for each finished job and its ledger."""
 
 
 class Simulation:
-    """A site in virtual time; each job uses the QPU that the fewest other jobs use."""
+    """A site in virtual time; each new job is assigned to the QPU with the fewest jobs."""
 
     def __init__(
         self,
@@ -114,11 +114,11 @@ class Simulation:
         others: Sequence[Iterable[Trace]] | None = None,
         interrupted: Interrupted = lambda *_: None,
     ) -> None:
-        """`others` are the background jobs of each partition; by default, those of the model."""
+        """`others` holds the background jobs of each partition; default: those of the model."""
         self.world = VirtualWorld()
         self.setup = setup
         self.failed = 0
-        """Number of jobs that ended with an error."""
+        """Number of jobs that failed."""
         self.qpus = SiteQpus(self.world, model, setup.vqpus)
         self._ended = ended
         self._step = model.delays.step
@@ -132,7 +132,7 @@ class Simulation:
             else cluster_of(self.world, part)
             for part, trace in zip(parts, traces, strict=True)
         ]
-        """One per partition."""
+        """One cluster per partition."""
         self._sites = []
         for cluster in self.clusters:
             demand = Demand()
@@ -142,7 +142,7 @@ class Simulation:
             self.world.beside(PartitionSync(batches))
 
     def run(self, jobs: Iterable[HybridJob]) -> float:
-        """Play all jobs, sorted by submission; return when the last one ended."""
+        """Simulate all jobs, sorted by submission; return the time at which the last one ends."""
         return self.world.run(self._run(jobs))
 
     async def _run(self, jobs: Iterable[HybridJob]) -> float:
@@ -155,7 +155,7 @@ class Simulation:
             await self.world.all_of([each.close() for each in self.clusters])
 
     async def _play_all(self, jobs: Iterable[HybridJob]) -> None:
-        running: dict[Any, None] = {}  # a dict, since a year of ended jobs would fill the memory
+        running: dict[Any, None] = {}  # drops ended jobs: a year of them would fill the memory
         for number, job in enumerate(jobs):
             await self.world.sleep(job.submit - self.world.now())
             task = self.world.start(self._play(job, number))
@@ -167,7 +167,7 @@ class Simulation:
             task.result()
 
     async def _play(self, hybrid: HybridJob, number: int) -> None:
-        """Play one job from its submission to its end."""
+        """Simulate one job from submission to end."""
         name = f"job-{number}"
         job = JobContext(name, Ledger(name, self.world.now), NullValues(), hybrid.seed)
         qpu = self.qpus.choose()
@@ -198,7 +198,7 @@ class Simulation:
 
 
 def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
-    """The options of a setup's strategy; those of the setup override those of the site file."""
+    """Return the strategy's options; those of the setup override those of the site file."""
     known = {each.name: each for each in declared(STRATEGIES.load(setup.strategy).Options)}
     given = model.strategies.get(setup.strategy, {})
     for name in given:
@@ -211,7 +211,7 @@ def strategy_options(model: SiteModel, setup: StrategySetup) -> dict[str, Any]:
 
 
 async def program(job: HybridJob) -> None:
-    """The phases of a job, as a program that a strategy can drive."""
+    """Run the phases of a job, as a program that a strategy can drive."""
     for step in job.steps:
         phases: list[Classical | Quantum] = []
         if step.tasks and step.nodes == 1:
@@ -225,17 +225,17 @@ async def program(job: HybridJob) -> None:
 
 
 def work(seconds: float) -> None:
-    """A task on one node."""
+    """Run a task on one node."""
     pretend(seconds)
 
 
 def shared(seconds: float, rank: int = 0, size: int = 1) -> None:
-    """One rank of a task on several nodes."""
+    """Run one rank of a task on several nodes."""
     pretend(seconds)
 
 
 class DriverDelay:
-    """A performer that waits before each phase, as a real driver does between two phases."""
+    """A performer that waits before each phase, modelling the driver's delay between phases."""
 
     def __init__(self, world: VirtualWorld, performer: Strategy, seconds: float) -> None:
         self._world = world
@@ -249,12 +249,12 @@ class DriverDelay:
         return await self._performer.perform(phase, key)
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """As the strategy does."""
+        """Choose as the strategy does."""
         return await self._performer.choose(phase, otherwise, key)
 
 
 class SiteQpus:
-    """The QPUs of a site, each with a queue of its own or all behind the vQPU service."""
+    """The QPUs of a site, each with its own queue or all behind the vQPU service."""
 
     def __init__(self, world: World, model: SiteModel, vqpus: int) -> None:
         self._shared: SharedQpus | None = None
@@ -270,11 +270,11 @@ class SiteQpus:
                 qpu.admission = licences
         self._jobs = [0] * len(self.all)
         self.idle_wanted = 0.0
-        """QPU-seconds during which a QPU was idle while a job waited for a lease of it."""
+        """QPU-seconds during which a QPU was idle while a job waited to lease it."""
 
     @property
     def promises(self) -> PromiseCounts:
-        """What the service promised, and kept."""
+        """Counts of the promises that the service made and kept."""
         return self._shared.promises if self._shared else PromiseCounts()
 
     async def open(self) -> None:
@@ -295,26 +295,26 @@ class SiteQpus:
         return number
 
     def admit(self, number: int, job: JobContext, user: int, job_id: int) -> None:
-        """Tell the service, if there is one, whose job it is."""
+        """Tell the service, if there is one, who owns the job."""
         qpu = self.all[number]
         if isinstance(qpu, ServedQpu):
             qpu.admit(job, Caller(f"user-{user}", job=job_id))
 
     def leave(self, number: int, job: JobContext) -> None:
-        """Forget a job that is over."""
+        """Forget a finished job."""
         self._jobs[number] -= 1
         self.all[number].forget(job)
 
 
 class QueuedQpu(MeteredQpu, ModelledQpu):
-    """A QPU with a queue of its own."""
+    """A QPU with its own queue."""
 
     def __init__(self, world: World, slots: int, model: QpuModel) -> None:
         super().__init__(world, Bursts(), UNTIMED, slots, model)
         self.meter = IdleMeter(world)
 
     def forget(self, job: JobContext) -> None:
-        """Forget a job that is over."""
+        """Forget a finished job."""
         MeteredQpu.forget(self, job)
         ModelledQpu.forget(self, job)
 
@@ -324,14 +324,14 @@ class QueuedQpu(MeteredQpu, ModelledQpu):
 
 
 class PartitionSync:
-    """Keeps the batch systems of several partitions at the same time."""
+    """Keeps the batch systems of several partitions in step in virtual time."""
 
     def __init__(self, clusters: Sequence[BatchCluster]) -> None:
         self._clusters = clusters
         self._granting: BatchCluster | None = None
 
     def until(self, moment: float) -> float | None:
-        """Return when the next hybrid job is granted nodes, if that is not after `moment`."""
+        """Return the time of the next grant to a hybrid job, or None if it is after `moment`."""
         granted = self._first_grant(moment)
         bound = moment if granted is None else granted
         for cluster in self._clusters:
@@ -340,12 +340,12 @@ class PartitionSync:
         return granted
 
     def deliver(self) -> None:
-        """Hand the nodes of that grant over."""
+        """Hand over the nodes of that grant."""
         assert self._granting is not None
         self._granting.deliver()
 
     def _first_grant(self, moment: float) -> float | None:
-        """Advance the partitions in which a hybrid job waits, up to the first grant."""
+        """Advance the partitions in which a hybrid job waits, until the first grant."""
         asking = [cluster for cluster in self._clusters if cluster.asks]
         while asking:
             order = sorted((cluster.upcoming, n) for n, cluster in enumerate(asking))

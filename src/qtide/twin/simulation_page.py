@@ -1,4 +1,4 @@
-"""The page of a simulation, and the map of advised strategies."""
+"""The report page of a simulation, and the map of advised strategies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMES = {
     "others_slowdown": "bounded slowdown of other jobs",
     "energy_kwh": "energy, kWh",
 }
-"""The figures in words, with their units; all are means per hybrid job unless they say more."""
+"""Labels of the figures with units; figures are means per hybrid job unless stated otherwise."""
 PICTURES = {
     "turnaround": "Turnaround of a hybrid job, s",
     "slowdown": "Bounded slowdown of a hybrid job",
@@ -59,13 +59,13 @@ PICTURES = {
     "others_wait": "Wait of other jobs, s",
 }
 MOST_DIGITS = 4
-"""After the point."""
+"""Maximum number of decimal places."""
 WIDTH, ROW, AXIS = 4.2, 0.24, 0.3
-"""Inches: a picture's width, the height of a bar and of the axis."""
+"""A picture's width and the heights of a bar and of the axis, in inches."""
 
 
 def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
-    """Write the page; intervals are of 95 % confidence."""
+    """Write the page, with 95 % confidence intervals."""
     pictures = [
         (caption, inline(_bars(name, cases), f"p-{name}", _described(caption, name, cases)))
         for name, caption in PICTURES.items()
@@ -85,7 +85,7 @@ def write_page(file: Path, title: str, cases: Sequence[Scenario]) -> None:
 
 
 def findings(cases: Sequence[Scenario]) -> list[str]:
-    """What the simulation shows, in sentences; a difference within the intervals is none."""
+    """Summarise the results in sentences; differences within the intervals do not count."""
     if len(cases) == 1:
         found = cases[0].estimates()
         return [
@@ -101,7 +101,7 @@ def findings(cases: Sequence[Scenario]) -> list[str]:
 
 
 def _finding(name: str, what: str, unit: str, cases: Sequence[Scenario]) -> str:
-    """Which case has the least of a figure, and by how much."""
+    """State which case has the lowest value of a figure, and by how much."""
     ranked = sorted(cases, key=lambda case: case.estimates()[name].mean)
     found = [case.estimates()[name] for case in ranked]
     least = found[0]
@@ -148,14 +148,14 @@ def _shown(name: str, estimates: dict[str, MeanEstimate]) -> str:
 
 
 def _scaled(name: str, estimate: MeanEstimate) -> MeanEstimate:
-    """The estimate in the unit that its name has."""
+    """Convert the estimate to the unit in its label."""
     if not NAMES[name].endswith("%"):
         return estimate
     return MeanEstimate(100 * estimate.mean, 100 * estimate.half)
 
 
 def shown(estimate: MeanEstimate) -> str:
-    """A mean and its interval, to two digits of what is uncertain, but to no more than four."""
+    """Format a mean and its interval to two uncertain digits, at most four decimal places."""
     size = abs(estimate.mean)
     known = max(estimate.half or size / 10, size / 1000)
     digits = min(MOST_DIGITS, max(0, 1 - floor(log10(known)))) if known else 0
@@ -164,7 +164,7 @@ def shown(estimate: MeanEstimate) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """A number with so many digits after the point; zero without any."""
+    """Format a number with `digits` decimal places; zero as "0"."""
     return f"{value:,.{digits}f}" if round(value, digits) else "0"
 
 
@@ -174,7 +174,7 @@ def _name(case: Scenario) -> str:
 
 
 def _described(caption: str, name: str, cases: Sequence[Scenario]) -> str:
-    """A picture in words, for screen readers."""
+    """Describe a picture for screen readers."""
     values = (f"{_name(case)} {_shown(name, case.estimates())}" for case in cases)
     return f"{caption}: {'; '.join(values)}."
 
@@ -200,7 +200,7 @@ def _bars(name: str, cases: Sequence[Scenario]) -> Figure:
 
 
 FULL = 0.5
-"""Margin over the runner-up at which a cell of the map has its full colour."""
+"""Margin over the runner-up at which a map cell has its full colour."""
 
 
 def draw_map(
@@ -210,9 +210,9 @@ def draw_map(
     chart: Sequence[Sequence[MapCell]],
     here: tuple[float, float],
 ) -> None:
-    """Draw a map whose rows are the waits; `here` is the ratio and the wait of the job itself.
+    """Draw a map whose rows are the waits; `here` is the ratio and wait of the job itself.
 
-    The colour of a cell is its strategy's: the paler, the closer the runner-up.
+    Each cell has its strategy's colour; the paler it is, the closer the runner-up.
     """
     order = strategy_names()
     names = [name for name in order if any(name == cell.strategy for row in chart for cell in row)]
@@ -247,7 +247,7 @@ COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
 
 
 def _place(value: float, values: Sequence[float]) -> float:
-    """Where a value is among those of the cells, between two of them in proportion."""
+    """Return the position of a value among the cells' values, interpolated linearly."""
     if value <= values[0]:
         return 0.0
     for number in range(1, len(values)):

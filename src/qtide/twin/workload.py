@@ -1,6 +1,6 @@
-"""What comes to a site in one replication: hybrid jobs, and the jobs of other users.
+"""The workload of a site in one replication: hybrid jobs and the jobs of other users.
 
-Every random number comes from the seeds of the site and the number of the replication.
+Every random number derives from the site's seeds and the replication's number.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class HybridWorkload:
     """The jobs of one replication, read chunk by chunk."""
 
     model: SiteModel
-    """The site with the seeds of the replication."""
+    """The site with the replication's seeds."""
 
     @staticmethod
     def of(model: SiteModel, replication: int) -> HybridWorkload:
-        """The workload of a replication."""
+        """Return the workload of a replication."""
         parts = [
             replace(part, background=_seeded(part.background, [replication, number]))
             for number, part in enumerate(model.partitions)
@@ -48,11 +48,11 @@ class HybridWorkload:
         )
 
     def others(self) -> list[Iterator[Trace]]:
-        """The jobs that are not hybrid, by partition."""
+        """Return the non-hybrid jobs of each partition."""
         return [self._others(number) for number in range(len(self.model.parts()))]
 
     def hybrids(self) -> Iterator[HybridJob]:
-        """The hybrid jobs, in the order of their submission."""
+        """Return the hybrid jobs in order of submission."""
         if not (self.model.hybrid.share or self.model.hybrid.marked):
             return self._generated()
         partitions = range(len(self.model.parts()))
@@ -63,7 +63,7 @@ class HybridWorkload:
             yield chunk.part(~hybrid)
 
     def _generated(self) -> Iterator[HybridJob]:
-        """As many jobs as the mix says, spread over the partitions by their weights."""
+        """Generate the jobs of the mix, spread over the partitions by weight."""
         mix = self.model.hybrid
         weights = [part.hybrid for part in self.model.partitions] or [1.0]
         chances = np.array(weights) / sum(weights)
@@ -77,7 +77,7 @@ class HybridWorkload:
                 yield replace(job, user=int(chunk.user[number]), partition=int(where[number]))
 
     def _converted(self, partition: int) -> Iterator[HybridJob]:
-        """Jobs of a partition's trace as hybrid jobs of the same length."""
+        """Convert jobs of a partition's trace to hybrid jobs of the same length."""
         mix = self.model.hybrid
         for chunk, hybrid in self._marked(partition):
             jobs = chunk.part(hybrid)
@@ -89,7 +89,7 @@ class HybridWorkload:
                 yield replace(job, user=int(jobs.user[number]), partition=partition)
 
     def _marked(self, partition: int) -> Iterator[tuple[Trace, Any]]:
-        """The chunks of a partition's trace, each with a mask of its hybrid jobs."""
+        """Yield the chunks of a partition's trace, each with a mask of its hybrid jobs."""
         mix = self.model.hybrid
         share = mix.share
         if self.model.partitions and not self.model.partitions[partition].hybrid:
@@ -104,7 +104,7 @@ class HybridWorkload:
 
 
 def warnings(model: SiteModel) -> list[str]:
-    """Sentences about traces that do not fit their site, or cannot be used as a whole."""
+    """Return warnings about traces that do not fit their site or are only partly usable."""
     found = []
     for part, name in zip(
         model.parts(), [each.name for each in model.partitions] or [""], strict=True
@@ -147,7 +147,7 @@ def _of_trace(part: SiteModel) -> Iterator[str]:
 
 
 def most_in_use(trace: Trace) -> int:
-    """The most nodes that a trace's jobs would use at once if none of them waited."""
+    """Return the peak number of nodes in use if no job of the trace waited."""
     moments = np.concatenate([trace.submit + trace.run, trace.submit])  # ends first
     changes = np.concatenate([-trace.nodes, trace.nodes])
     order = np.argsort(moments, kind="stable")
@@ -155,11 +155,11 @@ def most_in_use(trace: Trace) -> int:
 
 
 def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed: int) -> HybridJob:
-    """A job of the mix; `factors` scale its classical and its quantum seconds."""
+    """Build a job of the mix; `factors` scale its classical and quantum seconds."""
     classical, quantum = factors
     steps = [HybridStep(quantum=mix.quantum * quantum)]
     if mix.table:
-        # One task, on as many nodes as its table and the job allow.
+        # One task, on as many nodes as the table and the job allow.
         on = max(number for number in mix.table if number <= nodes)
         steps.insert(0, HybridStep((mix.table[on] * classical,), nodes=on))
     elif mix.tasks:
@@ -170,14 +170,14 @@ def _job(mix: Mix, submit: float, factors: tuple[float, float], nodes: int, seed
 
 
 def _factors(random: Any, variation: float, number: int) -> list[tuple[float, float]]:
-    """Log-normal factors of mean 1, two per job, with `variation` as their coefficient."""
+    """Draw two log-normal factors per job, with mean 1 and coefficient of variation `variation`."""
     sigma = sqrt(log(1 + variation**2))
     drawn = random.lognormal(-(sigma**2) / 2, sigma, (number, 2)) if sigma else np.ones((number, 2))
     return [(float(first), float(second)) for first, second in drawn]
 
 
 def _seeded(others: Background, more: list[int]) -> Background:
-    """Background jobs that are generated from another seed; a trace stays as it is."""
+    """Return the background with a new generator seed; a trace stays unchanged."""
     if others.generate is None:
         return others
     seed = _mixed([others.generate.seed, *more])
@@ -185,5 +185,5 @@ def _seeded(others: Background, more: list[int]) -> Background:
 
 
 def _mixed(seeds: list[int]) -> int:
-    """One seed out of several."""
+    """Combine several seeds into one."""
     return int(np.random.SeedSequence(seeds).generate_state(1)[0])

@@ -112,7 +112,7 @@ def _place(name: str, folder: Path | None) -> Path:
 
 
 def _words(name: str, folder: Path | None) -> str:
-    """The option that names this box again."""
+    """Return the option that names this box."""
     if name != DEFAULT:
         return f" --name {shlex.quote(name)}"
     return f" --folder {shlex.quote(str(folder))}" if folder else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TASK = re.compile(r"[0-9a-f][0-9a-f-]{3,35}")
-"""What the id of a task, or a prefix of it, looks like."""
+"""Pattern of a task's id or a prefix of it."""
 
 Name = Annotated[
     str,
@@ -62,20 +62,20 @@ def cancel(
 
 
 def _is_run(runs: Path, name: str) -> bool:
-    """Whether the name can only be that of a run."""
+    """Whether the name can only belong to a run."""
     exact = any((path / "run.json").is_file() for path in (runs / name, Path(name)))
     return exact or not TASK.fullmatch(name)
 
 
 def _task(runs: Path, name: str, url: str | None) -> RemoteTask | None:
-    """The task that is meant; None if it is a run."""
+    """Return the task with that id; None if the name means a run."""
     from qtide.backends.client.client import ServiceFailed
 
     like = [each for each in RunFolder.names(runs) if each.startswith(name)]
     try:
         found = client(url).task(name)
     except ServiceFailed as error:
-        if like and error.status in (0, 401, 404):  # then it is the run
+        if like and error.status in (0, 401, 404):  # the name means a run
             return None
         if error.status == 404:
             raise UsageError(f"there is no run {name!r} in {runs}, and {error}") from None

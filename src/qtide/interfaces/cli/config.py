@@ -1,4 +1,4 @@
-"""qtide config: which options apply here, and where each of them comes from."""
+"""qtide config: the options that apply here, and where each comes from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qtide.runs.run_options import others
 from qtide.runs.settings import NAME, File, Settings, option_name, options_of
 
 UNCONFIGURED = ("json", "install_completion", "show_completion")
-"""Options that are never set in a file."""
+"""Options that cannot be set in a file."""
 
 
 def config(
@@ -98,7 +98,7 @@ def _usual(param: Any) -> Any:
 
 
 def _merged(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for options that have the same value from the same source in several commands."""
+    """Merge options that have the same value from the same source in several commands."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         known = found.setdefault(repr(row | {"of": []}), row)

@@ -1,4 +1,4 @@
-"""The two streams of a command, and JSON for scripts."""
+"""Output of commands: stdout, stderr, and JSON for scripts."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 def say(text: str = "") -> None:
-    """A line on stdout; control characters in it cannot reach the terminal."""
+    """Print a line to stdout; control characters do not reach the terminal."""
     typer.echo(printable(text))
 
 
 def warn(text: str) -> None:
-    """A line on stderr; control characters in it cannot reach the terminal."""
+    """Print a line to stderr; control characters do not reach the terminal."""
     typer.echo(printable(text), err=True)
 
 
 def terminal() -> Console:
-    """The terminal of stderr, for lines that change."""
-    from rich.console import Console  # commands that only read do without it
+    """Return a console on stderr, for live lines."""
+    from rich.console import Console  # many commands do not need it
 
     return Console(stderr=True, soft_wrap=True)
 
 
 @contextmanager
 def status(text: str, pace: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """Show a line that changes while the block runs.
+    """Show a live line while the block runs.
 
-    Where no line can change, print the texts, one every `pace` seconds at most.
+    Without a terminal, print the texts instead, at most one every `pace` seconds.
     """
     console = terminal()
     line = _TimedLine(text)
@@ -76,14 +76,14 @@ class _TimedLine:
         return time.monotonic() - self._changed
 
     def __rich__(self) -> str:
-        from rich.markup import escape  # only where rich is loaded already
+        from rich.markup import escape  # rich is already loaded here
 
         return escape(printable(f"{self._text}, {time.monotonic() - self._began:,.0f} s"))
 
 
 def show_table(cases: Sequence[Case]) -> None:
-    """Print the figures of cases; relative to static's, if there is room."""
-    from rich.console import Console  # commands that only read do without it
+    """Print the figures of cases, with those relative to static if there is room."""
+    from rich.console import Console  # many commands do not need it
 
     from qtide.interfaces.report.table import TableRow, rich_table
 
@@ -93,12 +93,12 @@ def show_table(cases: Sequence[Case]) -> None:
 
 
 _reserved: list[IO[str]] = []
-"""Stdout itself, while it is for JSON alone."""
+"""The real stdout while it is reserved for JSON."""
 
 
 @contextmanager
 def stdout_for_json(*, wanted: bool = True) -> Iterator[None]:
-    """Within, whatever else prints to stdout, a program or a library, prints to stderr instead."""
+    """Redirect everything but JSON from stdout to stderr while the block runs."""
     if not wanted or _reserved:
         yield
         return
@@ -116,24 +116,24 @@ def stdout_for_json(*, wanted: bool = True) -> Iterator[None]:
 
 
 def as_json(value: Any, indent: int | None = 2) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document to stdout."""
     typer.echo(json.dumps(value, indent=indent), file=_reserved[-1] if _reserved else None)
 
 
 NOTHING = "–"
 GAP, NARROW = 2, 1
-"""Spaces between two columns; fewer where there is no room otherwise."""
+"""Spaces between columns: usually, and where room is short."""
 SHORT, LEAST = 8, 6
-"""Values of so many characters, such as times, are never shortened; others to no fewer."""
+"""Columns up to SHORT characters wide, such as times, stay whole; wider ones keep LEAST."""
 INDENT = 4
 
 Row = dict[str, Any]
 
 
 def print_rows(rows: Sequence[Row], long: Sequence[str] = ()) -> None:
-    """Print rows with the same keys; where there is no room, `long` values get lines of their own.
+    """Print rows with the same keys; where room is short, `long` values get their own lines.
 
-    Columns without any value are left out.
+    Omit columns without any value.
     """
     titles = [title for title in rows[0] if any(row[title] is not None for row in rows)]
     texts = [{title: _text(row[title]) for title in titles} for row in rows]
@@ -154,7 +154,7 @@ def print_rows(rows: Sequence[Row], long: Sequence[str] = ()) -> None:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text with its middle left out, which tells names with the same beginning apart."""
+    """Shorten a text in the middle, so that names with the same beginning stay distinct."""
     if cell_len(text) <= width:
         return text
     head = (width - 1) // 2
@@ -163,7 +163,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def _width() -> int:
-    """Width of the terminal, or what COLUMNS says; output into a pipe is not shortened."""
+    """Return the width of the terminal, or COLUMNS; output to a pipe is not shortened."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         return get_terminal_size().columns
     return sys.maxsize
@@ -174,7 +174,7 @@ def _text(value: Any) -> str:
 
 
 def cell_len(text: str) -> int:
-    """Columns that a text takes on a terminal: wide characters take two, combining ones none."""
+    """Return the terminal columns a text takes: two per wide character, none per combining one."""
     if text.isascii():
         return len(text)
     return sum(
@@ -188,7 +188,7 @@ def _total(widths: dict[str, int], gap: int) -> int:
 
 
 def _natural(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> dict[str, int]:
-    """The width of each column if nothing is shortened."""
+    """Return the width of each column if nothing is shortened."""
     return {
         title: max(cell_len(title), *(cell_len(row[title]) for row in texts)) for title in titles
     }
@@ -197,7 +197,7 @@ def _natural(titles: Sequence[str], texts: Sequence[dict[str, str]]) -> dict[str
 def _fitted(
     titles: Sequence[str], texts: Sequence[dict[str, str]], width: int, gap: int
 ) -> dict[str, int]:
-    """The widths of the columns; the widest is narrowed until all fit, or none may be."""
+    """Return column widths, narrowing the widest until all fit or none can be narrowed."""
     widths = _natural(titles, texts)
     least = {title: max(LEAST, cell_len(title)) for title in titles if widths[title] > SHORT}
     while _total(widths, gap) > width:

@@ -1,4 +1,4 @@
-"""qtide experiment: whole measurements, from the plan to the page."""
+"""qtide experiment: complete measurements, from the plan to the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USUAL = SharingPlan()
 COLUMNS = ("α", "N", "busy", "exp.", "total s", "±", "exp.", "gain", "queue s", "exp.", "QPU s")
 
 
-class Interrupted(QtideError):  # noqa: N818 - what happened
+class Interrupted(QtideError):  # noqa: N818 - the name says what happened
     """The user pressed Ctrl-C."""
 
     exit_code = 130
@@ -42,7 +42,7 @@ experiment = typer.Typer(
 
 @experiment.callback()
 def _group() -> None:
-    """Keep `sharing` a command of its own, although it is the only one."""
+    """Keep `sharing` a subcommand although it is the only one."""
 
 
 @experiment.command("sharing", cls=PlainCommand)

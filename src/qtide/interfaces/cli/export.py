@@ -78,13 +78,13 @@ export = typer.Typer(
 
 @export.callback()
 def _group() -> None:
-    """Keep each export a command of its own, whatever their number."""
+    """Keep each export a subcommand, whatever their number."""
 
 
 export.command("ro-crate", cls=PlainCommand)(ro_crate)
 
 WITH_SPEC = {"export": {"cwl": cwl}}
-"""The commands of each group that take a program and the options of its run."""
+"""Subcommands of each group that take a program and the options of its run."""
 
 
 engine = typer.Typer(
@@ -98,7 +98,7 @@ engine = typer.Typer(
 
 @engine.callback()
 def _engine_group() -> None:
-    """Keep `install` a command of its own, although it is the only one."""
+    """Keep `install` a subcommand although it is the only one."""
 
 
 @engine.command("install", cls=PlainCommand)

@@ -1,4 +1,4 @@
-"""The layout of help: plain text of at most 80 columns, options under a heading per owner."""
+"""Layout of help: plain text of at most 80 columns, options under one heading per owner."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 Context = Any
-"""Typer's own class, which it exports only in part."""
+"""Typer's context class, which it does not fully export."""
 TYPE = re.compile(r"<([^<>]+)>")
 WORDS = {"str": "TEXT", "int": "N", "float": "NUMBER", "int range": "N", "float range": "NUMBER"}
-"""The placeholder of a value, by its type."""
+"""Placeholders of values by type."""
 REQUIRED = "  [required]"
-"""Not shown for arguments: optional ones are in brackets."""
+"""Not shown for arguments: brackets mark the optional ones."""
 
 
 class PlainCommand(TyperCommand):
-    """A command whose options are listed under the heading that each names, or `Options`."""
+    """A command that lists each option under its own heading, by default `Options`."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Arguments as in manuals: a name, in brackets if it is optional."""
+        """Show arguments as in manuals: a name, in brackets if optional."""
         return [piece.strip("{}").upper() for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
-        """Write arguments, then options, each heading once."""
+        """Write arguments, then options, under one heading each."""
         write_options(self, ctx, formatter)
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands, with a whole sentence for each."""
+    """A group of commands, each described by a whole sentence."""
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
         """Write options, then commands."""
@@ -37,7 +37,7 @@ class PlainGroup(TyperGroup):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Context, formatter: Any) -> None:
-        """Write the first sentence of each command's help, on as many lines as it takes."""
+        """Write the first sentence of each command's help, wrapped rather than cut."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -65,12 +65,12 @@ def write_options(command: Any, ctx: Context, formatter: Any) -> None:
 
 
 def first_sentence(text: str | None) -> str:
-    """The first lines of a help text."""
+    """Return the first sentence of a help text."""
     paragraph = " ".join((text or "").partition("\n\n")[0].split())
     return re.split(r"(?<=[.;?])\s", paragraph)[0].rstrip(".;?") + "."
 
 
 def _word(kind: re.Match[str]) -> str:
-    """The placeholder of a value of that type; for several choices, the choices."""
+    """Return the placeholder for a value type; a choice is shown as its alternatives."""
     single = kind[1].removeprefix("list[").removesuffix("]")
     return WORDS.get(single, single if "|" in single else single.upper())

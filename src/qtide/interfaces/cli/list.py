@@ -1,4 +1,4 @@
-"""qtide list: all runs, and comparisons as one line each."""
+"""qtide list: all runs, with one line per comparison."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from qtide.runs.folder import RunFolder, newest_last
 
 DAMAGED = "damaged"
 ORDER = (DAMAGED, "running", "failed", "interrupted", "cancelled", "new", "done")
-"""Which state of its jobs a comparison has: the first of these."""
+"""A comparison has the first of these states that any of its jobs has."""
 MONTHS = 180 * 86400.0
-"""Seconds for which a date needs no year."""
+"""Age in seconds up to which a date is shown without its year."""
 
 
 def list_runs(
@@ -49,7 +49,7 @@ def list_runs(
 def _row(run: RunFolder, root: Path) -> dict[str, Any]:
     about = {"run": str(run.path.relative_to(root)), "jobs": 1}
     made = {"created": run.created, "damage": run.damage}
-    if made["damage"] is not None:  # it must not hide the others
+    if made["damage"] is not None:  # a damaged run must not hide the others
         return about | {"state": DAMAGED, "program": "", "strategy": "", "cluster": ""} | made
     spec = run.spec
     return (
@@ -61,7 +61,7 @@ def _row(run: RunFolder, root: Path) -> dict[str, Any]:
 
 
 def _together(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The jobs of each comparison as one row, in the place of the newest of them."""
+    """Merge the jobs of each comparison into one row, at the position of the newest."""
     kept = {row["run"]: [row] for row in rows}
     for name, jobs in groupby(sorted(rows, key=_folder), key=_folder):
         within = list(jobs)
@@ -78,7 +78,7 @@ def _folder(row: dict[str, Any]) -> str:
 
 
 def _one(name: str, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A comparison as a row."""
+    """Return a comparison as a row."""
     strategies = sorted({row["strategy"] for row in jobs} - {""})
     return {
         "run": name,
@@ -93,13 +93,13 @@ def _one(name: str, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _common(words: Iterable[str]) -> str:
-    """The only word there is; empty if there are several."""
+    """Return the word common to all; empty if they differ."""
     found = set(words) - {""}
     return found.pop() if len(found) == 1 else ""
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people."""
+    """Format a row for people."""
     texts = {name: row[name] or None for name in ("run", "state", "program", "strategy", "cluster")}
     return texts | {"created": _date(row["created"])}
 

@@ -1,4 +1,4 @@
-"""qtide logs: what the tasks of a run print."""
+"""qtide logs: the output of a run's tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qtide.interfaces.cli.console import as_json, say
 from qtide.runs.folder import RunFolder
 
 UNSTARTED = 86400.0
-"""Seconds that a run may wait for its driver to start."""
+"""Seconds a run may wait for its driver to start."""
 
 
 def logs(
@@ -61,7 +61,7 @@ def _show(
 
 
 def _print(chosen: Iterable[LogLine]) -> bool:
-    """Print lines; whether there was any."""
+    """Print lines; return whether there were any."""
     some = False
     for line in chosen:
         head = " ".join(field for field in line[:-1] if field not in ("", "-"))
@@ -77,7 +77,7 @@ def _fits(line: LogLine, node: str, task: str) -> bool:
 
 
 def _over(run: RunFolder) -> bool:
-    """Whether nothing more is to come; a run that was submitted may have yet to start."""
+    """Whether no more output can follow; a submitted run may not have started yet."""
     state = run.state
     if state == "new" and time.time() - run.created > UNSTARTED:
         raise UsageError(f"{run.name} was never started; start it with: qtide resume {run.name}")

@@ -1,4 +1,4 @@
-"""The command `qtide`: its table of commands, options from files, errors as sentences."""
+"""The command `qtide`: table of commands, options from files, errors as sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS, TWIN, SERVICE, SITE = "Runs", "Twin", "Service", "Site"
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: its heading, its place (`module:name` in this package), and a line of help.
+    """A command: its heading, its place (`module:name` in this package) and a line of help.
 
     The module is imported only when the command is called.
     """
@@ -132,7 +132,7 @@ def common(
 
 
 def application() -> typer.Typer:
-    """The command line."""
+    """Build the command line."""
     app = typer.Typer(
         cls=Commands,
         no_args_is_help=True,
@@ -155,7 +155,7 @@ class Commands(PlainGroup):
         }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that is called, with the options that the words and the files select."""
+        """Return the called command, with the options that its words and the files select."""
         name, command, words = super().resolve_command(ctx, args)
         if name is None:
             return name, command, words
@@ -187,7 +187,7 @@ class Commands(PlainGroup):
 
 
 def load(name: str, words: list[str], settings: Settings, *, lenient: bool = False) -> Any:
-    """A command, with the options that these words select."""
+    """Load a command with the options that these words select."""
     place, _, attribute = COMMANDS[name].place.partition(":")
     module = import_module(f"qtide.interfaces.cli.{place}")
     command = getattr(module, attribute)
@@ -207,7 +207,7 @@ def load(name: str, words: list[str], settings: Settings, *, lenient: bool = Fal
 def _program(
     name: str, command: Any, words: list[str], settings: Settings, *, lenient: bool
 ) -> Any:
-    """A command that runs a program, with the options of the plug-ins that it chooses."""
+    """Load a command that runs a program, with the options of the chosen plug-ins."""
     from qtide.interfaces.cli.run import program_command
 
     return program_command(name, command, words, settings, lenient=lenient)
@@ -219,7 +219,7 @@ def _source(ctx: Context, name: str) -> str | None:
 
 
 def _unless_complete(ctx: Context) -> Any:
-    """Ignore errors in a line while a shell completes it."""
+    """Ignore usage errors while the shell completes a line."""
     return suppress(UsageError) if ctx.resilient_parsing else nullcontext()
 
 
@@ -234,7 +234,7 @@ def check(settings: Settings, name: str, command: Any) -> None:
 
 
 def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """A command, or its subcommands, each with its full name."""
+    """Yield a command, or its subcommands, each with its full name."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield path, command
@@ -258,7 +258,7 @@ def _check_table(settings: Settings, path: tuple[str, ...], command: Any) -> Non
 
 
 def _known_somewhere(key: str, command: Any) -> bool:
-    """Whether any command has the option; as few as possible are imported to find out."""
+    """Whether any command has the option; import as few commands as possible to find out."""
     from qtide.runs.spec import Spec
 
     near = key in _names(command) or key in Spec.__dataclass_fields__
@@ -266,18 +266,18 @@ def _known_somewhere(key: str, command: Any) -> bool:
 
 
 def _names(command: Any) -> set[str]:
-    """The options of a command, or of its subcommands."""
+    """Return the options of a command or of its subcommands."""
     return {option_name(each) for _, leaf in leaves(command) for each in options_of(leaf)}
 
 
 def _plugin_names(command: Any) -> set[str]:
-    """The options that a command would have with another cluster or strategy."""
+    """Return the options a command would have with another cluster or strategy."""
     return _every_plugin_name() if "cluster" in _names(command) else set()
 
 
 @cache
 def _every_name() -> set[str]:
-    """The options of all commands; this imports all of them."""
+    """Return the options of all commands; this imports all of them."""
     loaded = (load(name, [], Settings()) for name in COMMANDS)
     return _every_plugin_name().union(*map(_names, loaded))
 

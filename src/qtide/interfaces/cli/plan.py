@@ -1,4 +1,4 @@
-"""qtide plan: which strategy, how many virtual QPUs, and what growth takes."""
+"""qtide plan: which strategy, how many virtual QPUs, and when to buy another QPU."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def which_strategy(
     model = _site(site) if site else SiteModel(nodes=nodes)
     prices = Prices(node=node_price, qpu=qpu_price)
     for name in strategy or ():
-        STRATEGIES.load(name)  # refuses unknown ones
+        STRATEGIES.load(name)  # rejects unknown names
     waits = dict(enumerate(_numbers("wait", wait), 1))
     if any(waits.values()) and model.part("").is_batch:
         raise UsageError("--wait does not go with a site that has a queue of its own; leave it out")
@@ -157,7 +157,7 @@ def vqpus(
     if site is not None:
         if wait_p95 is not None:
             raise UsageError("--wait-p95 does not go with --site; give --longest")
-        STRATEGIES.load(strategy)  # refuses unknown ones
+        STRATEGIES.load(strategy)  # rejects unknown names
         model = _site(site)
         model = replace(model, service=model.service or ServiceModel(policy))
         check_hybrids(model)
@@ -255,7 +255,7 @@ def _show(advice: Advice, chart: list[list[MapCell]]) -> None:
 
 
 def _cell(cell: MapCell) -> str:
-    """The advised strategy, and its margin over the runner-up."""
+    """Format the advised strategy and its margin over the runner-up."""
     return f"{cell.strategy} {cell.margin:.0%}" if cell.margin >= 0.005 else f"{cell.strategy} ="
 
 
@@ -299,7 +299,7 @@ def _show_site(best: int, rows: list[SiteEstimate], longest: float) -> None:
 
 
 def _site(file: Path) -> SiteModel:
-    """The site of a file, after warnings about what does not fit."""
+    """Read a site file; print warnings about what does not fit."""
     model = read_site(file)
     for warning in site_warnings(model):
         warn(f"warning: {warning}")

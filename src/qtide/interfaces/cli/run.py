@@ -1,4 +1,4 @@
-"""qtide run: a program under a strategy."""
+"""qtide run, submit and resume: run a program under a strategy."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from qtide.runs.start import ADVISERS, BACKGROUND, check_driver, create, launch
 
 
 def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
-    """Mark a command: in place of its parameter `spec` it gets a program and a run's options."""
-    command.takes_spec = True  # type: ignore[attr-defined]  # a mark, for the loader
+    """Mark a command whose parameter `spec` stands for a program and the options of a run."""
+    command.takes_spec = True  # type: ignore[attr-defined]  # a mark for the loader
     return command
 
 
@@ -130,7 +130,7 @@ def resume(
 
 
 def _found(runs: Path, name: str, url: str | None) -> RunFolder:
-    """The run of that name; if it is a device of the service, the error says how to resume that."""
+    """Find a run by name; if the name is a device's, the error says how to resume that."""
     try:
         return RunFolder.find(runs, name)
     except UsageError as error:
@@ -142,7 +142,7 @@ def _found(runs: Path, name: str, url: str | None) -> RunFolder:
 
 
 def _device_names(url: str | None) -> list[str]:
-    """The devices of the service; none if it cannot be asked."""
+    """Return the service's device names; none if it does not answer."""
     try:
         return [str(each["name"]) for each in client(url).devices()]
     except QtideError:
@@ -150,7 +150,7 @@ def _device_names(url: str | None) -> list[str]:
 
 
 def play_one(run: RunFolder, *, json_wanted: bool) -> None:
-    """Execute a run with progress, then show its result."""
+    """Execute a run, showing its progress and then its result."""
     progress = TerminalProgress(terminal(), lines=True, scale=scale_of(run.spec))
     with stdout_for_json(wanted=json_wanted), progress.shown():
         outcome = play(run, progress.tell)
@@ -184,15 +184,15 @@ def _failure(outcome: Outcome) -> QtideError:
     return ProgramFailed(f"{text}\nfinished phases are kept; fix it, then: qtide resume {name}")
 
 
-class ProgramFailed(QtideError):  # noqa: N818 - what happened
-    """The program's own failure, with what to do next."""
+class ProgramFailed(QtideError):  # noqa: N818 - the name says what happened
+    """The program itself failed; the message says what to do next."""
 
 
 PANEL = "rich_help_panel"
 
 
 def core_parameters() -> dict[str, inspect.Parameter]:
-    """The options of every run, by their names in `Spec`."""
+    """Return the options of every run, by their names in `Spec`."""
     types, usual = get_type_hints(Spec), Spec("")
     return {
         name: _keyword(name, types[name], getattr(usual, name), **terms)
@@ -201,7 +201,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 
 def program_parameter() -> inspect.Parameter:
-    """The argument PROGRAM; the program gets all options that qtide does not know."""
+    """Return the argument PROGRAM; options unknown to qtide are passed to the program."""
     text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=shared_options.programs)
     return inspect.Parameter(
@@ -210,7 +210,7 @@ def program_parameter() -> inspect.Parameter:
 
 
 def plugin_parameter(owner: OptionOwner, declared: Declared, *, hidden: bool) -> inspect.Parameter:
-    """An option of a plug-in, as typer declares it."""
+    """Return a plug-in's option as a Typer parameter."""
     kind: Any = str | None
     if declared.type is bool:
         kind = bool | None
@@ -273,21 +273,21 @@ def _words(default: Any) -> str:
 
 
 def _metavar(kind: Any) -> str:
-    """The placeholder of the value in the help."""
+    """Return the placeholder of a value in the help."""
     plain = [each for each in get_args(kind) or (kind,) if each not in (type(None), ...)]
     return {int: "N", float: "NUMBER"}.get(plain[0] if plain else str, "TEXT")
 
 
 OWN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Unknown options and arguments are passed to the program."""
+"""Context settings that pass unknown options and arguments to the program."""
 
 
 def program_command(
     name: str, command: Callable[..., None], words: list[str], settings: Settings, *, lenient: bool
 ) -> Any:
-    """The command with the options of the plug-ins that the words or the settings choose.
+    """Build the command with the options of the plug-ins that the words or settings choose.
 
-    A command of a group has the name of its group before its own.
+    The name of a subcommand begins with that of its group.
     """
     try:
         chosen = list(_chosen(name, command, words, settings))
@@ -306,17 +306,17 @@ def program_command(
 
 
 class ProgramCommand(PlainCommand):
-    """A command whose help ends with the arguments of the program, if one is named."""
+    """A command whose help ends with the program's arguments, if a program is named."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Find the program before anything is parsed: help is shown during parsing."""
+        """Find the program before parsing, since help is shown during parsing."""
         if "--help" in _own(args):
             known, _, _ = self.make_parser(ctx).parse_args(list(args))
             ctx.meta["program"] = known.get("program")
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """The program's arguments may be anywhere among qtide's."""
+        """Add the program's arguments, which may be anywhere among qtide's."""
         return [*super().collect_usage_pieces(ctx), "[ARGUMENTS]"]
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
@@ -333,12 +333,12 @@ class ProgramCommand(PlainCommand):
 
 
 def _own(words: list[str]) -> list[str]:
-    """The words before `--`: all after it are the program's."""
+    """Return the words before `--`; those after it belong to the program."""
     return words[: words.index("--")] if "--" in words else words
 
 
 def _said(words: list[str], option: str) -> list[str]:
-    """All values that the words give an option."""
+    """Return all values of an option in the words."""
     flag = f"--{option}"
     pairs = pairwise([*words, ""])
     found = (
@@ -352,13 +352,13 @@ def _said(words: list[str], option: str) -> list[str]:
 def _chosen(
     name: str, command: Callable[..., None], words: list[str], settings: Settings
 ) -> Iterator[OptionOwner]:
-    """The chosen cluster and strategies."""
+    """Yield the chosen cluster and strategies."""
     cluster = _choice("cluster", name, words, settings)[-1:] or [Spec("").cluster]
     yield owner("cluster", cluster[0].partition(":")[0])
     given = _choice("strategy", name, words, settings)
     if (
         "strategy" in inspect.signature(command).parameters
-    ):  # compare takes several; all if none is named
+    ):  # compare takes several; by default, all
         for each in given or REGISTRIES["strategy"].names():
             yield owner("strategy", each)
     else:
@@ -374,7 +374,7 @@ def _choice(option: str, name: str, words: list[str], settings: Settings) -> lis
 
 
 def _unknown(words: list[str], command: Callable[..., None], chosen: list[OptionOwner]) -> bool:
-    """Whether there are options that may be another plug-in's: only then are all loaded."""
+    """Whether some option may belong to another plug-in; only then are all plug-ins loaded."""
     known = {*CORE, *inspect.signature(command).parameters, "help"}
     known |= {each.name for owned in chosen for each in owned.options}
     given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word[:2] == "--"}
@@ -382,7 +382,7 @@ def _unknown(words: list[str], command: Callable[..., None], chosen: list[Option
 
 
 def _example(chosen: list[OptionOwner]) -> str:
-    """Another choice, as an example in the help."""
+    """Return another choice as an example for the help."""
     taken = {(each.choice, each.name) for each in chosen}
     free = [
         f"--{choice} {name}"
@@ -400,10 +400,10 @@ def _with_options(
     *,
     parted: bool,
 ) -> Callable[..., None]:
-    """The command with a program and all options in place of its parameter `spec`."""
+    """Replace the command's parameter `spec` by a program and all options."""
     own = inspect.signature(command, eval_str=True).parameters
     core = {name: each for name, each in core_parameters().items() if name not in own}
-    if "jobs" in own:  # a comparison has a virtual QPU for each job, at least
+    if "jobs" in own:  # a comparison has at least one virtual QPU per job
         terms = _core_terms()["vqpus"] | {"show_default": "as many as jobs"}
         core["vqpus"] = _keyword("vqpus", int, core["vqpus"].default, **terms)
     mine = distinct(chosen, {*core, *own})
@@ -411,7 +411,7 @@ def _with_options(
 
     @wraps(command)
     def with_options(context: typer.Context, program: str, **given: Any) -> None:
-        with stdout_for_json(wanted=given.get("json", False)):  # a program may print as it loads
+        with stdout_for_json(wanted=given.get("json", False)):  # a program may print while it loads
             if not parted:
                 _refuse_ambiguous(context, load(located(program)))
             _refuse_foreign(context, theirs, chosen)
@@ -440,13 +440,13 @@ def _by_keyword(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def _typed(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line itself."""
+    """Whether an option was given on the command line itself."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def _refuse_ambiguous(context: typer.Context, program: Program) -> None:
-    """Refuse an option that both qtide and the program have: it is ambiguous."""
+    """Refuse an option that both qtide and the program define: it is ambiguous."""
     for name in program.signature.parameters:
         if name not in ("program", *SHARED) and _typed(context, name):
             option = f"--{name.replace('_', '-')}"

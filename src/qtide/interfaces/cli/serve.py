@@ -77,7 +77,7 @@ def _listening(settings: Configuration, listen: str | None) -> Configuration:
 
 
 def _check(file: Path | None) -> None:
-    """Say everything that is wrong, one line each; nothing is served."""
+    """Report all mistakes, one per line, without serving anything."""
     from qtide.service.configuration import examined
     from qtide.service.trial import troubles, without_effect
 
@@ -217,19 +217,19 @@ def _store(state: Path | None) -> Iterator[Connection]:
     try:
         with closing(connect(file)) as store:
             yield store
-    except Error as error:  # the disk is full, or another process holds the file for long
+    except Error as error:  # the disk is full, or another process keeps the file locked
         raise QtideError(f"{file} cannot be written: {error}") from None
 
 
 def _usual_state() -> Path:
-    """The state of the service that QTIDE_URL names, or of the one that runs here."""
+    """Return the state folder of the service that QTIDE_URL names, or of the local one."""
     from qtide.backends.client.access import UNIX, URL, here
 
     url = os.environ.get(URL, "").rstrip("/")
     found = here(url)
     if found and found.state:
         return found.state
-    beside = Path(url.removeprefix(UNIX)).parent  # a service's socket is in the folder of its state
+    beside = Path(url.removeprefix(UNIX)).parent  # the socket is in the state folder
     if url.startswith(UNIX) and (beside / "store.sqlite").is_file():
         return beside
     if url:

@@ -1,4 +1,4 @@
-"""qtide queue, devices, usage and drain: commands that call the vQPU service."""
+"""qtide queue, devices, usage and drain: commands that use the vQPU service."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ Url = Annotated[
 ]
 Everybody = Annotated[bool, typer.Option("--everybody", help="Include all users. For operators.")]
 LONG = ("why", "takes", "name", "value", "of")
-"""Columns that get lines of their own where there is no room."""
+"""Columns that get their own lines where room is short."""
 PATIENCE = 2.0
-"""Seconds that a command waits for a service that is unreachable."""
+"""Seconds a command waits for an unreachable service."""
 
 
 def client(url: str | None) -> Client:
-    """The service, with the token from the environment or the access file."""
+    """Return a client of the service, with the token from the environment or the access file."""
     from qtide.backends.client.client import Client
 
     return Client(url, patience=PATIENCE)
 
 
 def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
-    """Rows as a table, or a sentence if there are none."""
+    """Print rows as a table, or the sentence `nothing` if there are none."""
     if not rows:
         say(nothing)
         return
@@ -52,7 +52,7 @@ def show_rows(rows: Sequence[dict[str, Any]], nothing: str) -> None:
 
 
 def clock(moment: float | None) -> str | None:
-    """A moment for people: the time if it is today, otherwise the date."""
+    """Format a time for people: the clock time if it is today, otherwise with the date."""
     if moment is None:
         return None
     then, now = time.localtime(moment), time.localtime(time.time())
@@ -108,7 +108,7 @@ def queue(
 
 
 def _turn(task: dict[str, Any]) -> tuple[Any, ...]:
-    """Order of tasks: by device; running, then in line, then blocked by a quota."""
+    """Sort key of tasks: by device; running, then queued, then blocked by a quota."""
     blocked = task["state"] == "queued" and task.get("position") is None
     return task["device"], blocked, task.get("position") or 0, task["submitted"]
 
@@ -168,7 +168,7 @@ DAY = 86_400.0
 
 
 class By(StrEnum):
-    """What usage is summed up by."""
+    """Keys by which usage is summed."""
 
     USER = "user"
     ACCOUNT = "account"
@@ -214,7 +214,7 @@ def usage(
 
 
 def moment(text: str | None) -> float | None:
-    """A point in time from a date, or from a number of days before now."""
+    """Parse a date, or a number of days before now, to a point in time."""
     if text is None:
         return None
     if text.endswith("d") and text[:-1].replace(".", "", 1).isdecimal():

@@ -9,7 +9,7 @@ import typer
 
 
 def runs(context: typer.Context) -> list[str]:
-    """The names of runs, the newest first."""
+    """Return the names of runs, newest first."""
     from qtide.runs.folder import RunFolder
 
     root = Path(context.params.get("runs") or "qtide-runs")
@@ -17,41 +17,41 @@ def runs(context: typer.Context) -> list[str]:
 
 
 def reportable(context: typer.Context) -> list[str]:
-    """The names of runs and of comparisons."""
+    """Return the names of runs and comparisons."""
     names = runs(context)
     return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
 
 
 def strategies() -> list[str]:
-    """The names of strategies."""
+    """Return the names of strategies."""
     from qtide.strategies.strategy import STRATEGIES
 
     return STRATEGIES.names()
 
 
 def strategies_and_advisers() -> list[str]:
-    """The names of strategies, and of what chooses one."""
+    """Return the names of strategies and of the advisers that choose one."""
     from qtide.runs.start import ADVISERS
 
     return [*strategies(), *ADVISERS.names()]
 
 
 def clusters() -> list[str]:
-    """The kinds of clusters."""
+    """Return the kinds of clusters."""
     from qtide.backends.clusters.kind import CLUSTERS
 
     return CLUSTERS.names()
 
 
 def driver_places() -> list[str]:
-    """The values of --driver."""
+    """Return the values of --driver."""
     from qtide.runs.start import BACKGROUND, drivers
 
     return [BACKGROUND, *drivers()]
 
 
 def qpus() -> list[str]:
-    """The devices, and the timing profiles of emulated ones."""
+    """Return the devices and the timing profiles of emulated ones."""
     from qtide.backends.devices.device import DEVICES
     from qtide.backends.devices.profile import profiles
 
@@ -59,7 +59,7 @@ def qpus() -> list[str]:
 
 
 def programs() -> list[str]:
-    """The applications; the shell itself completes files."""
+    """Return the applications; the shell itself completes files."""
     from qtide.programs.program import APPS
 
     return APPS.names()

@@ -1,4 +1,4 @@
-"""qtide show and qtide report: a run in words, and as a page."""
+"""qtide show and qtide report: describe a run as text and as a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.presence import where
 
 SHOWN = 10
-"""How many decisions are shown."""
+"""Maximum number of decisions shown."""
 
 
 def show(
@@ -45,7 +45,7 @@ def show(
 
 
 def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
-    """Node-seconds by use; lower bounds if the driver was killed."""
+    """Format node-seconds by use; lower bounds if the driver was killed."""
     figures = [
         f"{name} {'at least ' if name in unknown else ''}{metrics[f'nodes_{name}']:,.1f}"
         for name in ("held", "starting", "busy")
@@ -54,7 +54,7 @@ def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:
 
 
 def _words(name: str, value: Any) -> str:
-    """A value for people: a driver, an end, or a list of current activities."""
+    """Format a value for people: a driver, an end, or a list of current activities."""
     if name == "phases":
         return f"{value:,} finished"
     if isinstance(value, list):

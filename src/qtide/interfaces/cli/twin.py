@@ -1,4 +1,4 @@
-"""qtide twin: the parameters of a site, from its own runs."""
+"""qtide twin, predict and simulate: calibrate a site's model, predict jobs and simulate it."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def predict(
     from qtide.twin.prediction import predict as predicted
 
     for name in strategy or ():
-        STRATEGIES.load(name)  # refuses unknown ones
+        STRATEGIES.load(name)  # rejects unknown names
     folders = [RunFolder.find(runs, name) for name in names.split(",")]
     if len({each.spec.program for each in folders}) > 1:
         raise UsageError("the runs are of different programs; name runs of one")
@@ -232,7 +232,7 @@ def _interval(found: Range) -> str:
 
 
 def _ended(run: RunFolder) -> list[Interval]:
-    """What is known of a run to its end."""
+    """Return the spans of a run that have ended."""
     return [span for span in run.intervals() if not span.open_ended]
 
 
@@ -241,7 +241,7 @@ Site = Annotated[
     typer.Argument(metavar="SITE", help="Site file; docs/twin.md describes it.", dir_okay=False),
 ]
 PACE = 10.0
-"""Seconds between two lines of progress where no line can change."""
+"""Seconds between two lines of progress where there is no live line."""
 Cores = Annotated[int, typer.Option(min=0, help="Cores to use; 0 for all.")]
 
 
@@ -283,7 +283,7 @@ def simulate(
         warn(f"warning: {warning}")
     names = strategy or strategy_names()
     for name in names:
-        STRATEGIES.load(name)  # refuses unknown ones before anything is computed
+        STRATEGIES.load(name)  # rejects unknown names before anything is computed
     check_hybrids(model)
     setups = [StrategySetup(name, number) for name in names for number in vqpus or [4]]
     cases = _simulated(model, setups, replications, cores)
@@ -296,8 +296,8 @@ def simulate(
 
 
 def site_warnings(model: SiteModel) -> list[str]:
-    """Sentences about a trace and a site that do not fit together."""
-    # Late: numpy takes 0.1 s to import.
+    """Return warnings about traces that do not fit the site."""
+    # Imported late: numpy takes 0.1 s.
     from qtide.twin.workload import warnings
 
     return warnings(model)
@@ -310,7 +310,7 @@ def check_hybrids(model: SiteModel) -> None:
 
 
 def served(model: SiteModel, policy: str | None) -> SiteModel:
-    """The site with a vQPU service, whether its file says anything about that or not."""
+    """Return the site with a vQPU service, whether or not its file defines one."""
     from qtide.runs.served import checked_policy
 
     service = model.service or ServiceModel()
@@ -318,7 +318,7 @@ def served(model: SiteModel, policy: str | None) -> SiteModel:
 
 
 def described(case: Scenario) -> dict[str, object]:
-    """A case for JSON."""
+    """Return a case for JSON."""
     estimates = {
         name: {"mean": each.mean, "half": each.half} for name, each in case.estimates().items()
     }
@@ -326,7 +326,7 @@ def described(case: Scenario) -> dict[str, object]:
 
 
 def row(case: Scenario, model: SiteModel) -> dict[str, object]:
-    """A case as a row of the table; what cannot happen on the site has no column."""
+    """Return a case as a table row, without columns for what cannot happen on the site."""
     found = case.estimates()
 
     def shown(name: str, digits: int = 0) -> str:

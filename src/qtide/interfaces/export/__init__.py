@@ -1,1 +1,1 @@
-"""Runs for others: as CWL workflows and as RO-Crates."""
+"""Exports of runs: as CWL workflows and as RO-Crates."""

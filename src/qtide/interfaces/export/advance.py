@@ -1,7 +1,7 @@
 """The step `advance`: replays a program from its journal until every branch waits for a phase.
 
-The program runs in virtual time. Its clock moves only when nothing else can happen, so when it
-moves, all phases that the program asks for at the same time are known.
+The program runs in virtual time. Its clock advances only when nothing else can happen, so once it
+advances, all phases that the program requests at the same time are known.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from qtide.runs.spec import Spec
 from qtide.strategies.strategy import Prospects
 
 MOMENT = 1.0
-"""Virtual seconds after which everything that can happen at once has happened."""
+"""Virtual seconds after which every branch of the program waits for a phase or has ended."""
 
 Tell = Callable[[ReplayStep], None]
 
 
 def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path) -> dict[str, Any]:
-    """Play one turn: replay the run with these answers, and write what the next steps need.
+    """Run one turn: replay the run with these answers and write the inputs of the next steps.
 
-    Returns the outputs of the step, as the workflow declares them.
+    Return the outputs of the step, as the workflow declares them.
     """
     clock = RealWorld(run.spec.time_scale)
     began, given = clock.now(), [StepOutput.read(file) for file in answers]
@@ -75,11 +75,11 @@ def advance(run: RunFolder, journal: Path, answers: Sequence[Path], folder: Path
 
 @dataclass(frozen=True)
 class ProgramState:
-    """Where a program stands after a turn: the phases that it waits for, or how it ended."""
+    """A program's state after a turn: the phases it waits for, or how it ended."""
 
     phases: dict[str, Phase] = field(default_factory=dict)
     unused: list[StepOutput] = field(default_factory=list)
-    """Failures that the program has not caught yet; the journal has only those it caught."""
+    """Answers not yet in the journal: failures enter it only once the program catches them."""
     outcome: dict[str, Any] | None = None
     choices: list[NotedChoice] = field(default_factory=list)
 
@@ -91,13 +91,13 @@ def play(
     given: list[StepOutput],
     tell: Tell = lambda _: None,
 ) -> ProgramState:
-    """Replay the program with these answers; the journal then has the phases that they end."""
+    """Replay the program with these answers; add the phases they complete to the journal."""
     world = VirtualWorld()
     answers = StepAnswers(world, given, lambda: _wait_for_qpu(run.spec))
     ledger = Ledger(run.name, world.now)
     job = JobContext(run.name, ledger, Inline(), run.spec.seed)
     replay = Replay(world, answers, journal, job, tell)
-    target = journal.find(TARGET)  # the device as it was when the workflow was written
+    target = journal.find(TARGET)  # the device at the time the workflow was written
     playing = call.prepare(
         seed=run.spec.seed,
         folder=run.path.absolute(),
@@ -126,7 +126,7 @@ def write_inputs(
 ) -> tuple[ProgramState, list[Path], list[Path]]:
     """Write the inputs of the next steps: tasks and payloads.
 
-    If one cannot be written, the run has failed, and no step is left to do.
+    If one cannot be written, the run fails and no step is left to do.
     """
     tasks: list[Path] = []
     payloads: list[Path] = []
@@ -141,7 +141,7 @@ def write_inputs(
 
 
 class StepAnswers:
-    """Performs phases by the answers of earlier steps, and lists the phases without an answer."""
+    """Answers phases with the results of earlier steps, and lists the phases without an answer."""
 
     def __init__(
         self, world: World, answers: Iterable[StepOutput], wait_for_qpu: Callable[[], float]
@@ -152,10 +152,10 @@ class StepAnswers:
         for answer in answers:
             self._answers.setdefault((answer.key, answer.kind), {})[answer.place] = answer
         self.missing: dict[str, Phase] = {}
-        """The phases that the program waits for, by their keys."""
+        """The phases the program waits for, by key."""
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """Return the result of a phase; if there is none yet, wait until the turn ends."""
+        """Return the result of a phase; if there is none yet, wait forever: the turn then ends."""
         known = self._answers.get((key, phase.kind), {})
         if len(known) < len(_parts(phase)):
             self.missing[key] = phase
@@ -164,7 +164,7 @@ class StepAnswers:
         return results if isinstance(phase, Classical) else results[0]
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """Choose by the queue of the QPU; a workflow does not know how long the task takes."""
+        """Choose by the QPU's queue alone: a workflow does not know how long the task takes."""
         return Prospects(self._wait_for_qpu(), 0.0, 0.0, None).choice(phase.patience)
 
     def unused(self, journal: Journal) -> list[StepOutput]:
@@ -178,12 +178,12 @@ class StepAnswers:
 
 
 def _parts(phase: Phase) -> list[Phase]:
-    """Divide a phase into the parts that have a step each: its tasks, or its payload."""
+    """Divide a phase into parts with one step each: its tasks or its payload."""
     return [Classical((task,)) for task in phase.tasks] if isinstance(phase, Classical) else [phase]
 
 
 def _wait_for_qpu(spec: Spec) -> float:
-    """Ask the service how long a payload would wait now; a device of the step's own is free."""
+    """Ask the service for a payload's current wait; a step's own device is always free."""
     if not is_service(spec.qpu):
         return 0.0
     world = RealWorld(spec.time_scale)

@@ -1,4 +1,4 @@
-"""A run as a Provenance Run Crate: its program is the workflow, its phases are the steps."""
+"""Exports a run as a Provenance Run Crate: the program is the workflow, phases are its steps."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ PROFILES = {
     WORKFLOW: "Workflow RO-Crate 1.0",
 }
 WITH_STEPS = {"https://w3id.org/ro/wfrun/provenance/0.5": "Provenance Run Crate 0.5"}
-"""The profile of crates that have steps."""
+"""The profile of crates with steps."""
 PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 COMPUTATIONAL = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 QTIDE = "https://pypi.org/project/qtide/"
 UNSTATED = "not stated"
 LARGEST = 100_000_000
-"""Bytes of an input file up to which it is copied."""
+"""Maximum size in bytes of an input file that is copied."""
 RUN_FILES = {
     "run.json": "the program, its arguments and its options",
     "ledger.jsonl": "what was held, starting, busy and waiting, and when",
     "agents.log": "what the tasks printed",
 }
-"""Files of a run's folder that belong into its crate."""
+"""Files of a run's folder that go into its crate."""
 
 
 def export_crate(run: RunFolder, output: Path, licence: str) -> Path:
-    """Write the record of a finished run to a new folder or, if it is named so, to a .zip file."""
+    """Write the record of a finished run to a new folder or, if `output` says so, a .zip file."""
     if run.state in ("running", "new"):
         raise UsageError(f"the run {run.name} is {run.state}; export it when it has ended")
     crate = Crate(run, licence)
@@ -58,15 +58,15 @@ def export_crate(run: RunFolder, output: Path, licence: str) -> Path:
 
 @dataclass
 class Crate:
-    """The entities of a run, and the files that belong to them."""
+    """The entities of a run and their files."""
 
     run: RunFolder
     licence: str = UNSTATED
     graph: CrateGraph = field(default_factory=CrateGraph)
     texts: dict[str, str] = field(default_factory=dict)
-    """Files to be written, by their names in the crate."""
+    """Texts to write, by file name in the crate."""
     copies: dict[str, Path] = field(default_factory=dict)
-    """Files to be copied, by their names in the crate."""
+    """Files to copy, by file name in the crate."""
 
     def __post_init__(self) -> None:
         """Describe the run, from the crate's root down to the phases."""
@@ -130,7 +130,7 @@ class Crate:
         )
 
     def _inputs(self, source: ProgramSource) -> tuple[list[Ref], list[Ref]]:
-        """Describe the parameters of the program, and their values."""
+        """Describe the program's parameters and their values."""
         pairs = [self._input(name, value) for name, value in source.arguments.items()]
         return [parameter for parameter, _ in pairs], [value for _, value in pairs]
 
@@ -147,19 +147,19 @@ class Crate:
         return parameter, example
 
     def _input_file(self, name: str, value: Any) -> Ref | None:
-        """Copy the file that an argument names, unless it is very large."""
+        """Copy the file an argument names, unless it is very large."""
         path = Path(value) if isinstance(value, str | Path) and value else None
         try:
             if path is None or not path.is_file() or path.stat().st_size > LARGEST:
                 return None
-        except OSError:  # a text that cannot be a path
+        except OSError:  # the text cannot be a path
             return None
         copy = self._copy(f"inputs/{name}/{path.name}", path, f"the argument {name}")
         self._parts += [copy] if copy else []
         return copy
 
     def _output(self) -> tuple[Ref, Ref]:
-        """Describe the output of the program, and what it returned or how it failed."""
+        """Describe the program's output: what it returned or how it failed."""
         self.texts["result.json"] = json.dumps(self.run.end or {}, indent=1, ensure_ascii=False)
         output = self._parameter("#output", "result", {"@id": "result.json"}, "File")
         told = "what the program returned, or why it failed"
@@ -226,7 +226,7 @@ class Crate:
         return [self.graph.figure("run", name, each) for name, each in seconds.items()]
 
     def _organise(self, action: Ref, controls: list[Ref]) -> None:
-        """Describe qtide's own part: it ran the steps."""
+        """Describe qtide as the engine that ran the steps."""
         if not controls:
             return
         engine = self.graph.add(
@@ -248,7 +248,7 @@ class Crate:
         number = self.run.path.stat().st_uid
         try:
             name = getpwuid(number).pw_name
-        except KeyError:  # an account that this computer does not know
+        except KeyError:  # this computer does not know the account
             name = str(number)
         return self.graph.add(f"#user-{name}", "Person", name=name)
 
@@ -274,6 +274,6 @@ class Crate:
 
 
 def type_of(value: Any) -> str:
-    """Return the type of a parameter, in the words of schema.org."""
+    """Return the schema.org type of a parameter."""
     known = {bool: "Boolean", int: "Integer", float: "Float"}
     return known.get(type(value), "Text")

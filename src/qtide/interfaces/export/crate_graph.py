@@ -1,7 +1,7 @@
 """The metadata of a crate: entities that refer to each other, as one JSON-LD document.
 
-The metadata is written as plain JSON: a crate has some forty kinds of entities, and the libraries
-for it would be heavier than all of this. The tests run the profile's own checker.
+This module writes plain JSON: a crate has some forty kinds of entities, and the available
+libraries would be heavier than this code. The tests run the profile's own checker.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ CONTEXT = [
 SECOND = "https://qudt.org/vocab/unit/SEC"
 NUMBER = "https://qudt.org/vocab/unit/NUM"
 FIGURES = "https://pypi.org/project/qtide/#"
-"""Prefix of the identities of our figures."""
+"""Prefix of the property ids of qtide's figures."""
 
 
 class CrateGraph:
-    """Collects entities, each once."""
+    """Collects entities, each only once."""
 
     def __init__(self) -> None:
         self._entities: dict[str, Entity] = {}
 
     def add(self, identity: str, kind: str | list[str], **properties: Any) -> Ref:
-        """Add an entity without its empty properties; one that is there already stays as it is."""
+        """Add an entity without its empty properties; an existing entity stays unchanged."""
         given = {name: value for name, value in properties.items() if value not in (None, "", [])}
         found = ref(identity)
         self._entities.setdefault(found["@id"], found | {"@type": kind} | given)
         return found
 
     def extend(self, entity_ref: Ref, **properties: list[Ref]) -> None:
-        """Add references to an entity's lists."""
+        """Append references to an entity's lists."""
         entity = self._entities[entity_ref["@id"]]
         for name, refs in properties.items():
             known = entity.setdefault(name, [])
             known.extend(each for each in refs if each not in known)
 
     def point(self, entity_ref: Ref, **properties: Ref) -> None:
-        """Set properties of an entity to one reference each."""
+        """Set properties of an entity to a single reference each."""
         self._entities[entity_ref["@id"]] |= properties
 
     def value(self, identity: str, name: str, value: Any, **properties: Any) -> Ref:
@@ -53,7 +53,7 @@ class CrateGraph:
         return self.add(identity, "PropertyValue", name=name, value=value, **properties)
 
     def figure(self, owner: str, name: str, value: float, unit: str = SECOND) -> Ref:
-        """Add a measured figure of a run or of a phase."""
+        """Add a measured figure of a run or a phase."""
         word = name.lower().replace(" ", "-")
         terms = {"propertyID": f"{FIGURES}{word}", "unitCode": unit}
         return self.value(f"#{owner}-{word}", name, round(value, 6), **terms)
@@ -67,7 +67,7 @@ class CrateGraph:
 
 
 def ref(identity: str) -> Ref:
-    """Return a reference; file names may have characters that identities may not, so quote them."""
+    """Return a reference; quote characters of file names that ids must not contain."""
     return {"@id": quote(identity, safe=":/#")}
 
 
@@ -77,7 +77,7 @@ def text_of(value: Any) -> str:
 
 
 def _without_lists_of_one(entity: Entity) -> Entity:
-    """RO-Crate writes a list of one entry as that entry."""
+    """Replace each list of one entry by that entry, as RO-Crate does."""
     return {
         name: value[0] if isinstance(value, list) and len(value) == 1 else value
         for name, value in entity.items()

@@ -1,4 +1,4 @@
-"""What a crate says of a run's program and of its devices."""
+"""A crate's description of a run's program and devices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from qtide.runs.folder import Call, RunFolder
 PROVIDED = ("folder", "target")
 """Parameters that say where a program runs, not what it computes."""
 PATIENCE = 2.0
-"""Seconds that a service has to answer."""
+"""Seconds to wait for a service's answer."""
 
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """The source file of a program, and the arguments of its call."""
+    """The source file of a program and the arguments of its call."""
 
     name: str
     file: str
@@ -34,9 +34,9 @@ class ProgramSource:
 
 
 def source_of(run: RunFolder) -> ProgramSource:
-    """Return the source of a run's program, or of a session's script.
+    """Return the source of a run's program or a session's script.
 
-    If the source is gone, the command line takes its place.
+    If the source is gone, return the command line instead.
     """
     spec = run.spec
     try:
@@ -50,7 +50,7 @@ def source_of(run: RunFolder) -> ProgramSource:
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
         arguments = _arguments(call, spec.seed)
         return ProgramSource(call.program.name, file, text, summary, arguments)
-    except Exception:  # importing somebody's program may raise anything
+    except Exception:  # importing a user's program may raise anything
         command = " ".join([spec.program, *spec.words])
         text = f"The source was missing when this record was made. The run was: {command}\n"
         name = Path(spec.program).stem
@@ -58,7 +58,7 @@ def source_of(run: RunFolder) -> ProgramSource:
 
 
 def _arguments(call: Call, seed: int) -> dict[str, Any]:
-    """Return all arguments by name, defaults included."""
+    """Return all arguments by name, including defaults."""
     bound = call.program.signature.bind_partial(*call.args, **call.kwargs)
     if "seed" in call.program.from_run:
         bound.arguments.setdefault("seed", seed)
@@ -68,14 +68,14 @@ def _arguments(call: Call, seed: int) -> dict[str, Any]:
 
 
 def devices_of(run: RunFolder, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Describe the devices of a run, from the journal, the service, or the device itself.
+    """Describe the devices of a run, from the journal, the service or the device itself.
 
-    The journal has the device as the program saw it, so it is preferred.
+    The journal takes precedence: it has the device as the program saw it.
     """
     found = {name: {"name": name, "kind": name, "properties": {}} for name in names}
     target = records(run.journal).get(TARGET)
     known = [] if target is None else [target.outcome]
-    with suppress(QtideError):  # the service is gone, or the device's package
+    with suppress(QtideError):  # the service or the device's package is gone
         known = [*_present_devices(run.spec.qpu), *known]
     return found | {each["name"]: each for each in known if each["name"] in found}
 

@@ -1,4 +1,4 @@
-"""The steps of a crate: the phases of a run, when they ran, on what, and with what result."""
+"""The steps of a crate: a run's phases, with their times, resources and results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = "the result can only be read with the packages of its program"
 
 
 class CrateSteps:
-    """Adds the phases of a run to a crate: a step for each kind, an action for each execution."""
+    """Adds a run's phases to a crate: one step per kind, one action per execution."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class CrateSteps:
         arguments: Mapping[str, Ref],
     ) -> None:
         self.files: list[Ref] = []
-        """The files of the results."""
+        """Files of the results."""
         self._arguments = arguments
         self._flow = data_flow(history.run)
         self._results: dict[str, Ref] = {}
-        """The latest result of each phase, by its key."""
+        """The latest result of each phase, by key."""
         self._graph = graph
         self._history = history
         self._workflow = workflow
@@ -55,7 +55,7 @@ class CrateSteps:
         self._devices = devices_of(history.run, names)
 
     def add(self, execution: Execution) -> StepRefs:
-        """Add one execution of a phase: the action itself, and how the engine controlled it."""
+        """Add one execution of a phase: the action itself and the engine's control action."""
         tool = self._tool(execution)
         step = self._step(execution, tool)
         action = self._action(execution, tool)
@@ -69,7 +69,7 @@ class CrateSteps:
         return StepRefs(action, control)
 
     def _tool(self, execution: Execution) -> Ref:
-        """Add the functions that nodes ran, or the device."""
+        """Add the functions the nodes ran, or the device."""
         if execution.quantum:
             names = [lane.removeprefix("qpu/") for lane in execution.lanes]
             tool = self._device(names[0] if names else self._history.run.spec.qpu)
@@ -103,7 +103,7 @@ class CrateSteps:
         )
 
     def _step(self, execution: Execution, tool: Ref) -> Ref:
-        """Programs loop, so phases of the same kind and label are one step."""
+        """Add a step; phases of the same kind and label share one, since programs loop."""
         lane, label = execution.span.lane, execution.span.label
         if (lane, label) not in self._steps:
             number = len(self._steps) + 1
@@ -169,7 +169,7 @@ class CrateSteps:
 
 
 class StepRefs(NamedTuple):
-    """An execution of a phase, and the engine's part in it."""
+    """References to the action of an execution and to the engine's control action."""
 
     action: Ref
     control: Ref
@@ -177,30 +177,30 @@ class StepRefs(NamedTuple):
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution of a phase; one without an end was left by a driver that was killed."""
+    """One execution of a phase; an open-ended one was left by a killed driver."""
 
     number: int
     key: str
     span: Interval
     busy: Sequence[Interval] = ()
-    """When nodes, or devices, worked for it."""
+    """Spans in which nodes or devices worked for it."""
     record: JournalRecord | None = None
     why: str = ""
-    """Why this and not its equivalent was run, if there was a choice."""
+    """Why this phase and not its equivalent was run, if there was a choice."""
 
     @property
     def failed(self) -> bool:
-        """Whether it gave no result."""
+        """Whether the execution produced no result."""
         return self.span.open_ended or self.record is None or self.record.failed
 
     @property
     def quantum(self) -> bool:
-        """Whether it ran on a QPU."""
+        """Whether the execution ran on a QPU."""
         return self.span.lane == "quantum"
 
     @property
     def lanes(self) -> list[str]:
-        """The nodes and devices that worked for it."""
+        """The nodes or devices that worked for it."""
         return sorted({each.lane for each in self.busy})
 
 
@@ -212,24 +212,24 @@ class History:
     spans: list[Interval] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read both."""
+        """Read the ledger and the journal."""
         self.spans = self.run.intervals()
         self._records = records(self.run.journal)
         self._scale = self.run.spec.time_scale
         self.is_virtual = is_virtual(self.run.spec)
 
     def moment(self, clock: float) -> str:
-        """Return a time of the run's clock as a date; virtual time begins at the run's creation."""
+        """Convert a time of the run's clock to a date; virtual time starts at run creation."""
         seconds = self.run.created + clock if self.is_virtual else clock * self._scale
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
     def executions(self) -> Iterator[Execution]:
-        """Yield the executions of all phases, in the order in which they began."""
+        """Yield the executions of all phases in order of their start."""
         phases = [each for each in self.spans if each.what == "phase"]
         phases.sort(key=lambda span: span.start)
         last = {span.key or str(number): number for number, span in enumerate(phases, 1)}
         for number, span in enumerate(phases, 1):
-            key = span.key or str(number)  # the ledgers of older runs have no keys
+            key = span.key or str(number)  # ledgers of older runs have no keys
             record = self._records.get(key) if last[key] == number else None
             choice = self._records.get(choice_of(key))
             why = "" if choice is None else str(choice.outcome["why"])
@@ -241,15 +241,15 @@ class History:
             return None
         try:
             return _readable(self.run.values.unpack(Packed.from_json(execution.record.outcome)))
-        except Exception:  # the program, or a package of it, may be gone
+        except Exception:  # the program or one of its packages may be gone
             return UNKNOWN
 
     def _busy(self, phase: Interval) -> list[Interval]:
-        """Find the work of a phase: what has one of its names and was done during it."""
+        """Find the work of a phase: spans with one of its names that lie within it."""
         names = set(phase.label.replace(" instead of ", " + ").split(" + "))
         names |= {name.partition(" × ")[2] for name in names}
         lanes = "qpu/" if phase.lane == "quantum" else "node/"
-        # the middle decides: work may end as the next phase begins, and clocks differ a little
+        # compare midpoints: work may end as the next phase begins, and clocks differ slightly
         during = (each for each in self.spans if phase.start <= _middle(each) <= phase.end)
         return [
             each
@@ -259,8 +259,8 @@ class History:
 
 
 def _readable(value: Any) -> Any:
-    """Represent a value in JSON: answers of devices as the service sends them."""
-    with suppress(PhaseError, ValueError):  # it is no such answer
+    """Convert a value to JSON data; encode device answers as the service sends them."""
+    with suppress(PhaseError, ValueError):  # not a device's answer
         return json.loads(encode_answer(value).data)
     return [_readable(each) for each in value] if isinstance(value, list) else plain(value)
 

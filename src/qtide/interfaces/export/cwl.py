@@ -1,4 +1,4 @@
-"""A program as a CWL workflow: one workflow for all programs, and the inputs of this one."""
+"""Exports a program as a CWL workflow: one workflow for all programs, with its own inputs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from qtide.runs.start import check
 WORKFLOW = Path(__file__).with_name("workflow.cwl")
 """The workflow of all programs."""
 STRATEGY = "workflow"
-"""The strategy of a run that an engine drives: an allocation for each step."""
+"""Strategy of runs driven by an engine: one allocation per step."""
 
 
 def export_cwl(spec: Spec, folder: Path) -> RunFolder:
-    """Write a program as a workflow to a new folder; any engine can run it from there."""
+    """Write a program as a workflow to a new folder, from which any CWL engine can run it."""
     options = {name: value for name, value in spec.options.items() if name != "engine"}
     spec = replace(spec, strategy=STRATEGY, options=options)
     check_spec(spec)
@@ -59,7 +59,7 @@ def check_spec(spec: Spec) -> None:
 
 
 def _prepare(run: RunFolder) -> None:
-    """Create the journal, and refuse a program whose first phases cannot be sent to steps."""
+    """Create the journal; refuse a program whose first phases cannot be sent to steps."""
     call = run.call or Call.read(run.path, run.values, run.spec)
     with closing(Journal(run.journal, call.program.name)) as journal:
         world_for(run.spec).run(journal_target(run, call, journal))
@@ -73,13 +73,13 @@ def _prepare(run: RunFolder) -> None:
 
 
 async def journal_target(run: RunFolder, call: Call, journal: Journal) -> None:
-    """Write a description of the device to the journal, if the program asks for it."""
+    """Write a description of the device to the journal if the program asks for it."""
     if call.program.wants_target:
         await journaled_target(journal, qpu_for(run.spec, world_for(run.spec)).describe)
 
 
 def write_workflow(run: RunFolder, folder: Path) -> None:
-    """Write the files of a workflow, which begins with what the run's journal has by then."""
+    """Write the files of a workflow that continues from the run's current journal."""
     folder.mkdir(exist_ok=True)
     mapping = StreamFlowMapping(run, folder)
     inputs = {

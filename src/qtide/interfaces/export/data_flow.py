@@ -1,8 +1,8 @@
-"""The data flow of a run: which results of earlier phases, and which arguments, a phase was given.
+"""The data flow of a run: which earlier results and which arguments each phase received.
 
-Nobody records that while a run goes on. So the program is replayed from its journal, and its values
-are followed by their identity. A value that the program made itself cannot be followed: a phase
-with such an input only counts as given what the program got just before, and the crate says so.
+A run does not record its data flow. So this module replays the program from its journal and tracks
+values by identity. It cannot track values that the program computed itself: a phase with only such
+inputs is assumed to use the results the program received just before, and the crate says so.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from qtide.programs.replay import CandidateChoice, Replay, ReplayStep
 from qtide.runs.folder import Call, RunFolder
 
 DEPTH = 4
-"""How deep containers are searched for values,"""
+"""Maximum depth to which containers are searched for values."""
 MOST_VALUES = 100_000
-"""and how many values of them at most."""
+"""Maximum number of values to search."""
 
 
 @dataclass
 class PhaseInputs:
-    """What a phase was given."""
+    """The inputs of a phase."""
 
     phases: list[str] = field(default_factory=list)
-    """Keys of the phases whose results it was given."""
+    """Keys of the phases whose results it received."""
     arguments: list[str] = field(default_factory=list)
-    """Names of the program's arguments that it was given."""
+    """Names of the program's arguments it received."""
     computed: bool = False
-    """Whether the program made its input itself, after it got these results."""
+    """Whether the program computed the input itself after receiving these results."""
 
 
 def data_flow(run: RunFolder) -> dict[str, PhaseInputs]:
-    """Return what each phase was given, by its key; nothing if the program cannot be replayed."""
+    """Return the inputs of each phase by key; empty if the program cannot be replayed."""
     if run.spec.session or not run.journal.exists():
         return {}
     try:
         with (
             TemporaryDirectory() as folder,
             Path(os.devnull).open("w") as nowhere,
-            redirect_stdout(nowhere),  # the program may print, and has printed before
+            redirect_stdout(nowhere),  # the program may print again
             redirect_stderr(nowhere),
         ):
             return _replayed(run, Path(folder))
-    except Exception:  # somebody's program may raise anything, or be gone
+    except Exception:  # a user's program may raise anything, or be gone
         return {}
 
 
@@ -88,29 +88,29 @@ def _replayed(run: RunFolder, folder: Path) -> dict[str, PhaseInputs]:
 
 
 class NoPerformer:
-    """Performs no phase: those that the journal lacks are waited for until the replay ends."""
+    """Performs no phase: phases missing from the journal wait until the replay ends."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """Wait."""
+        """Wait forever."""
         await self._world.future()
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """Choose the QPU, which is waited for as well."""
+        """Choose the QPU; its phase then waits as well."""
         return CandidateChoice("qpu", "")
 
 
 class FlowTracker(Values):
-    """Follows values: sees each result that the journal gives, and each phase that is asked for."""
+    """Tracks values: sees each result from the journal and each phase the program requests."""
 
     def __init__(self, folder: Path, call: Call) -> None:
         super().__init__(folder)
         self.inputs: dict[str, PhaseInputs] = {}
         self._result: Any = None
         self._kept: list[Any] = []
-        """All results, so that no other value gets the identity of one."""
+        """All results, kept alive so that no other value reuses their identities."""
         self._phases: dict[int, str] = {}
         self._arguments: dict[int, str] = {}
         bound = call.program.signature.bind_partial(*call.args, **call.kwargs)
@@ -119,12 +119,12 @@ class FlowTracker(Values):
             self._arguments |= dict.fromkeys(_identities(argument), name)
 
     def unpack(self, packed: Packed) -> Any:
-        """Return a result of the journal; `add` is called next, with its phase."""
+        """Return a result from the journal; `add` is called next, with its phase."""
         self._result = super().unpack(packed)
         return self._result
 
     def add(self, step: ReplayStep) -> None:
-        """Note what a phase was given, then its result."""
+        """Record the inputs of a phase, then its result."""
         if step.state != "replayed":
             return
         given = list(_identities(_input_of(step.phase)))
@@ -147,10 +147,10 @@ def _input_of(phase: Phase) -> Any:
 
 
 def _before(key: str, earlier: list[str]) -> list[str]:
-    """Return the phases of the latest await before `key`, in its branch or in those around it."""
+    """Return the phases of the last await before `key`, in its branch or an enclosing one."""
     places = key.split(".")
     while places:
-        if len(places) % 2 == 0:  # a part of together(): what was awaited before all its parts
+        if len(places) % 2 == 0:  # a part of together(): look before the whole of it
             places.pop()
         *branch, place = places
         for number in range(int(place) - 1, 0, -1):
@@ -167,7 +167,7 @@ def _identities(value: Any) -> Iterator[int]:
 
 
 def _values(value: Any, depth: int) -> Iterator[Any]:
-    """Yield a value and what it contains, without those that Python has only once."""
+    """Yield a value and its contents, except objects that Python shares."""
     shared = value is None or value is ... or isinstance(value, bool | type) or not _own(value)
     if not shared:
         yield value
@@ -177,7 +177,7 @@ def _values(value: Any, depth: int) -> Iterator[Any]:
 
 
 def _own(value: Any) -> bool:
-    """Whether an equal value would be another object: not so for small numbers and short texts."""
+    """Whether equal values are distinct objects; Python shares small numbers and short texts."""
     if isinstance(value, int):
         return abs(value) > 256
     return not (isinstance(value, str | bytes | tuple | frozenset) and len(value) < 2)

@@ -1,6 +1,6 @@
-"""A step of an exported workflow, as its engine starts it: `python -m … NAME FILE…`.
+"""A step of an exported workflow; its engine starts it by `python -m … NAME FILE…`.
 
-A step writes to the folder in which it is started, and lists its files in `cwl.output.json`.
+A step writes to its working directory and lists its files in `cwl.output.json`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from qtide.strategies.strategy import Assignment
 from qtide.strategies.workflow import Workflow
 
 OUTPUTS = "cwl.output.json"
-"""Where an engine looks for the outputs of a step."""
+"""File in which an engine looks for a step's outputs."""
 QPU = "QTIDE_QPU"
-"""Names the device of a quantum step, if the place where it runs has one; overrides the run's."""
+"""Variable that names the device at the place of a quantum step; overrides the run's device."""
 
 
 def main(words: list[str] | None = None) -> None:
-    """Do one step; an error is one sentence, and ends the step."""
+    """Run one step; report an error as one sentence and exit."""
     name, *files = sys.argv[1:] if words is None else words
     try:
         outputs = STEPS[name](*files)
@@ -51,7 +51,7 @@ def main(words: list[str] | None = None) -> None:
 
 def advance(folder: str, journal: str, *answers: str) -> dict[str, Any]:
     """Replay the program of a run until it waits for its next phases."""
-    # late: it imports the whole of runs and the replay, which steps on nodes do not need
+    # imported late: steps on nodes need neither runs nor the replay
     from qtide.interfaces.export.advance import advance as played
     from qtide.runs.folder import RunFolder
 
@@ -72,7 +72,7 @@ def quantum(*payloads: str) -> dict[str, Any]:
 
 
 def conclude(outcome: str) -> dict[str, Any]:
-    """Give the result of the program, or fail as it did."""
+    """Write the program's result, or fail as the program did."""
     ended = read_json(Path(outcome))
     if "error" in ended:
         raise QtideError(ended["error"])
@@ -90,7 +90,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def _described(outputs: Any) -> Any:
-    """Describe files as CWL does."""
+    """Describe files in CWL's form."""
     if isinstance(outputs, dict):
         return {name: _described(each) for name, each in outputs.items()}
     if isinstance(outputs, list):
@@ -99,7 +99,7 @@ def _described(outputs: Any) -> Any:
 
 
 def perform_classical(given: StepInput, folder: Path) -> StepOutput:
-    """Run a task on this node; ranks of a task for several nodes are processes of it."""
+    """Run a task on this node; the ranks of a multi-node task are processes on this node."""
     spec = given.spec
     world = RealWorld(spec.time_scale)
 
@@ -119,7 +119,7 @@ def perform_classical(given: StepInput, folder: Path) -> StepOutput:
 
 
 def perform_quantum(given: list[StepInput], folder: Path) -> list[StepOutput]:
-    """Run payloads that are asked for at the same time, each on a lease of the one device."""
+    """Run payloads requested at the same time, each on its own lease of the one device."""
     spec = replace(given[0].spec, qpu=os.environ.get(QPU) or given[0].spec.qpu)
     world = RealWorld(spec.time_scale)
 
@@ -145,7 +145,7 @@ Perform = Callable[[StepInput, JobContext], Awaitable[Any]]
 
 
 async def _answer(world: RealWorld, perform: Perform, given: StepInput, folder: Path) -> StepOutput:
-    """Perform a phase; what its program can catch becomes part of the answer."""
+    """Perform a phase; exceptions that the program can catch become part of the answer."""
     log = Log(folder / f"{given.key}-{given.place}.log")
     ledger = Ledger(given.run, world.now)
     job = JobContext(given.run, ledger, Values(folder / "scratch"), given.spec.seed, log=log)
@@ -156,7 +156,7 @@ async def _answer(world: RealWorld, perform: Perform, given: StepInput, folder: 
     except Exception as error:
         replaced = isinstance(given.phase, Quantum) and given.phase.otherwise is not None
         if isinstance(error, QtideError) and not replaced:
-            raise  # a failure of the run
+            raise  # the run itself has failed
         outcome, failed = error, True
     spans = [_on_node(span, given) for span in ledger.intervals()]
     printed = log.path.read_text() if log.path.exists() else ""
@@ -164,7 +164,7 @@ async def _answer(world: RealWorld, perform: Perform, given: StepInput, folder: 
 
 
 def _on_node(span: Interval, given: StepInput) -> Interval:
-    """Name a node as its site does; on the engine's host, each task counts as a node."""
+    """Rename a span's node to the site's name; on the engine's host, each task counts as a node."""
     if not span.lane.startswith("node/"):
         return span
     kind, _ = cluster_kind(given.spec.cluster)
@@ -174,7 +174,7 @@ def _on_node(span: Interval, given: StepInput) -> Interval:
 
 
 def _limits(spec: Spec) -> LocalOptions:
-    """Return what a task may use of the engine's host; a batch system sets limits itself."""
+    """Return a task's limits on the engine's host; a batch system sets its own."""
     kind, _ = cluster_kind(spec.cluster)
     here = kind.step_jobs(spec.setting(), "") is None
     return spec.setting().options(LocalOptions) if here else LocalOptions()

@@ -1,6 +1,6 @@
-"""The files that travel between the steps of a workflow: a phase to run, and its answer.
+"""Files passed between the steps of a workflow: a phase to run, and its answer.
 
-A step may run anywhere, so nothing in these files refers to the run's folder.
+A step may run anywhere, so these files never refer to the run's folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from qtide.runs.spec import Spec
 
 @dataclass(frozen=True)
 class StepInput:
-    """One task, as a phase of its own, or one payload, with all that its step has to know."""
+    """One task (as its own phase) or one payload, with everything its step needs."""
 
     run: str
     key: str
@@ -28,11 +28,11 @@ class StepInput:
     """Index of the task in its phase."""
     phase: Phase
     asked: float
-    """When the program asked for it, on the run's clock."""
+    """Time at which the program requested it, on the run's clock."""
     spec: Spec
 
     def write(self, folder: Path) -> Path:
-        """Write it to a file that is named by its place in the program."""
+        """Write the input to a file named by its position in the program."""
         try:
             packed = _pack(self.phase)
         except Unstorable as error:
@@ -48,7 +48,7 @@ class StepInput:
 
     @staticmethod
     def read(file: Path) -> StepInput:
-        """Read what `write` wrote; this process then finds the modules that the program found."""
+        """Read what `write` wrote; extend `sys.path` so that the program's modules are found."""
         entry = read_json(file)
         sys.path += [folder for folder in entry.pop("path") if folder not in sys.path]
         phase, spec = entry.pop("phase"), entry.pop("spec")
@@ -57,7 +57,7 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """The answer of a step: a result or an exception, what was held for it, what it printed."""
+    """The answer of a step: result or exception, resources held, and printed output."""
 
     key: str
     place: int
@@ -67,15 +67,15 @@ class StepOutput:
     spans: list[dict[str, Any]] = field(default_factory=list)
     log: str = ""
     kind: str = "classical"
-    """Kind of the phase; a payload that failed and the task in its stead have the same place."""
+    """Kind of the phase; tells a failed payload from its replacement task at the same place."""
     kept: bool = False
-    """Whether an earlier turn of the workflow has counted it already."""
+    """Whether an earlier turn of the workflow already counted it."""
 
     @staticmethod
     def to(
         given: StepInput, outcome: Any, spans: list[Interval], log: str, *, failed: bool = False
     ) -> StepOutput:
-        """Return the answer to a step's input."""
+        """Build the answer to a step's input."""
         try:
             packed = Inline().pack(outcome).as_json()
         except Unstorable as error:
@@ -88,7 +88,7 @@ class StepOutput:
         return StepOutput(given.key, given.place, given.asked, packed, failed, entries, log, kind)
 
     def write(self, folder: Path) -> Path:
-        """Write it to a file that is named like the step's input."""
+        """Write the answer to a file named like the step's input."""
         file = folder / f"answer-{self.key}-{self.place}-{self.kind}.json"
         write_json(file, asdict(self))
         return file
@@ -99,7 +99,7 @@ class StepOutput:
         return StepOutput(**read_json(file))
 
     def counted(self) -> StepOutput:
-        """Return the same answer for the next turn, which does not count it again."""
+        """Return the answer for the next turn, which must not count it again."""
         return replace(self, spans=[], log="", kept=True)
 
     def value(self) -> Any:
@@ -110,12 +110,12 @@ class StepOutput:
         return found
 
     def intervals(self) -> list[Interval]:
-        """Return what was held and used for it, and when."""
+        """Return the intervals of what was held and used for it."""
         return [Interval(**span) for span in self.spans]
 
 
 def _pack(phase: Phase) -> dict[str, Any]:
-    """Pack functions as code, if need be; some vendors' payloads take only plain pickle."""
+    """Pack functions by value; fall back to plain pickle, which some vendors' payloads need."""
     try:
         return Inline().pack(phase, by_value=True).as_json()
     except Unstorable:

@@ -1,7 +1,7 @@
-"""The engine StreamFlow: drives a run as a workflow, and qtide follows it.
+"""The engine StreamFlow: drives a run as a workflow while qtide follows it.
 
-Each turn of the workflow's loop leaves a note in the run's folder. Merged, the notes become the
-journal, the ledger, the log and the result of the run, as if qtide itself had run the phases.
+Each turn of the workflow's loop leaves a note in the run's folder. qtide merges the notes into the
+run's journal, ledger, log and result, as if it had run the phases itself.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from qtide.runs.spec import Spec
 
 VERSION = "0.2.0rc3"
 REQUIREMENT = f"streamflow=={VERSION}"
-"""The version that qtide is tested with."""
+"""The version qtide is tested with."""
 NAMED = "QTIDE_STREAMFLOW"
-"""Environment variable that may name the command."""
+"""Environment variable that overrides the command."""
 INSTALL_LIMIT = 1200.0
-"""Seconds for the installation."""
+"""Time limit of the installation in seconds."""
 CONNECTOR = "streamflow-qtide"
 PLACES = (Path(__file__).with_name(CONNECTOR), Path(__file__).parents[4] / "plugins" / CONNECTOR)
-"""Where the connector's source is: in an installed qtide, and in its repository."""
+"""Locations of the connector's source: in an installed qtide, and in its repository."""
 PAUSE = 0.1
-"""Seconds between two looks at the notes."""
+"""Seconds between two checks for notes."""
 ENDING = 20.0
-"""Seconds for StreamFlow to cancel its jobs when it is interrupted."""
+"""Seconds StreamFlow may take to cancel its jobs when interrupted."""
 STALLED = 120.0
-"""Seconds after which an engine that starts nothing counts as stuck."""
+"""Seconds without activity after which an engine counts as stuck."""
 
 
 class StreamFlow:
-    """Runs on this host; its steps run where the mapping says."""
+    """The engine; it runs on this host, its steps where the mapping says."""
 
     @staticmethod
     def install() -> Path:
-        """Install StreamFlow in an environment of its own."""
+        """Install StreamFlow in its own environment."""
         return install()
 
     def check(self, spec: Spec) -> None:
-        """Refuse what it cannot run, before anything is written."""
+        """Refuse runs that it cannot execute, before anything is written."""
         check_spec(spec)
         command()
 
@@ -105,13 +105,13 @@ class EngineDrive:
                 finish(run, ended)
                 return Outcome(run, result_of(ended))
             except Exception as error:
-                with suppress(OSError):  # the error itself may be a full disk
+                with suppress(OSError):  # the error may be a full disk
                     run.finish({"error": sentence(error)})
                 return Outcome(run, error=error)
 
     async def _follow(self, journal: Journal, ledger: Ledger) -> dict[str, Any]:
-        """Run StreamFlow, and merge what its steps note."""
-        merge_notes(self.run, journal, ledger, lambda _: None)  # left by an engine that was killed
+        """Run StreamFlow and merge the notes of its turns."""
+        merge_notes(self.run, journal, ledger, lambda _: None)  # left by a killed engine
         await self._cancel_jobs()
         write_workflow(self.run, self._folder)
         process = await self._start()
@@ -158,12 +158,12 @@ class EngineDrive:
             )
 
     async def _cancel_jobs(self) -> None:
-        """Cancel the batch jobs of an engine that was killed before it could do so."""
+        """Cancel batch jobs left by a killed engine."""
         kind, _ = cluster_kind(self.run.spec.cluster)
         await kind.cancel_steps(mark(self.run))
 
     def _tell(self, note: TurnNote) -> None:
-        """Report progress: what ended before this turn, and what begins with it."""
+        """Report progress: phases that ended before this turn and phases that begin with it."""
         ended = {each.key for each in note.steps if each.state != "begun"}
         reported = {each.key for each in note.answers if each.kept}
         began, over = note.during
@@ -174,7 +174,7 @@ class EngineDrive:
             self.tell(self.run.name, ReplayStep(each.state, each.key, cast(Phase, each)), at)
 
     def _why(self) -> str:
-        """Return StreamFlow's first error, where its log is, and what to do."""
+        """Return StreamFlow's first error, the place of its log, and what to do."""
         lines = self._log.read_text(errors="replace").splitlines()
         errors = [line.partition(" ERROR ")[2].strip() for line in lines if " ERROR " in line]
         first = f" ({errors[0]})" if errors else ""
@@ -185,7 +185,7 @@ class EngineDrive:
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder that has to be quoted: StreamFlow does not do that."""
+    """Refuse a folder whose path needs quoting: StreamFlow does not quote paths."""
     path = str(folder.absolute())
     if quote(path) != path:
         raise UsageError(
@@ -195,26 +195,26 @@ def _check_folder(folder: Path) -> None:
 
 
 def _has_children(pid: int) -> bool:
-    """Whether StreamFlow runs a step here, or asks its batch system about one."""
+    """Whether StreamFlow is running a step here or querying its batch system."""
     try:
         return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().strip())
     except OSError:
-        return True  # not known here
+        return True  # unknown on this system
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Interrupt it as Ctrl-C does, so that it cancels its jobs; kill it if that takes too long."""
+    """Interrupt it as Ctrl-C does, so that it cancels its jobs; kill it if it takes too long."""
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), ENDING)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # and its steps on this host
+        os.killpg(process.pid, signal.SIGKILL)  # also kills its steps on this host
     await process.wait()
 
 
 def command() -> str:
-    """Return the command that runs StreamFlow; UsageError says how to get it."""
+    """Return the command that runs StreamFlow; raise UsageError with advice if there is none."""
     named = os.environ.get(NAMED)
     if named and shutil.which(named):
         return named
@@ -228,9 +228,9 @@ def command() -> str:
 
 
 def install() -> Path:
-    """Create StreamFlow's environment, with the connector; an older one is replaced.
+    """Create StreamFlow's environment with the connector, replacing an older one.
 
-    uv takes seconds for it and is used if it is installed; otherwise pip is.
+    Use uv, which takes only seconds, if it is installed; otherwise use pip.
     """
     folder, requirements = environment_folder(), [REQUIREMENT, connector()]
     python = str(folder / "bin" / "python")
@@ -262,11 +262,11 @@ def _call(*words: str) -> None:
 
 
 def environment_folder() -> Path:
-    """Return the folder of StreamFlow's environment, among the user's data."""
+    """Return the folder of StreamFlow's environment, in the user's data folder."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "qtide" / "engines" / f"streamflow-{VERSION}"
 
 
 def connector() -> str:
-    """Return the connector for quantum locations, as pip takes it."""
+    """Return the pip requirement of the connector for quantum locations."""
     return next((str(each) for each in PLACES if each.is_dir()), CONNECTOR)

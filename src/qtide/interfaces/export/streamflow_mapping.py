@@ -1,4 +1,4 @@
-"""The file streamflow.yml: maps the steps of a workflow to places, with the scripts of jobs."""
+"""The file streamflow.yml, which maps a workflow's steps to places, and the job scripts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_service
 
 POLLING = 1
-"""Seconds between two looks of StreamFlow at its jobs."""
+"""Seconds between two checks of its jobs by StreamFlow."""
 RETRIES = 3
-"""How often StreamFlow repeats a step that failed."""
+"""Number of times StreamFlow retries a failed step."""
 MOST_JOBS = 1000
-"""Jobs that StreamFlow may have in the queue, unless --nodes says fewer."""
+"""Maximum number of queued StreamFlow jobs, unless --nodes sets fewer."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class StreamFlowMapping:
     folder: Path
 
     def content(self) -> dict[str, Any]:
-        """Return what streamflow.yml says."""
+        """Return the content of streamflow.yml."""
         places = {
             "/": "host",
             "/phases/classical": "host" if self._jobs is None else "compute",
@@ -59,7 +59,7 @@ class StreamFlowMapping:
         }
 
     def scripts(self) -> dict[str, str]:
-        """Return the scripts of batch jobs, by the names of their files."""
+        """Return the scripts of batch jobs by file name."""
         jobs = self._jobs
         if jobs is None:
             return {}
@@ -87,7 +87,7 @@ class StreamFlowMapping:
 
     @property
     def _quantum_place(self) -> str:
-        """Where payloads are sent from: a job that holds a lease, the service, or this host."""
+        """The place that sends payloads: a job that holds a lease, the service, or this host."""
         if self._jobs is not None and self._jobs.quantum is not None:
             return "quantum"
         return "service" if is_service(self.run.spec.qpu) else "host"
@@ -100,12 +100,12 @@ def step_jobs(run: RunFolder) -> StepJobs | None:
 
 
 def mark(run: RunFolder) -> str:
-    """Return the comment by which a run's batch jobs are found when their engine is dead."""
+    """Return the job comment by which a run's batch jobs are found after their engine died."""
     return f"qtide-engine:{run.path.absolute()}"
 
 
 def yaml(value: Any, depth: int = 0) -> str:
-    """Return nested names and lists as YAML, with JSON's notation of values."""
+    """Return nested dicts and lists as YAML, with values in JSON notation."""
     if not (isinstance(value, dict | list) and value):
         return json.dumps(value) + "\n"
     margin = "  " * depth

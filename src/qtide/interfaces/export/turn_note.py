@@ -1,8 +1,8 @@
-"""Notes of a workflow's progress: each turn of its loop leaves one in the run's folder.
+"""Notes on a workflow's progress: each turn of its loop leaves one in the run's folder.
 
 If qtide started the engine, qtide merges the notes into the run's journal, ledger and log;
-otherwise, the step that wrote the note does. So a run that an engine drives can be shown, reported
-and resumed like any other, and a turn that the engine repeats is counted once.
+otherwise, the step that wrote the note does. So a run driven by an engine can be shown, reported
+and resumed like any other, and a turn that the engine repeats counts only once.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from qtide.runs.driver import plain, sentence
 from qtide.runs.folder import RunFolder
 
 ENGINE_FOLDER = "engine"
-"""The engine's own folder in the folder of a run."""
+"""The engine's folder within the folder of a run."""
 
 
 @dataclass(frozen=True)
 class TurnNote:
-    """One turn: how far the program went, and what the steps before it held."""
+    """One turn: the program's progress, and what the preceding steps held."""
 
     before: int
-    """How many phases the journal had before: identifies the turn."""
+    """Number of phases in the journal before the turn; identifies the turn."""
     during: tuple[float, float]
-    """When the turn began and ended."""
+    """Start and end of the turn."""
     steps: Sequence[NotedStep]
     records: Sequence[JournalRecord]
     answers: Sequence[StepOutput]
@@ -43,7 +43,7 @@ class TurnNote:
     choices: Sequence[NotedChoice] = ()
 
     def publish(self, run: RunFolder, program: str) -> None:
-        """Write it to the run's folder; if no driver follows the run, merge it at once."""
+        """Write the note to the run's folder; merge it at once if no driver follows the run."""
         folder = _notes_of(run)
         folder.mkdir(parents=True, exist_ok=True)
         answers = [asdict(each) | {"outcome": {}} for each in self.answers]
@@ -67,7 +67,7 @@ class TurnNote:
         )
 
     def merge(self, journal: Journal, ledger: Ledger, run: RunFolder) -> None:
-        """Add it to the run's journal, then to its ledger and its log."""
+        """Add the note to the run's journal, then to its ledger and log."""
         journal.extend([each for each in self.records if journal.find(each.key) != each])
         for choice in self.choices:
             ledger.explain(choice.what, choice.lane, choice.why)
@@ -90,7 +90,7 @@ class TurnNote:
 
 @dataclass(frozen=True)
 class NotedStep:
-    """A step of the replay, with the kind and the label of its phase."""
+    """A step of the replay, with the kind and label of its phase."""
 
     state: Literal["begun", "done", "failed", "replayed"]
     key: str
@@ -99,13 +99,13 @@ class NotedStep:
 
     @staticmethod
     def of(step: ReplayStep) -> NotedStep:
-        """Note a step of a replay, without the phase itself."""
+        """Convert a step of a replay, dropping the phase itself."""
         return NotedStep(step.state, step.key, step.phase.kind, step.phase.label)
 
 
 @dataclass(frozen=True)
 class NotedChoice:
-    """What was chosen for a phase, the QPU or its classical equivalent, and why."""
+    """The choice for a phase (the QPU or its classical equivalent) and the reason."""
 
     what: str
     lane: str
@@ -115,7 +115,7 @@ class NotedChoice:
 def merge_notes(
     run: RunFolder, journal: Journal, ledger: Ledger, tell: Callable[[TurnNote], None]
 ) -> dict[str, Any] | None:
-    """Merge all notes there are, oldest first; return how the run ended, if it did."""
+    """Merge all present notes, oldest first; return the run's outcome if it has ended."""
     outcome = None
     for file in sorted(_notes_of(run).glob("*.json")):
         note = TurnNote.read(file)
@@ -127,7 +127,7 @@ def merge_notes(
 
 
 def _merge_without_driver(run: RunFolder, program: str) -> None:
-    """Merge the notes of a run without a driver; the ledger counts each turn as a driver."""
+    """Merge the notes of a run without a driver; the ledger records each turn as a driver."""
     spec = run.spec
     clock = RealWorld(spec.time_scale)
 
@@ -159,7 +159,7 @@ def finish(run: RunFolder, outcome: dict[str, Any]) -> None:
 
 
 def outcome_of(value: Any = None, error: Exception | None = None) -> dict[str, Any]:
-    """Describe how a program ended, in JSON: for people, and as Python had it."""
+    """Describe in JSON how a program ended: readable for people, and packed for Python."""
     told = {"value": plain(value)} if error is None else {"error": sentence(error)}
     with suppress(Unstorable):
         return told | {"packed": Inline().pack(value if error is None else error).as_json()}
@@ -167,7 +167,7 @@ def outcome_of(value: Any = None, error: Exception | None = None) -> dict[str, A
 
 
 def result_of(outcome: dict[str, Any]) -> Any:
-    """Return what the program returned; raise what it raised."""
+    """Return the program's result or raise its exception."""
     found = Inline().unpack(Packed.from_json(outcome["packed"])) if "packed" in outcome else None
     if "error" in outcome:
         raise found if isinstance(found, Exception) else QtideError(outcome["error"])

@@ -1,4 +1,4 @@
-"""A comparison as a Python object: a table and timelines of a program under several strategies."""
+"""Comparisons as Python objects: table and timelines of a program under several strategies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """A row per case: `strategy`, `jobs` and all figures, ready for pandas."""
+        """One row per case: `strategy`, `jobs` and all figures, ready for pandas."""
         return [case.as_dict() for case in self._cases]
 
     @property
@@ -42,11 +42,11 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader needs to know about the figures."""
+        """Remarks on how to read the figures."""
         return notes(self._cases)
 
     def timelines(self) -> dict[int, Figure]:
-        """A timeline for each number of jobs, as figures of matplotlib."""
+        """Return a timeline for each number of jobs, as Matplotlib figures."""
         from qtide.interfaces.report.timeline import draw  # matplotlib is heavy
 
         numbers = dict.fromkeys(case.jobs for case in self._cases)
@@ -54,15 +54,15 @@ class Comparison:
         return {number: draw(each) for number, each in panels.items()}
 
     def report(self) -> Path:
-        """Write the report of the comparison, and return the path of its page."""
+        """Write the report of the comparison; return the path of its page."""
         return comparison_report(self.folder, self._cases).page
 
     def _repr_html_(self) -> str:
         return shown(self.folder.name, self._cases, self.notes)
 
     def _repr_png_(self) -> bytes:
-        """Return the last timeline for viewers of notebooks that show no HTML."""
-        from qtide.interfaces.report.page import png  # late: matplotlib takes long to import
+        """Return the last timeline, for notebook viewers that show no HTML."""
+        from qtide.interfaces.report.page import png  # imported late: matplotlib is slow
 
         return png([*self.timelines().values()][-1])
 
@@ -91,8 +91,8 @@ def compare(
 ) -> Comparison:
     """Run a program with these arguments under several strategies, as `qtide compare` does.
 
-    `strategy` and `jobs` may each be a list; without a strategy, all are compared. Further keywords
-    are arguments of the program and options of a run.
+    `strategy` and `jobs` may each be a list; without a strategy, all are compared. Further
+    keywords are arguments of the program or options of a run.
     """
     kwargs, more = parted(program, given, OWN)
     own = {"strategy": strategy, "jobs": jobs, "warm_up": warm_up}

@@ -1,4 +1,4 @@
-"""A run in words and figures: everything that its folder and its cluster know about it."""
+"""Describes a run: everything that its folder and its cluster know about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def describe(run: RunFolder) -> dict[str, Any]:
-    """Everything that is known of a run."""
+    """Return everything known about a run."""
     close_open_spans(run)
     spans, state = run.intervals(), run.state
     metrics = measure(spans)
@@ -49,23 +49,23 @@ def describe(run: RunFolder) -> dict[str, Any]:
 
 
 def _unknown(spans: Iterable[Interval]) -> list[str]:
-    """Kinds of spans whose end is unknown because the driver was killed: lower bounds."""
+    """Kinds of spans that are lower bounds: the driver was killed, so their end is unknown."""
     return sorted({span.what for span in spans if span.open_ended})
 
 
 def _given_back(spans: Iterable[Interval]) -> set[int]:
-    """Numbers of the cluster's jobs that the run has given back; spans have them as labels."""
+    """Numbers of the cluster jobs that the run has released, from the labels of its spans."""
     held = [span for span in spans if span.what == "held" and span.label.isdecimal()]
     return {int(span.label) for span in held if not span.open_ended}
 
 
 def _decisions(run: RunFolder, began: float) -> list[dict[str, Any]]:
-    """What the strategy decided, and why."""
+    """Return the strategy's decisions and their reasons."""
     return [{"at": each.at - began, "text": each.text} for each in decisions(run.notes())]
 
 
 def _interruption(run: RunFolder, state: str) -> dict[str, str]:
-    """What is known of a driver that ended without a message."""
+    """Describe a driver that ended without a message."""
     driver = run.presence.driver
     if state != "interrupted" or driver is None:
         return {}
@@ -77,14 +77,14 @@ def _interruption(run: RunFolder, state: str) -> dict[str, str]:
 
 
 def _site_state(driver: dict[str, Any]) -> str:
-    """How the cluster sees a driver that is a job there; empty if it does not answer."""
+    """Return the cluster's state of a driver that is its job; empty if it does not answer."""
     name = driver["cluster"]
     state = CLUSTERS.load(name).driver_state(driver["job"]) if name else None
     return f" ({name.capitalize()}'s state of its job: {state})" if state else ""
 
 
 def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, Any]:
-    """What a cluster charges for a run, and what the run held; or why it is unknown."""
+    """Return what the cluster charges for a run and what the run held, or why it is unknown."""
     kind = run.spec.cluster.partition(":")[0]
     job = JobContext(run.name, Ledger(run.name, time.time), run.values)
     try:
@@ -96,7 +96,7 @@ def _accounts(run: RunFolder, metrics: Metrics, ended: set[int]) -> dict[str, An
 
 
 def write_report(folder: Path) -> Report:
-    """Write report.html, and the timelines as PNG and SVG, into the folder."""
+    """Write report.html and the timelines (PNG, SVG) into the folder."""
     for each in RunFolder.all(folder):
         close_open_spans(each)
     cases = read_cases(folder)
@@ -119,7 +119,7 @@ def comparison_report(folder: Path, cases: Sequence[Case]) -> Report:
 
 
 def summary_line(case: Case) -> str:
-    """A case that has ended, in a line."""
+    """Summarise a finished case in a line."""
     metrics = case.panel().metrics
     figures = f"{metrics.total:,.1f} s, {metrics.nodes_held:,.1f} node-s"
     jobs = "1 job" if case.jobs == 1 else f"{case.jobs} jobs"
@@ -127,7 +127,7 @@ def summary_line(case: Case) -> str:
 
 
 def reported(name: str, runs: Path) -> Path:
-    """The folder of the run or the comparison with that name, or with that prefix."""
+    """Return the folder of the run or comparison with that name or prefix."""
     for path in (runs / name, Path(name)):
         if name != "last" and path.is_dir() and any(path.rglob("run.json")):
             return path

@@ -1,6 +1,6 @@
-"""The options of runs as keywords, so that a type checker finds a name that is misspelt.
+"""The options of runs as keywords, so that a type checker finds misspelt names.
 
-At run time, the plug-ins themselves say which options they take; a test compares them with these.
+At run time, the plug-ins declare their options; a test compares them with these.
 """
 
 from __future__ import annotations

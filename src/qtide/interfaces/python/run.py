@@ -1,4 +1,4 @@
-"""A run as a Python object: its state, its result, and what it used."""
+"""Runs as Python objects: state, result and resources used."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CANCELLING = 60.0
-"""Seconds that a driver may take to give everything back."""
+"""Seconds a driver may take to release everything."""
 PAUSE = 0.1
 """Seconds between two checks of a run's state."""
 
 
-class RunFailed(QtideError):  # noqa: N818 - what happened
-    """A run that another process drives has failed; the text says why."""
+class RunFailed(QtideError):  # noqa: N818 - the name says what happened
+    """A run driven by another process has failed; the message says why."""
 
 
 class Run(Generic[T]):
-    """A run of a program, here or in another process, now or some time ago."""
+    """A run of a program, present or past, in this process or another."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._run = folder
@@ -56,7 +56,7 @@ class Run(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What the program returned; raises an error if the run has not ended well."""
+        """The program's return value; raises an error unless the run is done."""
         state = self.state
         if state == "failed":
             raise RunFailed(str((self._run.end or {}).get("error")))
@@ -68,11 +68,11 @@ class Run(Generic[T]):
 
     @property
     def metrics(self) -> Metrics:
-        """What the run held and used, from its ledger."""
+        """Return what the run held and used, from its ledger."""
         return measure(self._run.intervals())
 
     def wait(self, timeout: float | None = None) -> Run[T]:
-        """Return when the run has ended; raise TimeoutError after `timeout` seconds."""
+        """Wait until the run has ended; raise TimeoutError after `timeout` seconds."""
         limit = None if timeout is None else time.monotonic() + timeout
         while self.state in ("new", "running"):
             if limit is not None and time.monotonic() > limit:
@@ -81,7 +81,7 @@ class Run(Generic[T]):
         return self
 
     def cancel(self) -> None:
-        """Make the driver give everything back and end; the run can be resumed."""
+        """Make the driver release everything and end; the run can be resumed."""
         run = self._run
         if run.state != "running":
             raise UsageError(f"{run.name} is not running; it is {run.state}")
@@ -95,20 +95,20 @@ class Run(Generic[T]):
             time.sleep(PAUSE)
 
     def describe(self) -> dict[str, Any]:
-        """Everything that `qtide show --json` prints."""
-        from qtide.interfaces.python.description import describe  # rarely used, not light
+        """Return everything that `qtide show --json` prints."""
+        from qtide.interfaces.python.description import describe  # rarely used, slow to import
 
         return describe(self._run)
 
     def timeline(self) -> Figure:
-        """The timeline of what the run held and used, as a figure of matplotlib."""
+        """Return the timeline of what the run held and used, as a Matplotlib figure."""
         from qtide.interfaces.report.timeline import draw  # matplotlib is heavy
 
         return draw([self._case.panel()])
 
     def report(self) -> Path:
-        """Write the report of the run, and return the path of its page."""
-        from qtide.interfaces.python.description import write_report  # rarely used, not light
+        """Write the report of the run; return the path of its page."""
+        from qtide.interfaces.python.description import write_report  # rarely used, slow to import
 
         return write_report(self.folder).page
 
@@ -130,10 +130,10 @@ class Run(Generic[T]):
         return shown(self.name, [self._case], list(self._lines()))
 
     def _repr_png_(self) -> bytes | None:
-        """Return the timeline for viewers of notebooks that show no HTML."""
+        """Return the timeline, for notebook viewers that show no HTML."""
         if self._run.damage is not None or not self._run.ledger.exists():
             return None
-        from qtide.interfaces.report.page import png  # late: matplotlib takes long to import
+        from qtide.interfaces.report.page import png  # imported late: matplotlib is slow
 
         return png(self.timeline())
 
@@ -142,11 +142,11 @@ class Run(Generic[T]):
 
 
 _numbers = count(1)
-"""Numbers that make the ids of each element unique on the page of a notebook."""
+"""Numbers that make element ids unique within a notebook."""
 
 
 def shown(title: str, cases: Sequence[Case], lines: Sequence[str] = ()) -> str:
-    """Cases as an element of a notebook's page."""
+    """Return cases as an HTML element for a notebook."""
     from qtide.interfaces.report.run_report import Group, embedded  # matplotlib is heavy
 
     groups: dict[int, list[Panel]] = defaultdict(list)

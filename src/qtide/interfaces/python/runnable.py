@@ -1,4 +1,4 @@
-"""Programs as Python objects: `program` marks them; they are run and submitted from here."""
+"""Programs as Python objects: `program` marks them; run or submit them from Python."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ R = TypeVar("R")
 
 NAME = ("name",)
 DRIVER = ("name", "driver", "driver_option")
-"""Options of the commands themselves."""
+"""Options of the command itself rather than of the run."""
 
 
 class Action(Generic[P, R]):
-    """Called with the arguments of a program, and with the options of a run as keywords.
+    """A callable that takes a program's arguments, and a run's options as keywords.
 
-    Python's types cannot express both at once. So without options the arguments are checked by the
-    program's own types; with options, call `program.using(options...).run(arguments...)` for that.
+    Python's types cannot express both at once: a call without options is checked against the
+    program's own types. To have arguments checked despite options, call
+    `program.using(options...).run(arguments...)`.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class Action(Generic[P, R]):
 
 
 def run(call: Call, options: RunOptions) -> Run[Any]:
-    """Run the program to its end; raises the program's own error."""
+    """Run the program to its end; raise its own error if it fails."""
     return driven(_create(call, options))
 
 
 def submit(call: Call, options: RunOptions) -> Run[Any]:
-    """Start the program with a driver of its own."""
+    """Start the program with its own driver."""
     driver = str(options.find("driver", BACKGROUND))
     check_driver(driver)
     folder = _create(call, options)
@@ -115,7 +116,7 @@ def _create(call: Call, options: RunOptions) -> RunFolder:
 
 
 def _ended(folder: RunFolder) -> BaseException:
-    """The error of a run that was cancelled: by Ctrl-C here, or by `cancel` from anywhere."""
+    """Return the error for a run cancelled by Ctrl-C here, or by `cancel` from anywhere."""
     if folder.presence.cancel_requested:
         return QtideError(
             f"{folder.name} was cancelled; continue with qtide.resume({folder.name!r})"
@@ -124,14 +125,14 @@ def _ended(folder: RunFolder) -> BaseException:
 
 
 def list_runs(folder: str | Path | None = None) -> list[Run[Any]]:
-    """All runs in the folder of runs, the newest last, as `qtide list --all` lists them."""
+    """Return all runs in the folder of runs, newest last, as `qtide list --all` lists them."""
     return [Run(each) for each in newest_last(RunOptions("list", {"runs": folder}).runs)]
 
 
 def resume(run: str | Path | Run[Any] = "last", *, runs: str | Path | None = None) -> Run[Any]:
     """Resume a run that failed, was interrupted or was killed, as `qtide resume` does.
 
-    `run` is its name or a prefix of it, its folder, or `last`. Finished phases are not repeated.
+    `run` is its name, a prefix of it, its folder, or `last`. Finished phases are not repeated.
     """
     if isinstance(run, Run):
         run = run.folder
@@ -142,7 +143,7 @@ T = TypeVar("T")
 
 
 class Runnable(Program, Generic[P, T]):
-    """A hybrid program: `run` and `submit` take its arguments, and the options of a run."""
+    """A hybrid program; `run` and `submit` take its arguments and the options of a run."""
 
     def __init__(
         self,
@@ -152,38 +153,38 @@ class Runnable(Program, Generic[P, T]):
         super().__init__(function, nodes)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        """Call the function itself: a coroutine, for use in another program."""
+        """Call the function itself; the coroutine can be awaited in another program."""
         return super().__call__(*args, **kwargs)
 
     @property
     def run(self) -> Action[P, Run[T]]:
-        """Run the program to its end, as `qtide run` does; returns the run or raises its error."""
+        """Run the program to its end, as `qtide run` does; return the run or raise its error."""
         return self.using().run
 
     @property
     def submit(self) -> Action[P, Run[T]]:
-        """Start the program with a driver of its own, as `qtide submit` does; returns at once."""
+        """Start the program with its own driver, as `qtide submit` does; return at once."""
         return self.using().submit
 
     def using(
         self, others: Mapping[str, Any] | None = None, /, **options: Unpack[RunKeywords]
     ) -> Using[P, T]:
-        """The program with options of its runs; its own arguments may then have any names.
+        """Return the program with run options set; its arguments may then have any names.
 
-        Options of plug-ins of other packages are given as a mapping: `using({"their": 3})`.
+        Pass the options of third-party plug-ins as a mapping: `using({"their": 3})`.
         """
         return Using(self, {**(others or {}), **options})
 
     def main(self) -> None:
         """Run the program with the command line's arguments, if its file is the main script.
 
-        It takes all options of `qtide run`. Put it last in the file: `mine.main()`.
+        The command line takes all options of `qtide run`. Put `mine.main()` last in the file.
         """
         if self.function.__module__ == "__main__":
             sys.stdout.flush()
             sys.stderr.flush()
             words = [sys.executable, "-m", "qtide", "run", reference(self), *sys.argv[1:]]
-            os.execv(sys.executable, words)  # in place of this process, so signals reach it
+            os.execv(sys.executable, words)  # replaces this process, so signals reach it
 
 
 class Using(Generic[P, T]):
@@ -195,12 +196,12 @@ class Using(Generic[P, T]):
 
     @property
     def run(self) -> Action[P, Run[T]]:
-        """Run the program to its end; returns the run."""
+        """Run the program to its end; return the run."""
         return Action(self._program, self._options, run)
 
     @property
     def submit(self) -> Action[P, Run[T]]:
-        """Start the program with a driver of its own; returns at once."""
+        """Start the program with its own driver; return at once."""
         return Action(self._program, self._options, submit, DRIVER)
 
 
@@ -209,7 +210,7 @@ def program(function: Callable[P, Coroutine[Any, Any, T]], /) -> Runnable[P, T]:
 @overload
 def program(*, nodes: int) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
 def program(function: Any = None, /, *, nodes: int | None = None) -> Any:
-    """Mark an async function as a hybrid program; `nodes` is the most nodes it can use."""
+    """Mark an async function as a hybrid program; `nodes` is the maximum it can use."""
 
     def mark(marked: Any) -> Runnable[..., Any]:
         if not inspect.iscoroutinefunction(marked):

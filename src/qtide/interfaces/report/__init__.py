@@ -1,1 +1,1 @@
-"""Tables, timelines and pages, made from the ledger alone."""
+"""Tables, timelines and pages, built from the ledger alone."""

@@ -1,4 +1,4 @@
-"""Decisions in words: nodes kept or given back over a gap, and tasks in place of the QPU."""
+"""Describes decisions: nodes kept or released over a gap, and tasks run in place of the QPU."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ CHOICES = {
     "chose the qpu": "took the QPU for",
     "chose the task": "ran the classical equivalent of",
 }
-"""How a phase with a classical equivalent was run."""
+"""Wording of how a phase with a classical equivalent was run."""
 
 MPI = "mpi"
-"""Name of the strategy of an MPI program, which changes its size by itself."""
+"""Strategy name of MPI programs, which change their size themselves."""
 
 PARTS = ("grant", "start", "connect", "move")
-"""Parts of a change of an MPI program's size."""
+"""Parts of a size change of an MPI program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision in a sentence, and when it was made."""
+    """A decision as a sentence, and its time."""
 
     at: float
     text: str
 
 
 def decisions(notes: Iterable[Note]) -> Iterator[Decision]:
-    """Decisions in order; equal ones of the same moment are one sentence for all their nodes."""
+    """Yield decisions in order; merge equal ones of the same moment into one sentence."""
     for (at, what, _), same in groupby(notes, key=_alike):
         yield Decision(at, _sentence(what, list(same)))
 
 
 def headline(strategy: str) -> str:
-    """Heading of the decisions."""
+    """Return the heading of the decisions."""
     if strategy == MPI:
         return "how the number of nodes changed, and how long each part took"
     return "what was decided, and why"
 
 
 def remarks(found: Iterable[str]) -> list[str]:
-    """What a reader of these sentences needs to know."""
+    """Return explanations that a reader of these sentences needs."""
     return [COSTS] if any(" costs " in each for each in found) else []
 
 
@@ -73,7 +73,7 @@ def _sentence(what: str, same: Sequence[Note]) -> str:
 
 
 def _change(what: str, figures: Mapping[str, float]) -> str:
-    """What an MPI program did, and what each part of it took."""
+    """Describe a size change of an MPI program, with the duration of each part."""
     if what == "lost nodes":
         return f"lost {_count(figures['lost'])}, and went on with {_count(figures['nodes'])}"
     parts = [f"{name} {_seconds(figures[name])}" for name in PARTS if name in figures]

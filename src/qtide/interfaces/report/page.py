@@ -1,7 +1,7 @@
-"""A self-contained HTML page: findings, sections with tables and pictures, notes.
+"""Self-contained HTML pages: findings, sections with tables and pictures, notes.
 
-The pages of runs, of the demonstration, of simulations and of experiments are all written here.
-A page needs no other file, follows the reader's light or dark mode, and can be read on a phone.
+Runs, the demonstration, simulations and experiments all use this module for their pages.
+A page needs no other file, follows the reader's light or dark mode, and is readable on a phone.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ TRACK = "#f2f4f7"
 TINT = 0.30
 """Opacity of pale areas."""
 STYLE: Any = {
-    "text.parse_math": False,  # dollar signs in a label are not mathematics
+    "text.parse_math": False,  # a dollar sign in a label does not start a formula
     "svg.fonttype": "none",
     "svg.hashsalt": "qtide",
     "hatch.linewidth": 0.8,
 }
-"""Matplotlib's settings for every picture of a page."""
+"""Matplotlib settings for all pictures."""
 
 
 def hue(index: int) -> str:
-    """Colour of the item with this number, counted from zero."""
+    """Return the colour of an item by its zero-based index."""
     return HUES[index % len(HUES)]
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of a page; `name` is its anchor, `body` is HTML."""
+    """A section of a page; `name` is its anchor, `body` is HTML."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its findings come first, its notes last."""
+    """A page; the findings come first, the notes last."""
 
     title: str
     findings: Sequence[str]
@@ -69,7 +69,7 @@ class Page:
         write_whole(path, self.html().encode(errors="replace"))
 
     def html(self) -> str:
-        """The whole document."""
+        """Return the whole document."""
         sections = list(self.sections)
         if self.notes:
             sections.append(PageSection("notes", "Notes", bullets(self.notes)))
@@ -105,9 +105,9 @@ def _section(section: PageSection) -> str:
 
 
 def table(label: str, headings: Sequence[str], *bodies: Iterable[Sequence[Cell]]) -> str:
-    """A table that scrolls sideways; `label` is the anchor of the section that names it.
+    """Return a table that scrolls sideways; `label` is the anchor of the section that names it.
 
-    Each body is a group of rows, set apart by a line. The first cell of a row is its heading.
+    Each body is a group of rows, separated by a line. The first cell of a row is its heading.
     """
     heads = "".join(f'<th scope="col">{_unbroken(title)}</th>' for title in headings)
     groups = "\n".join(f"<tbody>\n{chr(10).join(map(_row, body))}\n</tbody>" for body in bodies)
@@ -120,7 +120,7 @@ def table(label: str, headings: Sequence[str], *bodies: Iterable[Sequence[Cell]]
 
 
 def _unbroken(title: str) -> str:
-    """A heading may break at its spaces, but not within node-s."""
+    """Allow a heading to break at spaces but not at hyphens, as in node-s."""
     return escape(title).replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
@@ -135,17 +135,17 @@ def _data(cell: Cell) -> str:
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list of sentences."""
+    """Return a bulleted list."""
     return "<ul>\n" + "\n".join(f"<li>{escape(each)}</li>" for each in lines) + "\n</ul>"
 
 
 def hint(text: str) -> str:
-    """A sentence in small print."""
+    """Return a paragraph in small print."""
     return f'<p class="hint">{escape(text)}</p>'
 
 
 def picture(svg: str, caption: str, label: str, copies: Sequence[str] = ()) -> str:
-    """A picture with its caption; `copies` are the files beside the page that show the same."""
+    """Return a captioned picture; `copies` names files beside the page that show the same."""
     links = ", ".join(f'<a href="{name}">{Path(name).suffix[1:].upper()}</a>' for name in copies)
     also = f" The same picture as {links}." if links else ""
     return f"""<figure>
@@ -157,7 +157,7 @@ def picture(svg: str, caption: str, label: str, copies: Sequence[str] = ()) -> s
 
 
 def small_pictures(drawn: Iterable[tuple[str, str]]) -> str:
-    """Captioned pictures side by side, as many as fit; on a phone, one below the other."""
+    """Return captioned pictures, as many side by side as fit; on a phone, one below the other."""
     figures = "\n".join(
         f"<figure><figcaption>{escape(caption)}</figcaption>\n{svg}</figure>"
         for caption, svg in drawn
@@ -173,16 +173,16 @@ VARIABLES = {
     TRACK: "var(--track)",
     f"opacity: {TINT}": "opacity: var(--tint)",
 } | {colour: f"var(--hue-{index})" for index, colour in enumerate(HUES)}
-"""What the style sheet decides, so that a picture is legible in light and dark mode."""
+"""Replacements by style sheet variables, so that pictures are legible in both colour modes."""
 
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def inline(figure: Figure, name: str, description: str) -> str:
-    """The figure as an SVG element; `name` prefixes its ids, screen readers read `description`."""
+    """Return the figure as SVG; `name` prefixes its ids, `description` is for screen readers."""
     for axes in figure.axes:
-        axes.patch.set_visible(False)  # its white would glare in dark mode
+        axes.patch.set_visible(False)  # white would glare in dark mode
     buffer = StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
@@ -200,14 +200,14 @@ def inline(figure: Figure, name: str, description: str) -> str:
 
 
 PNG_DPI = 100
-"""Dots per inch of the pictures in notebooks that are not trusted."""
+"""Resolution of PNG pictures in notebooks, in dots per inch."""
 
 
 def safe_inline(figure: Figure, name: str, description: str) -> str:
-    """The figure for a notebook, which may not be trusted when it is opened again.
+    """Return the figure for a notebook that may be untrusted when it is opened again.
 
-    JupyterLab then drops styles and SVG elements, but not the text in them. So a PNG is shown and
-    the SVG is hidden, unless the notebook's style says otherwise.
+    JupyterLab then drops styles and SVG elements but keeps their text. So show a PNG and hide the
+    SVG unless the notebook's style is applied.
     """
     picture = b64encode(png(figure)).decode()
     image = f'<img class="still" alt="{escape(description)}" src="data:image/png;base64,{picture}">'
@@ -215,7 +215,7 @@ def safe_inline(figure: Figure, name: str, description: str) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG."""
+    """Return the figure as a PNG."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format="png", facecolor="white", dpi=PNG_DPI)
@@ -223,7 +223,7 @@ def png(figure: Figure) -> bytes:
 
 
 def _adapted(key: str, value: str, name: str) -> str:
-    """An attribute with the page's colours, and with ids that are unique on the page."""
+    """Return an attribute with the page's colours and with unique ids."""
     if key == "id":
         return f"{name}-{value}"
     if key == "style":
@@ -234,12 +234,12 @@ def _adapted(key: str, value: str, name: str) -> str:
 
 @cache
 def stylesheet() -> str:
-    """The style of every page."""
+    """Return the style sheet of every page."""
     return files("qtide.interfaces.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 COLOURS = re.compile(r":root \{(.*?)\n *\}", re.DOTALL)
-"""The page's colours in its style sheet: first the light ones, then the dark ones."""
+"""Matches the colours in the style sheet: first the light ones, then the dark ones."""
 NOTEBOOK_STYLE = """
 .qtide {{{light}}}
 @media (prefers-color-scheme: dark) {{ .qtide {{{dark}}} }}
@@ -258,7 +258,7 @@ NOTEBOOK_STYLE = """
 
 
 def notebook_element(title: str, body: str, lines: Iterable[str]) -> str:
-    """Part of a notebook's page: a title, HTML, and sentences, with a style of its own."""
+    """Return an HTML element with its own style for a notebook: title, body and sentences."""
     light, dark = (found.strip() for found in COLOURS.findall(stylesheet())[:2])
     style = NOTEBOOK_STYLE.format(light=light, dark=dark)
     sentences = "".join(f"<p>{escape(line)}</p>" for line in lines)

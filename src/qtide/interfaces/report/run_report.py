@@ -1,4 +1,4 @@
-"""The report of runs: a page with figures, timelines and decisions, and its pictures as files."""
+"""The report of runs: a page with figures, timelines and decisions, and picture files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qtide.interfaces.report.page import (
 from qtide.interfaces.report.table import BASE, TableRow, brief, cells, headings
 
 SHOWN = 400
-"""How many decisions of a strategy a page lists."""
+"""Maximum number of decisions listed per strategy."""
 LEGEND = (
     "Each row is a node, the QPU or the queue. Each colour is a job: pale while the job holds the "
     "row, striped upright while the node starts, solid while it works."
@@ -44,16 +44,16 @@ class Group:
     jobs: int
     panels: tuple[Panel, ...]
     heading: str = ""
-    """Replaces the heading made from the number of jobs."""
+    """Overrides the heading derived from the number of jobs."""
 
     @property
     def name(self) -> str:
-        """Name of its pictures, without suffix."""
+        """File name of the group's pictures, without suffix."""
         return f"timeline-{self.jobs}-jobs"
 
     @property
     def title(self) -> str:
-        """Heading of its section."""
+        """Heading of the group's section."""
         return self.heading or ("One job" if self.jobs == 1 else f"{self.jobs} jobs at once")
 
 
@@ -74,7 +74,7 @@ def write_report(
 ) -> Report:
     """Write `report.html` and the timelines; each group has a different number of jobs.
 
-    The page begins with the findings; without any, with a sentence on the last group.
+    The page begins with the findings or, without any, with a sentence about the last group.
     """
     shown = sorted((group for group in groups if group.panels), key=lambda group: group.jobs)
     if len({group.jobs for group in shown}) < len(shown):
@@ -102,7 +102,7 @@ def write_report(
 
 
 def embedded(title: str, groups: Sequence[Group], lines: Sequence[str], name: str) -> str:
-    """The report as an element of a notebook; `name` makes its ids unique on the page."""
+    """Return the report as an HTML element for a notebook; `name` makes its ids unique."""
     pictures = (
         safe_inline(timeline.draw(group.panels), f"{name}-{number}", description(group))
         for number, group in enumerate(groups)
@@ -111,7 +111,7 @@ def embedded(title: str, groups: Sequence[Group], lines: Sequence[str], name: st
 
 
 def sentence(group: Group) -> str:
-    """What the group shows, in a sentence."""
+    """Summarise the group's results in a sentence."""
     base = next((p.metrics for p in group.panels if p.strategy == BASE), Metrics())
     totals = {panel.strategy: panel.metrics.total for panel in group.panels}
     helds = {panel.strategy: panel.metrics.nodes_held for panel in group.panels}
@@ -123,7 +123,7 @@ def sentence(group: Group) -> str:
 
 
 def _least(values: dict[str, float], best: str, same: str) -> str:
-    """The strategies with the least value, and the verb: `best`, or `same` if all are equal."""
+    """Name the strategies with the lowest value, then `best`, or `same` if all are equal."""
     least = brief(min(values.values()))
     names = [name for name, value in values.items() if brief(value) == least]
     if len(names) == 1 < len(values):
@@ -134,19 +134,19 @@ def _least(values: dict[str, float], best: str, same: str) -> str:
 
 
 def _change(values: dict[str, float], base: float) -> str:
-    """How far the least value is below static's; empty below half a per cent."""
+    """State how far the lowest value is below static's; empty below half a per cent."""
     less = round(100 * (1 - min(values.values()) / base)) if base > 0 else 0
     return f" ({less}% less than {BASE})" if less > 0 else ""
 
 
 def description(group: Group) -> str:
-    """The picture in words, for screen readers."""
+    """Describe the picture for screen readers."""
     totals = (f"{p.strategy} takes {brief(p.metrics.total)} seconds" for p in group.panels)
     return f"Timeline of nodes and QPU, {group.title.lower()}: {', '.join(totals)}."
 
 
 def _figures(groups: Sequence[Group]) -> list[PageSection]:
-    """The table of all figures; of a single run, nothing is compared."""
+    """Return the section with all figures; a single run is not compared."""
     rows = _rows(groups)
     if not rows:
         return []
@@ -170,7 +170,7 @@ def _table(rows: Sequence[TableRow]) -> str:
 
 
 def _decisions(panel: Panel) -> str:
-    """What a strategy decided, folded away."""
+    """Return a strategy's decisions as a collapsed list."""
     if not panel.notes:
         return ""
     began = min(span.start for span in panel.intervals)

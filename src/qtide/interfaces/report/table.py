@@ -1,4 +1,4 @@
-"""The comparison of strategies as a table, with the same cells for terminal and page."""
+"""The comparison of strategies as a table, with the same cells for terminals and pages."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """The decimals that a column needs, so that short runs differ too, and long ones fit."""
+    """Return the decimals for a column: enough to tell short runs apart, few enough to fit."""
     largest = max(values, default=0.0)
     return 0 if largest >= 10_000 else 1 if largest >= 10 else 3
 
 
 def grouped(value: float, digits: int = 1) -> str:
-    """1057.84 as 1,057.8."""
+    """Format 1057.84 as 1,057.8."""
     return f"{value:,.{digits}f}"
 
 
 def brief(value: float) -> str:
-    """A single number, with the decimals it needs."""
+    """Format a single number with the decimals it needs."""
     return grouped(value, 0 if value == 0 else decimals([value]))
 
 
 def percent(value: float) -> str:
-    """0.4512 as 45.1%."""
+    """Format 0.4512 as 45.1%."""
     return f"{value:.1%}"
 
 
 def times(value: float) -> str:
-    """0.85 as 0.85×."""
+    """Format 0.85 as 0.85×."""
     return f"{value:.2f}×"
 
 
@@ -46,7 +46,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One strategy with a number of jobs at once, and its metrics."""
+    """The metrics of one strategy with a number of concurrent jobs."""
 
     strategy: str
     jobs: int
@@ -55,7 +55,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text, and whether it is the best of its column among rows with the same number of jobs."""
+    """A text; `best` marks the best of its column among rows with the same number of jobs."""
 
     text: str
     best: bool = False
@@ -63,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A figure of the metrics; without `better`, no value is marked as best."""
+    """A column for one metric; without `better`, no value is marked as best."""
 
     title: str
     value: Callable[[Metrics], float]
@@ -89,19 +89,19 @@ _RELATIVE = (
 
 
 def headings(relative: bool = False) -> list[str]:
-    """The titles of the columns."""
+    """Return the column titles."""
     return ["strategy", "jobs", *(column.title for column in _columns(relative))]
 
 
 def cells(rows: Sequence[TableRow], relative: bool = False) -> list[list[Cell]]:
-    """The cells of each row; `relative` adds total time and node-seconds relative to static."""
+    """Return the cells of each row; `relative` adds columns relative to static."""
     columns = [_column(column, rows) for column in _columns(relative)]
     heads = ([Cell(row.strategy), Cell(str(row.jobs))] for row in rows)
     return [[*head, *(column[i] for column in columns)] for i, head in enumerate(heads)]
 
 
 def rich_table(rows: Sequence[TableRow], relative: bool = False) -> Table:
-    """The table for a terminal; the best values are bold and green."""
+    """Return the table for a terminal; the best values are bold and green."""
     from rich.box import SIMPLE_HEAD  # most commands that import this file show no table
     from rich.table import Table
     from rich.text import Text
@@ -144,7 +144,7 @@ def _value(column: _Column, row: TableRow, rows: Sequence[TableRow]) -> float | 
 
 
 def _best(column: _Column, text: str, texts: Sequence[str], values: Sequence[float | None]) -> bool:
-    """Compare what is shown: equal texts are equally good; if all are equal, none is best."""
+    """Whether a text is best; equal texts are equally good, and if all are equal, none is best."""
     known = {value: shown for value, shown in zip(values, texts, strict=True) if value is not None}
     if column.better is None or len(set(known.values())) < 2:
         return False

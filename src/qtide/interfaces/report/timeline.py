@@ -1,4 +1,4 @@
-"""The timeline: which job held and used each node and the QPU, one panel per strategy."""
+"""The timeline: shows which job held and used each node and the QPU, one panel per strategy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from qtide.interfaces.report.page import INK, LINE, MUTED, STYLE, TINT, TRACK, h
 from qtide.interfaces.report.table import brief, percent
 
 LONGEST = 22
-"""The most characters in a label."""
+"""Maximum label length in characters."""
 MOST_NODES, MOST_SLOTS, MOST_STRIPS = 24, 8, 8
-"""The most rows for nodes, QPU slots and waiting jobs; beyond that, they share this height."""
+"""Maximum height, in rows, of the nodes, the QPU slots and the queue; more lanes are squeezed."""
 APART = 0.45
-"""The space between nodes, QPU and queue, in rows."""
+"""Space between nodes, QPU and queue, in rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Stretches of one job that look the same, drawn from `top` to `bottom` of a lane."""
+    """Periods of one job and one kind, drawn between `top` and `bottom` of a lane."""
 
     job: str
     what: What
@@ -48,7 +48,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A labelled row; `space` is left free above it. Sizes are in rows."""
+    """A labelled row with `space` left free above it; sizes are in rows."""
 
     label: str
     bars: tuple[Bars, ...]
@@ -57,20 +57,20 @@ class Lane:
 
 
 def lanes(intervals: Iterable[Interval]) -> list[Lane]:
-    """The nodes by name, below them the QPU, below it the queued requests."""
+    """Return the lanes from top to bottom: nodes by name, the QPU, the queue."""
     found = covers(intervals)
     jobs = list(dict.fromkeys(job for _, _, job in found))
     return [*_nodes(found, jobs), *_qpu(found, jobs), *_queue(found)]
 
 
 def natural(text: str) -> list[str | int]:
-    """A sort key that puts node10 after node9."""
+    """Return a sort key that puts node10 after node9."""
     parts = re.split(r"([0-9]+)", text)
     return [int(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def clean(label: str) -> str:
-    """The label as drawn: printable and not too long."""
+    """Return the label as drawn: printable and not too long."""
     text = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in label)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
@@ -82,7 +82,7 @@ def _nodes(found: Covers, jobs: list[str]) -> list[Lane]:
 
 
 def _qpu(found: Covers, jobs: list[str]) -> list[Lane]:
-    """One lane if there is one slot; otherwise the slots first, then the devices."""
+    """Return one lane for a single slot and device; otherwise the slots, then the devices."""
     slots, devices = _names(found, "vqpu/"), _names(found, "qpu/")
     if len(slots) <= 1 and len(devices) <= 1:
         parts = [*(f"vqpu/{name}" for name in slots), *(f"qpu/{name}" for name in devices)]
@@ -96,7 +96,7 @@ def _qpu(found: Covers, jobs: list[str]) -> list[Lane]:
 
 
 def _queue(found: Covers) -> list[Lane]:
-    """One lane with a strip for each waiting job, since their waits overlap."""
+    """Return one lane with a strip for each waiting job, since waits overlap."""
     waits: dict[str, Cover] = {}
     for (what, _, job), cover in found.items():
         if what == "wait" and cover:
@@ -116,7 +116,7 @@ def _names(found: Covers, kind: str) -> list[str]:
 
 
 def _bars(found: Covers, jobs: Iterable[str], lane: str) -> tuple[Bars, ...]:
-    """Busy stretches are drawn over held ones; while a node is starting, it is not busy."""
+    """Return the bars of a lane: busy is drawn over held; a starting node is not busy."""
     whats: tuple[What, ...] = ("held", "starting", "busy")
     drawn = (Bars(job, what, _cover(found, what, lane, job)) for what in whats for job in jobs)
     return tuple(each for each in drawn if each.cover)
@@ -132,27 +132,27 @@ def _apart(group: list[Lane]) -> list[Lane]:
 
 
 WIDTH, ROW = 10.0, 0.215
-"""Inches: the figure's width and a row's height."""
+"""Width of the figure and height of a row, in inches."""
 TITLE, AXIS, LEGEND, SIDE, KIND = 0.42, 0.46, 0.24, 0.20, 0.97
-"""Inches: above each panel, below the last one, a line of the legend, the margin, the
-legend of one kind."""
+"""Sizes in inches: title above each panel, time axis below the last one, legend line, side
+margin, legend entry of one kind."""
 HAIRLINE = 1 / 800
-"""The fraction of the time axis below which bars are widened and gaps closed: a pixel or two."""
+"""Share of the time axis (a pixel or two) below which bars are widened and gaps closed."""
 MOST_JOBS = 12
-"""The most jobs named in the legend."""
+"""Maximum number of jobs named in the legend."""
 MOST_BARS = 10_000
-"""The most bars of a panel; more become pixels in an SVG, which would otherwise be too large."""
+"""Maximum number of vector bars per panel; beyond it, an SVG rasterises them to stay small."""
 HATCHES: dict[What, str] = {"wait": "//////", "starting": "||||||"}
-"""Kinds that are neither held nor at work."""
+"""Hatches of the kinds that are neither held nor busy."""
 Box = tuple[float, float, float, float]
 Corners = list[tuple[float, float]]
 Corner = Literal["upper left", "upper right"]
 Entry = tuple[str, Artist]
-"""A line of the legend."""
+"""A legend entry."""
 
 
 def draw(panels: Sequence[Panel]) -> Figure:
-    """A figure with panels below one another on one time axis, each starting at zero."""
+    """Draw the panels below one another on a common time axis, each starting at zero."""
     if not panels:
         raise ValueError("a timeline needs at least one panel")
     rows = [lanes(panel.intervals) for panel in panels]
@@ -179,7 +179,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write PNG or SVG by the path's suffix; the same figure gives the same bytes."""
+    """Write PNG or SVG according to the path's suffix; equal figures give equal bytes."""
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     drawn = BytesIO()
@@ -207,7 +207,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Lane], last: float) -> 
     placed = _placed(rows)
     _label_lanes(axes, placed)
     end = _length(panel)
-    # As plain artists: the limits are known, and computing them again is slow for many bars.
+    # Added as plain artists: computing the known axis limits again is slow for many bars.
     axes.add_artist(_tracks(placed, end))
     for patch in _patches(panel, placed, last):
         axes.add_artist(patch)
@@ -216,7 +216,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Lane], last: float) -> 
 
 
 def _placed(rows: Sequence[Lane]) -> list[tuple[Lane, float]]:
-    """Each lane with the position of its upper edge."""
+    """Return each lane with the position of its upper edge."""
     placed, top = [], 0.0
     for lane in rows:
         placed.append((lane, top + lane.space))
@@ -225,7 +225,7 @@ def _placed(rows: Sequence[Lane]) -> list[tuple[Lane, float]]:
 
 
 def _tracks(placed: Sequence[tuple[Lane, float]], end: float) -> PathPatch:
-    """The empty rows, so that idle time is visible too."""
+    """Draw the empty rows, so that idle time is visible."""
     boxes = [_rectangle(0, end, *_edges(lane, top)) for lane, top in placed]
     return PathPatch(_outline(boxes), facecolor=TRACK, linewidth=0, zorder=0)
 
@@ -233,7 +233,7 @@ def _tracks(placed: Sequence[tuple[Lane, float]], end: float) -> PathPatch:
 def _patches(
     panel: Panel, placed: Sequence[tuple[Lane, float]], last: float
 ) -> Iterator[PathPatch]:
-    """One patch per job and kind, so that thousands of bars stay fast and the file small."""
+    """Yield one patch per job and kind: drawing thousands of bars stays fast and the file small."""
     boxes: defaultdict[tuple[What, str], list[Corners]] = defaultdict(list)
     origin, order = _origin(panel), _job_order(panel)
     for lane, top in placed:
@@ -249,7 +249,7 @@ def _patches(
 def _rectangles(
     bars: Bars, span: tuple[float, float], origin: float, least: float
 ) -> list[Corners]:
-    """Widen bars that are thinner than a hairline; join bars that are closer than one."""
+    """Widen bars thinner than a hairline; join bars closer than half of one."""
     wide = ((start, max(end, start + least)) for start, end in bars.cover)
     return [_rectangle(s - origin, e - origin, *span) for s, e in merge(wide, least / 2)]
 
@@ -272,7 +272,7 @@ def _rectangle(start: float, end: float, upper: float, lower: float) -> Corners:
 
 
 def _edges(lane: Lane, top: float) -> tuple[float, float]:
-    """Squeezed lanes have no space between them: it would be all one sees."""
+    """Return a lane's drawn edges; squeezed lanes get no margin, which would hide the bars."""
     margin = 0.1 if lane.height > 0.5 else 0.0
     return top + margin, top + lane.height - margin
 
@@ -309,7 +309,7 @@ def _label_time(axes: Axes) -> None:
 
 
 def _legend_grid(panels: Sequence[Panel], room: float) -> tuple[list[Entry], int]:
-    """The jobs by colour, in as many columns as there is room for."""
+    """Return the legend's jobs, and as many columns as there is room for."""
     names = list(zip_longest(*(_job_order(panel) for panel in panels)))
     jobs: list[Entry] = [
         (_job_label(each, index), Patch(color=hue(index), linewidth=0))
@@ -336,10 +336,10 @@ def _kinds(panels: Sequence[Panel]) -> list[Entry]:
 
 
 def _job_label(names: Sequence[str | None], index: int) -> str:
-    """The job's name if all panels agree on it."""
+    """Return the job's name if all panels agree on it, otherwise its number."""
     known = {name for name in names if name is not None}
     label = clean(known.pop()) if len(known) == 1 else f"job {index + 1}"
-    # Matplotlib leaves out labels that begin with an underscore.
+    # Matplotlib omits labels that begin with an underscore.
     return f"\N{ZERO WIDTH SPACE}{label}" if label.startswith("_") else label
 
 
@@ -362,7 +362,7 @@ def _legend(figure: Figure, entries: list[Entry], columns: int, left: float, at:
 
 
 def _job_order(panel: Panel) -> dict[str, int]:
-    """The number of each job; jobs that the panel does not name come last."""
+    """Number the jobs; those the panel does not name come last."""
     jobs = dict.fromkeys([*panel.jobs, *(each.job for each in panel.intervals)])
     return {job: index for index, job in enumerate(jobs)}
 
@@ -380,6 +380,6 @@ def _height(rows: Sequence[Lane]) -> float:
 
 
 def _left(rows: Sequence[Sequence[Lane]]) -> float:
-    """Room for the longest label."""
+    """Return the width in inches that the longest label needs."""
     longest = max((len(lane.label) for each in rows for lane in each), default=0)
     return 0.24 + 0.078 * max(5, longest)

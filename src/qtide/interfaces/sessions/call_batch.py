@@ -1,4 +1,4 @@
-"""Batches: calls that a node makes in a row, as one task; short calls pay for one trip together."""
+"""Batches: a node makes several calls as one task, so that short calls share one round trip."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from qtide.interfaces.sessions.session_call import SessionCall
 from qtide.programs.phase import Classical, Task
 
 Outcome = tuple[SessionCall, Any, Exception | None]
-"""A call with its result, or with what it raised."""
+"""A call with its result or its exception."""
 Ended = Callable[[list[Outcome], float], None]
-"""Takes the outcomes of all calls of a batch, and the seconds that they took."""
+"""Callback for the outcomes of a batch's calls and the seconds they took in total."""
 
 
-class CallFailed(Exception):  # noqa: N818 - what happened
-    """A call raised something that cannot be pickled; the text is what is known of it."""
+class CallFailed(Exception):  # noqa: N818 - the name says what happened
+    """A call raised an exception that cannot be pickled; the message describes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class CallBatch(Task[Any]):
-    """Calls that a node makes in a row; each of them has its own outcome."""
+    """Calls that a node makes one after the other; each has its own outcome."""
 
     calls: list[SessionCall] = field(default_factory=list)
     """The calls that have not ended."""
     ended: Ended = lambda *_: None
     names: tuple[str, ...] = ()
-    """The functions, call by call."""
+    """The function name of each call."""
 
     @staticmethod
     def of(
         calls: Sequence[SessionCall], ended: Ended, initializer: Initializer | None = None
     ) -> CallBatch:
-        """Make a task of calls; a single one needs no care for the others."""
+        """Create a batch; a single call needs no isolation from others."""
         own: dict[str, Any] = {
             "calls": list(calls),
             "ended": ended,
@@ -49,21 +49,21 @@ class CallBatch(Task[Any]):
 
     @property
     def name(self) -> str:
-        """What the ledger calls it."""
+        """The task's name in the ledger."""
         return self.names[0]
 
     def starting(self) -> bool:
-        """Leave out the calls that were cancelled; the others can no longer be."""
+        """Drop cancelled calls; from now on, the others can no longer be cancelled."""
         self.calls[:] = [call for call in self.calls if call.future.start()]
         if self.function is run_calls:
             self.args[1][:] = [call.called for call in self.calls]
         return bool(self.calls)
 
     def succeeded(self, result: Any) -> None:
-        """Give each call its result, and keep none of them."""
+        """Pass each call its result without keeping a reference to it."""
         calls = self.calls.copy()
         self.calls.clear()
-        if not calls:  # all were cancelled
+        if not calls:  # all calls were cancelled
             return
         if self.function is run_call:
             self.ended([(calls[0], result.take(), None)], result.seconds)
@@ -74,7 +74,10 @@ class CallBatch(Task[Any]):
             self.ended(outcomes, seconds)
 
     def failed(self, error: Exception) -> None:
-        """Tell the calls; if one of several may be to blame, each is tried by itself instead."""
+        """Pass the error to the calls, unless one of several may have caused it.
+
+        In that case, the worker retries each call on its own.
+        """
         if len(self.calls) > 1 and isinstance(error, Unstorable | NodeLost):
             return
         calls = self.calls.copy()
@@ -86,18 +89,18 @@ class CallBatch(Task[Any]):
 
 @dataclass(frozen=True, eq=False)
 class CallPhase(Classical):
-    """A phase known by its calls: how many batches they are put in may differ every time."""
+    """A phase identified by its calls, since their division into batches may vary between runs."""
 
     tasks: tuple[CallBatch, ...]
 
     @property
     def names(self) -> list[str]:
-        """The functions that are called, call by call."""
+        """The function name of each call."""
         return [name for each in self.tasks for name in each.names]
 
 
 def _unsendable(call: SessionCall) -> Unstorable | None:
-    """Say which call cannot be sent, if its function or arguments cannot be pickled."""
+    """Return an error that names the call if its function or arguments cannot be pickled."""
     try:
         dumps(call.called)
     except Exception as error:
@@ -121,36 +124,36 @@ def _outcome(call: SessionCall, result: CallResult) -> Outcome:
 
 
 WORTHWHILE = 0.05
-"""Seconds that a batch should take: many times as long as the trip to a node."""
+"""Target duration of a batch in seconds: many times the round trip to a node."""
 SHORTEST = 0.005
-"""Seconds below which a batch is not divided further, even if nodes are idle."""
+"""Batches shorter than this, in seconds, are not divided further, even if nodes are idle."""
 ROUNDS = 4
-"""Batches that each node should get at least, so that all nodes end at about the same time."""
+"""Minimum number of batches per node, so that all nodes end at about the same time."""
 PROBES = 2
-"""Calls that each node makes first, one by one, if it is not known how long they take."""
+"""Calls per node to make one by one first, if their duration is unknown."""
 MOST_CALLS = 1000
-"""The most calls of a batch."""
+"""Maximum number of calls per batch."""
 
 
 class BatchSizes:
-    """Chooses the sizes of batches, by how long calls of each function took before."""
+    """Chooses batch sizes by the earlier durations of each function's calls."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
         self._seconds: dict[str, float] = {}
 
     def learn(self, name: str, seconds: float) -> None:
-        """Note the length of a call; the latest count most."""
+        """Record the duration of a call; recent calls weigh most."""
         known = self._seconds.get(name, seconds)
         self._seconds[name] = (known + seconds) / 2
 
     def probes(self, calls: Sequence[SessionCall]) -> int:
-        """Return how many calls to make first, to learn how long they take."""
+        """Return the number of calls to make first to measure their duration."""
         few = len(calls) <= PROBES * ROUNDS * self._nodes
         return 0 if few or calls[-1].name in self._seconds else PROBES * self._nodes
 
     def size(self, calls: Sequence[SessionCall]) -> int:
-        """Return how many calls make a batch, so that batches are neither too short nor too few."""
+        """Return the number of calls per batch: batches must be neither too short nor too few."""
         longest = max(self._seconds.get(name, WORTHWHILE) for name in {each.name for each in calls})
         fair = ceil(len(calls) / (ROUNDS * self._nodes))
         least, most = (int(each / max(longest, 1e-6)) for each in (SHORTEST, WORTHWHILE))

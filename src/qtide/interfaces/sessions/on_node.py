@@ -1,4 +1,4 @@
-"""What a node runs for a session: one call, or several short ones in a row.
+"""The code that a node runs for a session: one call, or several short ones in a row.
 
 Nodes import this file, so it imports almost nothing.
 """
@@ -15,14 +15,14 @@ Called = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
 
 class Initializer(NamedTuple):
-    """What each process calls once before its first call of a session."""
+    """A function that each process calls once before its first call of a session."""
 
     session: str
     function: Callable[..., object]
     args: tuple[Any, ...]
 
     def run_once(self) -> None:
-        """Call it, unless this process has."""
+        """Call the initializer unless this process already has."""
         if self.session not in _initialized:
             try:
                 self.function(*self.args)
@@ -36,39 +36,39 @@ class Initializer(NamedTuple):
 
 
 _initialized: dict[str, str] = {}
-"""Why the initializer of each session failed in this process; empty if it did not."""
+"""For each session, why its initializer failed in this process; empty if it succeeded."""
 
 
-class InitializerFailed(RuntimeError):  # noqa: N818 - what happened
-    """The initializer of a session failed, so no call can be made."""
+class InitializerFailed(RuntimeError):  # noqa: N818 - the name says what happened
+    """A session's initializer failed, so no call can be made."""
 
 
 class TimedResult:
-    """The result of one call, and its seconds."""
+    """The result of one call and its duration in seconds."""
 
     def __init__(self, value: Any, seconds: float) -> None:
         self._value = value
         self.seconds = seconds
 
     def take(self) -> Any:
-        """Return the value, and forget it."""
+        """Return the value and drop the reference to it."""
         value, self._value = self._value, None
         return value
 
     def __repr__(self) -> str:
-        return repr(self._value)  # errors show it
+        return repr(self._value)  # shown in error messages
 
 
 class CallResult(NamedTuple):
-    """The result of one of several calls, pickled by itself, so that it cannot harm the others."""
+    """The result of one of several calls, pickled separately so that it cannot spoil the others."""
 
     data: bytes
     error: str = ""
-    """If the call failed: the error's text, while `data` has the exception if it can be pickled."""
+    """Error text of a failed call; `data` then holds the exception if it can be pickled."""
 
     @property
     def value(self) -> Any:
-        """What the call returned, or raised."""
+        """The call's return value or exception."""
         return pickle.loads(self.data)
 
 
@@ -89,7 +89,7 @@ def run_call(
 def run_calls(
     initializer: Initializer | None, calls: Sequence[Called]
 ) -> tuple[list[CallResult], float]:
-    """Make several calls; return their results, and the seconds of all."""
+    """Make several calls; return their results and their total seconds."""
     if initializer is not None:
         initializer.run_once()
     began = perf_counter()
@@ -113,7 +113,7 @@ def _dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:
-        from qtide.core.values import dumps  # late: cloudpickle is seldom needed, and takes a while
+        from qtide.core.values import dumps  # imported late: cloudpickle is slow and seldom needed
 
         try:
             return dumps(value)
@@ -125,7 +125,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _dumps_error(error: Exception) -> bytes:
-    from qtide.core.values import CausedError  # late, as above
+    from qtide.core.values import CausedError  # imported late, as above
 
     try:
         return _dumps(CausedError(error))

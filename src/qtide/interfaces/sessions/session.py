@@ -1,4 +1,4 @@
-"""A session: a synchronous script whose calls run on nodes and on the QPU, under a strategy."""
+"""Sessions: a synchronous script's calls run on nodes and on the QPU under a strategy."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JOINING = 0.003
-"""Seconds for which further calls join those before, as one phase, unless the script waits."""
+"""Seconds during which further calls join a phase, unless the script waits earlier."""
 GLANCE = 1.0
-"""Seconds for which the end of a session waits for a call, before it looks again."""
+"""Seconds between two checks of a call at the end of a session."""
 AGENT = "qtide.backends.clusters.agent"
-"""The main module of a process that performs tasks."""
+"""Main module of the processes that run tasks."""
 
 
 def session(
@@ -67,10 +67,10 @@ def session(
     initargs: tuple[Any, ...] = (),
     **options: Unpack[PluginKeywords],
 ) -> Session:
-    """Return a session with the options of `qtide run`, for a `with` block of a synchronous script.
+    """Return a session for the `with` block of a synchronous script; options are as in `qtide run`.
 
-    With a name, its calls are kept in their order: the same script resumes where it was killed.
-    Each process that makes calls runs `initializer(*initargs)` before its first one.
+    A named session records its calls in order, so that the same script resumes where it was killed.
+    Each process that makes calls runs `initializer(*initargs)` before its first call.
     """
     main = sys.modules.get("__main__")
     if getattr(getattr(main, "__spec__", None), "name", "") == AGENT:
@@ -99,7 +99,7 @@ def session(
 
 
 def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
-    """Return the folder of an earlier session of that name, or create one."""
+    """Return the folder of the earlier session with that name, or create one."""
     check_name(name)
     found = RunFolder(runs / name) if name else None
     if found is None or not (found.path / "run.json").is_file():
@@ -110,12 +110,12 @@ def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
     return found
 
 
-class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - what is wrong
-    """A session is used before its `with` block or after its end."""
+class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - the name says what is wrong
+    """A session was used before or after its `with` block."""
 
 
 class Session(Executor):
-    """An executor on the nodes of a cluster, with a QPU beside it; use it in a `with` block."""
+    """An executor on the nodes of a cluster, with a QPU; use it in a `with` block."""
 
     def __init__(
         self,
@@ -135,17 +135,17 @@ class Session(Executor):
         self._numbers = count(1)
         self._lock = threading.RLock()
         self._joining: list[SessionCall] = []
-        """Calls that further ones may join."""
+        """Calls waiting for others to join their phase."""
         self._unfinished: set[Future[Any]] = set()
         self._failures_seen: list[SessionCall] = []
         self._calls: dict[Future[Any], SessionCall] = {}
-        """The calls of a named session that have not succeeded."""
+        """Calls of a named session that have not succeeded."""
         self._closer: threading.Thread | None = None
         self._state = "new"
 
     @property
     def name(self) -> str:
-        """Name of the session, and of its folder in the folder of runs."""
+        """Name of the session and of its folder among the runs."""
         return self._run.name
 
     @property
@@ -155,12 +155,12 @@ class Session(Executor):
 
     @property
     def nodes(self) -> int:
-        """The most nodes that it may hold."""
+        """Maximum number of nodes the session may hold."""
         return self._run.spec.nodes or self._worker.ready.result().cluster.size
 
     @property
     def qpu(self) -> SessionQpu:
-        """The QPU: to be used directly, as a Qiskit backend, or as a dimod sampler."""
+        """The QPU, for direct use, as a Qiskit backend or as a dimod sampler."""
         return SessionQpu(self)
 
     def __enter__(self) -> Session:
@@ -205,7 +205,7 @@ class Session(Executor):
         self._end(error)
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function on a node; calls that follow at once are one phase with it."""
+        """Call a function on a node; calls submitted right after it join the same phase."""
         if not callable(function):
             raise TypeError(f"submit() takes a function and its arguments, not {function!r}")
         with self._lock:
@@ -224,9 +224,9 @@ class Session(Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
     ) -> Iterator[T]:
-        """Return the results in order, as they come; all calls are one phase.
+        """Yield the results in order as they become available; all calls form one phase.
 
-        Short calls travel together, as many as pays, or `chunksize` of them.
+        Calls are sent in batches of `chunksize`; by default, short calls share a batch.
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -240,9 +240,9 @@ class Session(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the session before the end of its block.
 
-        The calls that were submitted are made first, without those that `cancel_futures` cancels.
-        With `wait=False` this happens after the return, in another thread; in virtual time, at the
-        end of the block.
+        Submitted calls are made first, except those that `cancel_futures` cancels. With
+        `wait=False`, this happens in another thread after the return; in virtual time, at the end
+        of the block.
         """
         with self._lock:
             if self._state not in ("open", "closing"):
@@ -261,30 +261,30 @@ class Session(Executor):
             self._closer.start()
 
     def terminate_workers(self) -> None:
-        """Give everything back at once; calls that have not ended fail."""
+        """Release all resources at once; unfinished calls fail."""
         self._end(None)
 
     def flush(self) -> None:
-        """Begin what was called, without waiting for further calls to join it."""
+        """Start the submitted calls without waiting for others to join them."""
         with self._lock:
             calls, self._joining = self._joining, []
             self._begin(calls, 1)
 
     def before_wait(self, future: Future[Any]) -> None:
-        """Begin what was called, as the script is about to wait; virtual time passes here."""
+        """Start the submitted calls as the script is about to wait; virtual time passes here."""
         if self._state in ("open", "closing"):
             self._check_thread()
             self.flush()
             self._loop.run_until(future)
 
     def failure_seen(self, future: SessionFuture[Any]) -> None:
-        """Note that the script has seen a failure; if it goes on all the same, that is kept."""
+        """Note that the script saw a failure; it is recorded if the script makes another call."""
         call = self._calls.pop(future, None)
         if call is not None:
             self._failures_seen.append(call)
 
     def future_cancelled(self) -> None:
-        """Have the worker drop calls that need no node any more."""
+        """Let the worker drop calls that no longer need a node."""
         self._loop.call(self._worker.drop_cancelled)
 
     def quantum(self, phase: Quantum) -> Future[Any]:
@@ -312,7 +312,7 @@ class Session(Executor):
         return call
 
     def _register(self, asked: str, arguments: Any) -> SessionCall:
-        """Give a call its place in the script; the journal may have its result."""
+        """Number a call by its position in the script; the journal may have its result."""
         self._check()
         if self._named:
             asked = f"{asked} {self._fingerprint(asked, arguments)}"
@@ -362,7 +362,7 @@ class Session(Executor):
         return self._worker.broken
 
     def _check_thread(self) -> None:
-        """Refuse other threads in virtual time: it passes in one thread, while that one waits."""
+        """Refuse other threads in virtual time: it passes only while the opening thread waits."""
         if self._loop.one_thread and threading.get_ident() != self._thread:
             raise UsageError(
                 f"time is virtual in the session {self.name}, so only the thread that opened it "
@@ -374,7 +374,7 @@ class Session(Executor):
             self._loop.call(self._worker.begin, calls, least)
 
     def _finish_calls(self) -> None:
-        """Wait for what was called, then end."""
+        """Wait for all calls, then end the session."""
         for future in list(self._unfinished):
             self.before_wait(future)
             while not future.done():
@@ -382,7 +382,7 @@ class Session(Executor):
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        """Give everything back."""
+        """Release all resources and record how the session ended."""
         with self._lock:
             if self._state not in ("open", "closing"):
                 return
@@ -396,7 +396,7 @@ class Session(Executor):
                 self._run.finish({"value": None})
             elif isinstance(error, Exception):
                 self._run.finish({"error": sentence(error)})
-            if not self._named:  # nobody can ask for its values again
+            if not self._named:  # its values are never read again
                 shutil.rmtree(self._run.values.folder, ignore_errors=True)
             self._journal.close()
 
@@ -408,7 +408,7 @@ class Session(Executor):
 
 
 def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
-    """Yield results without keeping them; if the reader stops, the rest is cancelled."""
+    """Yield results without keeping them; cancel the rest if the consumer stops."""
     limit = None if timeout is None else monotonic() + timeout
     futures.reverse()
     try:
@@ -420,7 +420,7 @@ def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
 
 
 def _result(future: Future[T], timeout: float | None) -> T:
-    """Return a result; if it does not come in time, cancel the call."""
+    """Return a result; cancel the call if it does not arrive in time."""
     try:
         return future.result(timeout)
     finally:

@@ -1,4 +1,4 @@
-"""A call of a session: its function, its place in the script, its future, and its fingerprint."""
+"""A call of a session: its function, position in the script, future and fingerprint."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class SessionCall:
-    """What the script asked for; `key` is its place in the script."""
+    """A call the script made; `key` is its position in the script."""
 
     key: str
     asked: str
-    """The kind of phase and the function's name; in a named session, the fingerprint as well."""
+    """The kind of phase and the function's name; in a named session, also the fingerprint."""
     future: SessionFuture[Any]
     function: Callable[..., Any] = print
     args: Sequence[Any] = ()
@@ -37,25 +37,25 @@ class SessionCall:
 
     @property
     def called(self) -> Called:
-        """The call, as a node takes it."""
+        """The call in the form that a node takes."""
         return self.function, self.args, self.kwargs
 
 
 class FutureOwner(Protocol):
-    """A session, as its futures see it."""
+    """The interface of a session that its futures use."""
 
     def before_wait(self, future: Future[Any]) -> None:
-        """The script is about to wait for a future."""
+        """Called when the script is about to wait for a future."""
 
     def failure_seen(self, future: SessionFuture[Any]) -> None:
-        """The script has seen how a call failed."""
+        """Called when the script has seen how a call failed."""
 
     def future_cancelled(self) -> None:
-        """The script has cancelled a future."""
+        """Called when the script has cancelled a future."""
 
 
 _STARTING = threading.Lock()
-"""Held for a moment, while a future becomes running or cancelled for good; one for all futures."""
+"""Guards the transition of a future to running or cancelled; shared by all futures."""
 
 
 class SessionFuture(Future[T]):
@@ -67,10 +67,10 @@ class SessionFuture(Future[T]):
         self._waiters = FutureWaiters(self, session)
         self._running: bool | None = None
         self.ended_for: Any = None
-        """Who was entering the list of waiters as the call ended, in virtual time."""
+        """The waiter that was being added when the call ended, in virtual time."""
 
     def result(self, timeout: float | None = None) -> T:
-        """Return the result, or raise what the call raised."""
+        """Return the result or raise the call's exception."""
         if not self.done():
             self._session.before_wait(self)
         try:
@@ -82,7 +82,7 @@ class SessionFuture(Future[T]):
             raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the call raised, if anything."""
+        """Return the call's exception, if any."""
         if not self.done():
             self._session.before_wait(self)
         error = super().exception(timeout)
@@ -91,10 +91,10 @@ class SessionFuture(Future[T]):
         return error
 
     def cancel(self) -> bool:
-        """Cancel the call, unless it was sent to a node or to the QPU."""
+        """Cancel the call unless it was already sent to a node or the QPU."""
         if not super().cancel():
             return False
-        self.start()  # tells those who wait
+        self.start()  # notifies the waiters
         self._session.future_cancelled()
         return True
 
@@ -106,7 +106,7 @@ class SessionFuture(Future[T]):
             return self._running
 
     def resolve(self, value: T | None, error: BaseException | None = None) -> None:
-        """End the call, unless it has ended or was cancelled."""
+        """End the call unless it has ended or was cancelled."""
         if self.done() or not self.start():
             return
         self.ended_for = getattr(FutureWaiters.entering, "waiter", None)
@@ -117,21 +117,21 @@ class SessionFuture(Future[T]):
 
 
 class FutureWaiters(list[Any]):
-    """The list in which `wait` and `as_completed` enter themselves before they wait.
+    """The list to which `wait` and `as_completed` add a waiter before they wait.
 
-    In virtual time, entering is what lets time pass; what ends meanwhile is reported at once.
+    In virtual time, adding a waiter lets time pass; calls that end meanwhile are reported at once.
     """
 
     entering = threading.local()
-    """Who is entering at the moment, in each thread, while virtual time passes."""
+    """The waiter being added in each thread while virtual time passes."""
 
     def __init__(self, future: SessionFuture[Any], session: FutureOwner) -> None:
         super().__init__()
-        self._future = weakref.ref(future)  # so that it is freed as soon as nobody needs it
+        self._future = weakref.ref(future)  # weak, so that an unused future is freed at once
         self._session = session
 
     def append(self, waiter: Any) -> None:
-        """Enter somebody who is about to wait."""
+        """Add a waiter."""
         super().append(waiter)
         future = self._future()
         assert future is not None
@@ -152,15 +152,15 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def fingerprint(value: Any) -> str:
-    """Return a short word for a value, the same in every process."""
+    """Return a short digest of a value that is the same in every process."""
     return blake2b(_canonical(value, ()), digest_size=6).hexdigest()
 
 
 def _canonical(value: Any, sets: tuple[int, ...]) -> bytes:
-    """Pickle a value so that equal values give equal bytes; `sets` are those that it is part of."""
+    """Pickle a value so that equal values give equal bytes; `sets` are the sets that contain it."""
     try:
         return _pickled(PlainPickler, value, sets)
-    except Exception:  # code, and other things that only cloudpickle takes
+    except Exception:  # code and other values that only cloudpickle supports
         return _pickled(CodePickler, value, sets)
 
 
@@ -173,17 +173,17 @@ def _pickled(kind: type[PlainPickler | CodePickler], value: Any, sets: tuple[int
 
 
 class _Canonical:
-    """Has pickle write what differs from process to process in an order of our own."""
+    """Makes pickle write values that differ between processes in a canonical form."""
 
     sets: tuple[int, ...] = ()
 
     def persistent_id(self, value: Any) -> Any:
-        """Return what is written in place of a set or of a circuit; None for all other values.
+        """Return the replacement for a set or a circuit; None for all other values.
 
-        pickle asks this for every object, whatever it is part of.
+        pickle calls this for every object, however deeply nested.
         """
         if isinstance(value, set | frozenset):
-            if id(value) in self.sets:  # it is part of itself
+            if id(value) in self.sets:  # it contains itself
                 return "set", self.sets.index(id(value))
             inside = (*self.sets, id(value))
             return "set", sorted(_canonical(each, inside) for each in value)
@@ -193,11 +193,11 @@ class _Canonical:
 
 
 class PlainPickler(_Canonical, pickle.Pickler):
-    """pickle's."""
+    """Canonical form by pickle."""
 
 
 class CodePickler(_Canonical, values.Pickler):
-    """cloudpickle's."""
+    """Canonical form by cloudpickle."""
 
 
 def _gate(circuit: Any, instruction: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The loop of a session: a thread beside the script; in virtual time, the waits of the script."""
+"""The loop of a session: runs in its own thread or, in virtual time, while the script waits."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class SessionLoop(Protocol):
         """Call a function within the loop."""
 
     def call_later(self, seconds: float, function: Callable[[], object]) -> None:
-        """Call a function within the loop after so many real seconds; never in virtual time."""
+        """Call a function within the loop after `seconds` real seconds; never in virtual time."""
 
     def run_until(self, future: Future[Any]) -> None:
-        """Let time pass until the future is done, if it does not pass by itself."""
+        """Let time pass until the future is done, unless it passes by itself."""
 
     def end(self, *, cancel: bool) -> None:
-        """Return when the main coroutine has ended."""
+        """Wait until the main coroutine has ended."""
 
 
 class ThreadedLoop:
-    """Real time passes in a thread."""
+    """Runs the session in real time, in a thread."""
 
     one_thread = False
 
@@ -45,15 +45,15 @@ class ThreadedLoop:
         self._thread = LoopThread(main).__enter__()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call it in the thread, soon."""
+        """Schedule the call in the thread."""
         self._thread.call(function, *args)
 
     def call_later(self, seconds: float, function: Callable[[], object]) -> None:
-        """Set a timer of the event loop."""
+        """Schedule the call on the thread's event loop."""
         self.call(lambda: asyncio.get_running_loop().call_later(seconds, function))
 
     def run_until(self, future: Future[Any]) -> None:
-        """Return: time passes by itself."""
+        """Do nothing: time passes by itself."""
 
     def end(self, *, cancel: bool) -> None:
         """Wait for the thread."""
@@ -63,7 +63,7 @@ class ThreadedLoop:
 
 
 class SteppedLoop:
-    """Virtual time passes while the script waits, in its own thread."""
+    """Runs the session in virtual time, in the script's thread, while the script waits."""
 
     one_thread = True
 
@@ -71,15 +71,15 @@ class SteppedLoop:
         self._world = world
 
     def start(self, main: Coroutine[Any, Any, None]) -> None:
-        """Add the coroutine to the world, which stands still."""
+        """Add the coroutine to the world, whose clock is stopped."""
         self._main = self._world.start(main)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call it here: the world stands still."""
+        """Call it directly: the world's clock is stopped."""
         function(*args)
 
     def call_later(self, seconds: float, function: Callable[[], object]) -> None:
-        """Return: the script waits sooner or later, and no time passes before."""
+        """Do nothing: no time passes until the script waits, and then the calls start anyway."""
 
     def run_until(self, future: Future[Any]) -> None:
         """Let virtual time pass until the future is done."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QpuOwner(Protocol):
-    """A session, as its QPU sees it."""
+    """The interface of a session that its QPU uses."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class QpuOwner(Protocol):
 
 
 class SessionQpu:
-    """The device of a session; every payload is a quantum phase that the strategy sees."""
+    """The device of a session; each payload becomes a quantum phase of the strategy."""
 
     def __init__(self, session: QpuOwner) -> None:
         self._session = session
@@ -47,9 +47,9 @@ class SessionQpu:
         otherwise: Task[Any] | None = None,
         patience: float | None = None,
     ) -> Future[Any]:
-        """Submit a payload; its answer is the future's result.
+        """Submit a payload; the future's result is the answer.
 
-        `otherwise` and `patience` are those of `qtide.quantum`.
+        `otherwise` and `patience` are as in `qtide.quantum`.
         """
         phase = Quantum(payload, shots, None, seed, *candidate(otherwise, patience))
         phase.use()
@@ -57,7 +57,7 @@ class SessionQpu:
 
     def backend(self) -> Backend:
         """Return a backend for Qiskit."""
-        # late: Qiskit takes long to import
+        # imported late: Qiskit is slow to import
         from qtide.backends.client.backend import Backend
 
         client: Any = SessionClient(self)
@@ -65,7 +65,7 @@ class SessionQpu:
 
     def sampler(self) -> DimodSampler:
         """Return a sampler for dimod."""
-        # late: dimod takes long to import
+        # imported late: dimod is slow to import
         from qtide.backends.client.dimod_sampler import DimodSampler
 
         client: Any = SessionClient(self)
@@ -80,7 +80,7 @@ class SessionQpu:
 
 
 class SessionClient:
-    """Takes the place of the service's client in its backend and its sampler."""
+    """Stands in for the service's client in its backend and sampler."""
 
     def __init__(self, qpu: SessionQpu) -> None:
         self._qpu = qpu
@@ -99,11 +99,11 @@ class SessionClient:
         seed: int | None = None,
         **_: Any,
     ) -> SessionTask:
-        """Submit a payload; what only a service knows, such as a priority, has no effect."""
+        """Submit a payload; service options such as a priority have no effect."""
         return SessionTask(self._qpu.submit(payload, shots=shots, seed=seed))
 
     def task(self, _: str) -> SessionTask:
-        """Refuse: the tasks of a session are futures, and have no ids."""
+        """Refuse: a session's tasks are futures without ids."""
         raise UsageError("a session keeps no jobs by their ids: keep the job itself")
 
 
@@ -117,7 +117,7 @@ class SessionTask:
 
     @property
     def state(self) -> str:
-        """The state, as the service names it."""
+        """The state, in the service's terms."""
         if not self.future.done():
             return "running" if self.future.running() else "queued"
         if self.future.cancelled():
@@ -126,7 +126,7 @@ class SessionTask:
 
     @property
     def response(self) -> dict[str, Any]:
-        """The times and the error, as the service would report them."""
+        """The times and the error in the form the service reports."""
         error = self.future.exception() if self.future.done() else None
         now = time.time()
         times = {"submitted": self._submitted, "started": self._submitted, "ended": now}
@@ -134,7 +134,7 @@ class SessionTask:
         return times | used | {"error": str(error) if error else None}
 
     def refresh(self) -> SessionTask:
-        """Return the task: nothing has to be fetched."""
+        """Return the task itself: there is nothing to fetch."""
         return self
 
     def result(self, timeout: float | None = None) -> Any:
@@ -142,5 +142,5 @@ class SessionTask:
         return self.future.result(timeout)
 
     def cancel(self) -> None:
-        """Cancel it, if it has not begun."""
+        """Cancel the payload if it has not begun."""
         self.future.cancel()

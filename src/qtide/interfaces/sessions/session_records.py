@@ -1,4 +1,4 @@
-"""The records of a session: the calls of a named one in their order, and what became of them."""
+"""The records of a named session: its calls in order, with their outcomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qtide.programs.journal import Journal, JournalRecord
 
 
 class SessionRecords:
-    """Finds and keeps calls; without a name, nothing is kept."""
+    """Finds and records calls; an unnamed session records nothing."""
 
     def __init__(self, journal: Journal, values: Values, *, named: bool) -> None:
         self._journal = journal
@@ -23,9 +23,9 @@ class SessionRecords:
         self._lock = threading.Lock()
 
     def answered(self, call: SessionCall) -> bool:
-        """Give a call the result that the journal has; returns whether it has one.
+        """Resolve a call with its result from the journal; return whether there is one.
 
-        If the journal has another call at that place, this one is refused.
+        Refuse the call if the journal has another call at that position.
         """
         record = self.find(call.key)
         if record is None:
@@ -45,15 +45,15 @@ class SessionRecords:
         return self._journal.find(key) if self._named else None
 
     def append(self, record: JournalRecord) -> None:
-        """Keep a record of something that is no call, such as a choice."""
+        """Record something other than a call, such as a choice."""
         if self._named:
             with self._lock:
                 self._journal.append(record)
 
     def keep(self, outcomes: Sequence[Outcome], *, failed: bool = False) -> None:
-        """Keep results before the script sees them; of failures, only those that it went on after.
+        """Record results before the script sees them; record a failure only if the script goes on.
 
-        A failure that the script did not survive is not kept, so that the call is made again.
+        A failure that ends the script is not recorded, so that the call is repeated on resumption.
         """
         if not self._named:
             return

@@ -1,4 +1,4 @@
-"""The worker of a session: performs the script's calls under a strategy, within the world."""
+"""The worker of a session: runs the script's calls under a strategy, within the world."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ OpenSite = Callable[[], AbstractAsyncContextManager[Site]]
 
 
 class SessionWorker:
-    """Lives from the opening of a session to its end; only `ready` and `broken` are the script's.
+    """Runs a session's calls; the script's thread may read only `ready` and `broken`.
 
-    The path of a call: `begin` starts the work of a burst of calls; `_classical` divides them into
-    batches; `_phase` has the strategy run these; `_end` keeps and gives back what became of them.
+    The path of a call: `begin` starts the work on a burst of calls; `_classical` divides them into
+    batches; `_phase` lets the strategy run these; `_end` records the outcomes and returns them.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SessionWorker:
     ) -> None:
         self.ready: Future[Site] = Future()
         self.broken: BrokenExecutor | None = None
-        """Why no call can be made any more."""
+        """The reason why no further call can be made."""
         self._run = run
         self._world = world
         self._open_site = open_site
@@ -61,7 +61,7 @@ class SessionWorker:
         self._closed: worlds.Future[None] | None = None
 
     async def main(self) -> None:
-        """Open the site, serve the script until it is over, then give everything back."""
+        """Open the site, serve the script until it ends, then release everything."""
         try:
             async with self._open_site() as site:
                 with closing(Ledger(self._run.name, self._world.now, self._run.ledger)) as ledger:
@@ -77,21 +77,21 @@ class SessionWorker:
             self._refuse(list(self._work_of))
 
     def close(self) -> None:
-        """End: the script is over."""
+        """End the worker: the script is over."""
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
     def begin(self, calls: list[SessionCall], least: int) -> None:
-        """Perform calls of functions, at least so many in a batch."""
+        """Run function calls; `least` is the minimum batch size."""
         self._start(self._classical(calls, least), calls)
 
     def begin_quantum(self, call: SessionCall, phase: Quantum) -> None:
-        """Perform the call of a payload."""
+        """Run a payload on the QPU."""
         terms = {each.name: getattr(phase, each.name) for each in fields(phase)}
         self._start(self._quantum(call, CallPayload(**terms, call=call)), [call])
 
     def ask(self, question: Callable[[], Coroutine[Any, Any, Any]], answer: Future[Any]) -> None:
-        """Await something within the world that is no phase."""
+        """Await a coroutine within the world that is not a phase."""
 
         async def asked() -> None:
             try:
@@ -102,10 +102,10 @@ class SessionWorker:
         self._start(asked(), [])
 
     def drop_cancelled(self) -> None:
-        """End works of which all calls were cancelled before any was sent; they may need nodes."""
+        """Cancel work whose calls were all cancelled before any was sent: it may wait for nodes."""
         for started, work in list(self._works.items()):
             unsent = work.calls and not work.begun
-            # the last first: calls are mostly cancelled in order, and this is asked for each
+            # check the last call first: calls are mostly cancelled in order, and this runs for each
             if unsent and all(call.future.cancelled() for call in reversed(work.calls)):
                 started.cancel()
 
@@ -131,7 +131,7 @@ class SessionWorker:
                 remember(run, job.preparation, performer.forecast)
 
     async def _end_works(self) -> None:
-        """Cancel works that the script no longer waits for; let the others give back."""
+        """Cancel unfinished work; let the rest release its resources."""
         unfinished = [
             started
             for started, work in self._works.items()
@@ -156,10 +156,10 @@ class SessionWorker:
         if work is not None:
             self._refuse(list(work.calls))
         if not started.cancelled():
-            started.exception()  # its calls have it; asyncio would report it once more
+            started.exception()  # its calls carry the error; asyncio would report it again
 
     async def _classical(self, calls: list[SessionCall], least: int) -> None:
-        """Divide calls into batches; if need be, find out first how long they take."""
+        """Divide calls into batches, after measuring their duration if it is unknown."""
         if self._sizes is None or least > 1:
             await self._phase(_divided(calls, least))
             return
@@ -178,13 +178,13 @@ class SessionWorker:
             await self._world.settled([first])
 
     async def _phase(self, batches: list[list[SessionCall]]) -> None:
-        """Have the strategy run batches; a phase keeps no call that has ended."""
+        """Let the strategy run batches; a phase keeps no call that has ended."""
         key = batches[0][0].key
         tasks = tuple(CallBatch.of(each, self._end, self._initializer) for each in batches)
         batches.clear()
         try:
             await self._perform(CallPhase(tasks), key)
-        except Exception as error:  # calls that a node had know their own
+        except Exception as error:  # calls that reached a node have their own errors
             left = [call for each in tasks for call in each.calls if not call.future.done()]
             if any(len(each.names) > 1 for each in tasks) and left:
                 await self._phase([[call] for call in left])  # one cannot be sent, or kills nodes
@@ -194,7 +194,7 @@ class SessionWorker:
     async def _quantum(self, call: SessionCall, phase: CallPayload) -> None:
         phase.use()
         if phase.otherwise is not None and not call.future.start():
-            return  # the task that may take its place knows nothing of the call
+            return  # the task that may replace the payload does not know the call
         try:
             self._end([(call, await self._perform(phase, call.key), None)], 0.0)
         except Exception as error:
@@ -214,7 +214,7 @@ class SessionWorker:
         self._tell(self._run.name, ReplayStep(state, key, phase), self._world.now())
 
     def _end(self, outcomes: list[Outcome], seconds: float) -> None:
-        """Keep what became of calls, then give it to the script, which alone has it then."""
+        """Record the outcomes, then hand them to the script without keeping them."""
         if self._sizes is not None and seconds:
             self._sizes.learn(outcomes[0][0].name, seconds / len(outcomes))
         self._records.keep(outcomes)
@@ -241,7 +241,7 @@ class SessionWorker:
 
 
 def _divided(calls: list[SessionCall], size: int) -> list[list[SessionCall]]:
-    """Move calls into batches: nothing else is to keep them, nor their results, when they end."""
+    """Move calls into batches and clear the list, so that ended calls and results are freed."""
     batches = [calls[start : start + size] for start in range(0, len(calls), size)]
     calls.clear()
     return batches
@@ -254,7 +254,7 @@ class CallPayload(Quantum):
     call: SessionCall | None = None
 
     def starting(self) -> bool:
-        """From now on, the call cannot be cancelled; if it was, nothing is left to do."""
+        """Return whether to run the payload; from now on, its call cannot be cancelled."""
         return self.call is None or self.call.future.start()
 
 
@@ -265,4 +265,4 @@ class CallWork:
     calls: dict[SessionCall, None]
     """The calls that have not ended."""
     begun: bool = False
-    """Whether one of them has ended."""
+    """Whether any of the calls has ended."""
