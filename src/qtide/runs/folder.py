@@ -34,7 +34,7 @@ SHOWN = 5
 
 
 TRUST = "QTIDE_TRUST_RUNS"
-"""The variable by which a user accepts runs of others."""
+"""Environment variable with which a user accepts other users' runs."""
 
 
 class RunFolder:
@@ -79,7 +79,7 @@ class RunFolder:
         return RunFolder(found).trusted()
 
     def trusted(self) -> RunFolder:
-        """This run, unless somebody else could have put code into it: its values are pickles."""
+        """Return this run; refuse it if others could have put code into its pickled values."""
         if os.environ.get(TRUST) != "1":
             advice = f"what it contains may run code; if you trust them: {TRUST}=1 qtide …"
             check_own(self.path, advice)
