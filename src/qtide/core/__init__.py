@@ -1,1 +1,1 @@
-"""What everything else rests on: time, the ledger, values, files, options, plug-ins, errors."""
+"""Foundations: time, the ledger, values, files, options, plug-ins, errors."""

@@ -1,4 +1,4 @@
-"""Failures that a user can act on: each is one sentence: what was wrong, where, what to do."""
+"""Failures a user can act on; each is one sentence: what went wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class PhaseError(Exception):
 
 
 class TimedOut(PhaseError, TimeoutError):  # noqa: N818 - what happened
-    """A task or a payload ran for longer than its `within` allows, and was ended."""
+    """A task or payload ran longer than its `within` allows and was ended."""
 
 
 HOME = Path(__file__).parents[1]
 
 
 def own_lines(error: BaseException) -> list[str]:
-    """The lines that are neither qtide's nor a library's; if there are none, the library's last."""
+    """Traceback lines of the user's code; if there are none, the last one outside qtide."""
     frames = traceback.extract_tb(error.__traceback__)
     others = [each for each in frames if not Path(each.filename).is_relative_to(HOME)]
     own = [each for each in others if not foreign(each.filename)] or others[-1:]
@@ -53,7 +53,7 @@ def own_lines(error: BaseException) -> list[str]:
 
 
 def definition(function: object) -> list[str]:
-    """Where a function is defined, if it is written in Python."""
+    """Where a function is defined, if it is a Python function."""
     code = getattr(function, "__code__", None)
     return [f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"] if code else []
 

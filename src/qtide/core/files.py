@@ -1,4 +1,4 @@
-"""Files that others rely on: locked by one process, written atomically, kept secret."""
+"""Files that others rely on: locking, atomic writes, secrets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Damaged(QtideError):  # noqa: N818 - what happened
 
 
 def lock(handle: int, *, shared: bool = False) -> None:
-    """Lock an open file until it is closed, or until this process dies; raise Locked if taken."""
+    """Lock an open file until it is closed or this process dies; raise Locked if taken."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -34,7 +34,7 @@ def lock(handle: int, *, shared: bool = False) -> None:
 
 
 def write_whole(file: Path, data: bytes | memoryview, mode: int | None = None) -> None:
-    """Write a draft and rename it: readers find the old content or the new, never half of it.
+    """Write a draft and rename it, so that readers see the old or the new content, never a part.
 
     Without a mode, the user's umask decides. A secret is never readable by others: the draft has
     its mode before its first byte.
@@ -55,7 +55,7 @@ def write_whole(file: Path, data: bytes | memoryview, mode: int | None = None) -
 
 
 def check_own(path: Path, advice: str) -> None:
-    """Refuse what another user owns, or everybody can write: obeying it would run their code."""
+    """Refuse a path that others own or everybody can write: using it could run their code."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0):
         raise UsageError(f"{path} belongs to another user (uid {found.st_uid}); {advice}")
@@ -64,14 +64,14 @@ def check_own(path: Path, advice: str) -> None:
 
 
 def write_json(file: Path, value: dict[str, Any]) -> None:
-    """Write an object as a whole."""
-    import json  # imported here, so that an agent starts faster
+    """Write an object as JSON, atomically."""
+    import json  # imported here so that an agent starts faster
 
     write_whole(file, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """What `write_json` wrote; Damaged if that cannot be read, FileNotFoundError if it is gone."""
+    """Read an object by `write_json`; raise Damaged if unreadable, FileNotFoundError if missing."""
     import json
 
     try:
@@ -86,12 +86,12 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def state_folder() -> Path:
-    """State that outlives a process: services' stores, boxes."""
+    """Folder for state that outlives a process: services' stores, boxes."""
     return _base("XDG_STATE_HOME", "~/.local/state")
 
 
 def config_folder() -> Path:
-    """The user's configuration, for all folders."""
+    """Folder of the user's configuration, for all folders."""
     return _base("XDG_CONFIG_HOME", "~/.config")
 
 
@@ -100,13 +100,13 @@ def _base(variable: str, otherwise: str) -> Path:
 
 
 FOLDER = Path("/var/tmp")
-"""Not TMPDIR, which often lasts no longer than a Slurm job."""
+"""Parent of the bytecode cache; not TMPDIR, which often lasts only as long as a Slurm job."""
 LEAST_FREE = 2**28
-"""Bytes of free disk: where a file does not fit, Python keeps its beginning as if it were whole."""
+"""Minimum free disk bytes: on a full disk, Python keeps truncated files as if complete."""
 
 
 def keep_bytecode() -> None:
-    """Use a cache of our own, unless this module, as an example, is compiled in its place."""
+    """Use our own bytecode cache unless this module's bytecode is in its usual place."""
     cached = __spec__.cached if __spec__ else None
     if cached is None or Path(cached).exists() or sys.pycache_prefix is not None:
         return
@@ -121,7 +121,7 @@ def _has_room(folder: Path) -> bool:
 
 
 def _ours(folder: Path) -> bool:
-    """Whether the folder is there, and nobody else can write to it: it holds code."""
+    """Create the folder if needed; whether only this user can access it, as it holds code."""
     try:
         folder.mkdir(0o700, exist_ok=True)
         found = folder.lstat()

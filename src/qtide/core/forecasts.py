@@ -1,4 +1,4 @@
-"""The mean of the last few values: what happened lately is what to expect next."""
+"""Forecasts from recent history: task durations, queue waits, and the order of phases."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any, NamedTuple
 
 
 class Recent:
-    """Remembers so many values."""
+    """Keeps the last `most` values."""
 
     def __init__(self, most: int) -> None:
         self._values: deque[float] = deque(maxlen=most)
 
     def add(self, value: float) -> None:
-        """Take in one more; the oldest is forgotten."""
+        """Add a value, dropping the oldest if full."""
         self._values.append(value)
 
     def mean(self) -> float:
-        """Their mean; 0 while nothing is known."""
+        """Mean of the values; 0 if there are none."""
         return sum(self._values) / len(self._values) if self._values else 0.0
 
     def values(self) -> list[float]:
-        """All of them, the oldest first."""
+        """All values, oldest first."""
         return list(self._values)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Drop all values."""
         self._values.clear()
 
 
 Place = tuple[str, int]
-"""The label of a phase, and the number of one of its tasks."""
+"""The label of a phase and the number of one of its tasks."""
 
 MOST = 2000
-"""How many durations are remembered for later runs, the last ones."""
+"""Maximum number of recent durations kept for later runs."""
 
 
 class Durations:
-    """The last duration of each task, by its place."""
+    """Last duration of each task, by place."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -49,40 +49,40 @@ class Durations:
         self._under_way: dict[Place, float | None] = {}
 
     def last(self, key: Place) -> float:
-        """How long it took last time; 0 if it never ended."""
+        """Last duration of a task; 0 if it never ended."""
         return self._last.get(key, 0.0)
 
     def known(self, key: Place) -> float | None:
-        """The same, or None if it never ended."""
+        """Last duration of a task; None if it never ended."""
         return self._last.get(key)
 
     def estimate(self, key: Place) -> float | None:
-        """The same; of what never ended and is under way, twice as long as it has taken so far."""
+        """Last duration of a task; if none, twice its elapsed time; None if it never began."""
         began = self._under_way.get(key)
         return self._last.get(key, None if began is None else 2 * (self._now() - began))
 
     def expect(self, keys: Iterable[Place]) -> None:
-        """These are to be done, and have not begun."""
+        """Register tasks that are to run but have not begun."""
         self._under_way |= dict.fromkeys(keys)
 
     def begin(self, key: Place) -> None:
-        """It begins now, maybe again."""
+        """Record that a task begins now, possibly again."""
         self._under_way[key] = self._now()
 
     def learn(self, key: Place, besides: float = 0.0) -> None:
-        """It has just ended well: so long it takes, without what it was not busy with itself."""
+        """Record the duration of a task that ends now, less `besides` seconds not its own."""
         began = self._under_way.get(key)
         if began is not None:
             self._last[key] = max(0.0, self._now() - began - besides)
 
     def end(self, key: Place) -> None:
-        """It is no longer to be done, whatever became of it."""
+        """Unregister a task, whatever its outcome."""
         self._under_way.pop(key, None)
 
     def remaining(self) -> float:
-        """How long until all that is to be done should be, if it all goes on at once.
+        """Expected seconds until all registered tasks are done, if all run at once.
 
-        What is done for the first time lasts as long again as it has until now.
+        A task that never ended before is assumed to take twice its elapsed time.
         """
         now, last, longest = self._now(), self._last, 0.0
         for key, began in self._under_way.items():
@@ -92,18 +92,18 @@ class Durations:
         return longest
 
     def as_json(self) -> list[list[Any]]:
-        """The last durations of what ended."""
+        """Last durations for JSON, newest first."""
         newest = islice(reversed(self._last.items()), MOST)
         return [[label, number, round(seconds, 6)] for (label, number), seconds in newest]
 
     def recall(self, known: Iterable[Any]) -> None:
-        """Begin with the durations of an earlier run."""
+        """Load the durations of an earlier run."""
         for label, number, seconds in known:
             self._last[str(label), int(number)] = float(seconds)
 
 
 class Outlook(NamedTuple):
-    """How many are before it, and when it should start and end."""
+    """Position in a queue, and the expected start and end."""
 
     position: int
     start: float
@@ -111,27 +111,27 @@ class Outlook(NamedTuple):
 
 
 SEEN = 16
-"""How many past waits count."""
+"""Number of past waits considered."""
 
 
 class Slips:
-    """Compares waits as they were expected with those that came of them."""
+    """Corrects expected waits by how past waits compared with their forecasts."""
 
     def __init__(self) -> None:
         self._of_all = _Waits()
         self._own: dict[Hashable, _Waits] = {}
 
     def add(self, who: Hashable, expected: float, waited: float) -> None:
-        """A wait is over."""
+        """Record a finished wait with its forecast."""
         self._of_all.add(expected, waited)
         self._own.setdefault(who, _Waits()).add(expected, waited)
 
     def corrected(self, who: Hashable, expected: float) -> float:
-        """How long a wait should really be."""
+        """Expected wait, corrected by the past waits of `who`, or else of all."""
         return expected * self._own.get(who, self._of_all).factor()
 
     def forget(self, who: Hashable) -> None:
-        """Nobody will ask for its own waits again."""
+        """Forget the waits of `who`."""
         self._own.pop(who, None)
 
 
@@ -149,20 +149,20 @@ class _Waits:
 
 
 RECENT = 16
-"""How many past waits count for the expected one."""
+"""Number of past waits considered for the expected wait."""
 
 
 @dataclass(eq=False)
 class Wait:
-    """A request that stands in the queue."""
+    """A queued request."""
 
     since: float
     announced: float = 0.0
-    """How long it should stand there in all, if the cluster's scheduler says so."""
+    """Total wait announced by the cluster's scheduler, if any."""
 
 
 class QueuedBlock:
-    """A block in which a request stands in the queue (a generator would take twice as long)."""
+    """Context in which a request is queued (a generator would take twice as long)."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -176,33 +176,33 @@ class QueuedBlock:
 
 
 class Waits:
-    """Learns from requests that are granted, and looks at those that still wait."""
+    """Estimates waits from granted requests and from those still queued."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._standing: dict[Wait, None] = {}  # the oldest first
+        self._standing: dict[Wait, None] = {}  # oldest first
         self._recent = Recent(RECENT)
 
     def standing(self) -> QueuedBlock:
-        """A request stands in the queue; if it leaves without an error, it was granted."""
+        """Queue a request for the duration of a block; without an error, it counts as granted."""
         return QueuedBlock(self)
 
     def begin(self) -> Wait:
-        """A request begins to stand in the queue."""
+        """Record that a request enters the queue."""
         wait = Wait(self._now())
         self._standing[wait] = None
         return wait
 
     def end(self, wait: Wait, *, granted: bool) -> None:
-        """It stands there no longer."""
+        """Record that a request leaves the queue."""
         del self._standing[wait]
         if granted:
             self._recent.add(self._now() - wait.since)
 
     def expected(self, *, announced: bool = False) -> float:
-        """As long as those that wait now have waited, or as the last ones did.
+        """Expected wait: the longest current wait or the mean of recent ones, whichever is longer.
 
-        With `announced`, the scheduler's own word counts as well.
+        With `announced`, the scheduler's own estimates count as well.
         """
         now = self._now()
         waited = [
@@ -211,7 +211,7 @@ class Waits:
         return max([*waited, self._recent.mean()])
 
     def seen(self) -> list[float]:
-        """The last waits, and the present one that is longer than all of them were."""
+        """Recent waits, plus the longest current wait if it exceeds them all."""
         recent = self._recent.values()
         if self._standing:
             longest = self._now() - next(iter(self._standing)).since
@@ -220,22 +220,22 @@ class Waits:
         return recent
 
     def forget(self) -> None:
-        """Let the waits of earlier jobs no longer count."""
+        """Drop the waits of earlier jobs."""
         self._recent.clear()
 
 
 WIDEST = 2000
-"""Of a phase with more tasks than this, a later run is not told."""
+"""Phases with more tasks than this are not kept for later runs."""
 SEPARATOR = "\n"
-"""Between the names of phases in a row, where they are kept as one text."""
+"""Separator between phase names that are stored as one string."""
 HORIZON = 16
-"""The most phases that are looked ahead."""
+"""Maximum number of phases to look ahead."""
 CONTEXT = 4
-"""How many phases in a row tell what comes next: `wide, merge, wide, merge` may be a cycle."""
+"""Number of past phases that predict the next: `wide, merge, wide, merge` may be a cycle."""
 
 
 class PhaseShape(NamedTuple):
-    """What is known of a phase beforehand: what it asks for, and which tasks need one node."""
+    """What is known of a phase in advance: what it asks for, and its one-node tasks."""
 
     name: str
     label: str = ""
@@ -244,7 +244,7 @@ class PhaseShape(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A classical phase to come: how many seconds after the present phase, and for how long."""
+    """An upcoming classical phase: seconds from the end of the current one, and duration."""
 
     after: float
     lasts: float
@@ -252,19 +252,19 @@ class Need(NamedTuple):
 
 
 class Phases:
-    """Learns phases by what they ask for, and which one follows which."""
+    """Learns how long phases take and which one follows which, by what they ask for."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._followed: dict[tuple[str, ...], PhaseShape] = {}
-        """What came last after one phase, and after up to so many in a row."""
+        """The phase that last followed each sequence of one or more phases."""
         self._seconds: dict[str, float] = {}
         self._last: dict[str, tuple[str, ...]] = {}
         self._widest = PhaseShape("")
 
     @contextmanager
     def during(self, shape: PhaseShape, key: str) -> Iterator[None]:
-        """Learn from a phase: what it came after, and how long it took."""
+        """Learn what a phase follows and how long it takes."""
         branch = key.rpartition(".")[0]
         before = self._last.get(branch, ())
         for number in range(len(before)):
@@ -277,11 +277,11 @@ class Phases:
         self._seconds[shape.name] = self._now() - began
 
     def widest(self) -> PhaseShape:
-        """The classical phase with the most tasks so far; one without tasks if there was none."""
+        """The classical phase with the most one-node tasks so far; an empty one if none ran."""
         return self._widest
 
     def needs(self, key: str) -> list[Need]:
-        """The classical phases after the one at `key`, as far as the past tells: one cycle."""
+        """Classical phases expected after the one at `key`, for at most one cycle."""
         first = context = self._last.get(key.rpartition(".")[0], ())
         found: list[Need] = []
         after = 0.0
@@ -299,14 +299,14 @@ class Phases:
         return found
 
     def _following(self, context: tuple[str, ...]) -> PhaseShape | None:
-        """What came after the same phases; after the longest part of them that was ever seen."""
+        """The phase that followed the longest known suffix of these phases."""
         for number in range(len(context)):
             if context[number:] in self._followed:
                 return self._followed[context[number:]]
         return None
 
     def as_json(self) -> dict[str, Any]:
-        """What followed what, and how long phases took."""
+        """The order and durations of phases, for JSON."""
         followed = {
             SEPARATOR.join(names): shape
             for names, shape in self._followed.items()
@@ -315,7 +315,7 @@ class Phases:
         return {"followed": followed, "seconds": self._seconds}
 
     def recall(self, known: Mapping[str, Any]) -> None:
-        """Begin with what followed what in an earlier run."""
+        """Load the order and durations of phases from an earlier run."""
         for before, (name, label, singles, quantum) in known["followed"].items():
             self._followed[tuple(before.split(SEPARATOR))] = PhaseShape(
                 name, label, tuple(singles), quantum
@@ -324,14 +324,14 @@ class Phases:
 
 
 Known = Mapping[str, Any]
-"""What a job has learnt of its program, as JSON."""
+"""What a job has learnt about its program, as JSON."""
 
 STARTS = 4
-"""How many past starts and releases of nodes count for the next."""
+"""Number of past node starts and releases considered."""
 
 
 class Forecast:
-    """Tasks, phases and nodes of a job; how long its requests wait is for the cluster to say."""
+    """Forecasts for a job's tasks, phases and nodes; the cluster supplies the queue waits."""
 
     def __init__(
         self,
@@ -348,41 +348,41 @@ class Forecast:
         self._expected_wait = expected_wait
         self._waits_seen = waits_seen
         self._warm = warm
-        """Whether a node that is given back and asked for again need not start anew."""
+        """Whether a node that is released and requested again need not start anew."""
 
     def node_started(self, seconds: float) -> None:
-        """A node that was granted could work after so long."""
+        """Record the seconds from a node's grant until it could work."""
         if not self._warm:
             self._starts.add(seconds)
 
     def start(self) -> float:
-        """How long a node takes until it can work, once it is granted."""
+        """Expected seconds from a node's grant until it can work."""
         return self._starts.mean()
 
     def node_released(self, seconds: float) -> None:
-        """A node that was given back was held for so much longer."""
+        """Record the seconds a released node was still held."""
         self._releases.add(seconds)
 
     def turnaround(self) -> float:
-        """How long a node that is given back and asked for again is held without work."""
+        """Seconds a node is held without work when it is released and requested again."""
         return self.start() + self._releases.mean()
 
     def leads(self) -> list[float]:
-        """How long it has taken lately from asking for a node until it could work."""
+        """Recent times from requesting a node until it could work."""
         starts, waits = self._starts.values(), self._waits_seen()
         if any(starts):
             waits = [wait + start for wait, start in zip(waits, cycle(starts))]
         return waits or [self.lead(1)]
 
     def lead(self, nodes: int) -> float:
-        """How long it takes from asking for nodes until they can work."""
+        """Expected seconds from requesting nodes until they can work."""
         return self._expected_wait(nodes) + self.start()
 
     def as_json(self) -> Known:
-        """What holds for the next run of the program as well."""
+        """What also applies to later runs of the program."""
         return {"tasks": self.tasks.as_json(), "phases": self.phases.as_json()}
 
     def recall(self, known: Known) -> None:
-        """Begin with what an earlier run has learnt."""
+        """Load what an earlier run has learnt."""
         self.tasks.recall(known["tasks"])
         self.phases.recall(known["phases"])

@@ -1,8 +1,8 @@
-"""The ledger: spans of one job, as events in one format for real and simulated runs.
+"""The ledger: a job's spans, as events in one format for real and simulated runs.
 
 A span is written when it opens and when it closes, so that a driver that dies leaves a readable
-ledger. Nobody knows when its open spans ended: they lasted at least until its last event. So a
-driver that stands still writes every few seconds that it is alive.
+ledger. The end of its open spans is unknown: they lasted at least until its last event. An idle
+driver therefore writes a sign of life every few seconds.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Interval(NamedTuple):
     end: float
     label: str = ""
     open_ended: bool = False
-    """Whether it was not closed: it goes on, or its driver is dead; it lasted at least so long."""
+    """Whether it was never closed: it is still open or its driver died; `end` is a lower bound."""
     key: str = ""
-    """Of a phase, its place in the program."""
+    """For a phase, its place in the program."""
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Duration of the span."""
         return self.end - self.start
 
 
@@ -56,7 +56,7 @@ class Span:
         self.start = start
 
     def close(self, at: float | None = None) -> None:
-        """End the span, now or at an earlier time that has become known."""
+        """End the span, now or at the given time."""
         if self._ledger is not None:
             end = self._ledger.clock() if at is None else max(self.start, at)
             self._ledger.write({"t": end, "end": self._id})
@@ -70,7 +70,7 @@ class Span:
 
 
 class Ledger:
-    """The spans of one job, kept in memory or appended to a file of JSON lines."""
+    """A job's spans, kept in memory or appended to a file of JSON lines."""
 
     def __init__(self, job: str, clock: Callable[[], float], file: Path | None = None) -> None:
         self.job = job
@@ -82,7 +82,7 @@ class Ledger:
         self._silent = True
 
     def span(self, what: What, lane: str, label: str = "", key: str = "") -> Span:
-        """Open a span now; that of a phase has its place in the program as a `key`."""
+        """Open a span now; `key` is a phase's place in the program."""
         identity, start = next(self._identities), self.clock()
         event = self._opening(identity, what, lane, start, label)
         if key:
@@ -91,23 +91,23 @@ class Ledger:
         return Span(self, identity, start)
 
     def enter(self, what: What, lane: str, start: float, end: float, label: str = "") -> None:
-        """Add a span that is over, with times that were measured elsewhere."""
+        """Add a finished span with times measured elsewhere."""
         identity = next(self._identities)
         self.write(self._opening(identity, what, lane, start, label))
         self.write({"t": max(start, end), "end": identity})
 
     def note(self, what: str, lane: str, **figures: float) -> None:
-        """Write down what was decided now, and on which figures."""
+        """Record a decision made now and the figures behind it."""
         event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
         self.write(event | {name: round(value, 3) for name, value in figures.items()})
 
     def explain(self, what: str, lane: str, why: str) -> None:
-        """Write down what was decided now, and the reason in words."""
+        """Record a decision made now and the reason in words."""
         event = {"t": self.clock(), "job": self.job, "note": what, "lane": lane}
         self.write(event | {"why": why})
 
     def beat(self) -> None:
-        """Write that the driver is alive, if nothing else was written since the last call."""
+        """Write a sign of life if nothing else was written since the last call."""
         if self._silent:
             self.write({"t": self.clock(), "job": self.job, "alive": True})
         self._silent = True
@@ -116,7 +116,7 @@ class Ledger:
         """Append one event; a ledger in a file keeps nothing in memory.
 
         A run does not fail because of its ledger: after an `error`, the ledger stays incomplete.
-        Nor does a node that is given back only once its run has ended.
+        Events after `close` are dropped, as when a node is released after its run has ended.
         """
         self._silent = False
         if self._file is None:
@@ -145,7 +145,7 @@ class Ledger:
 
 
 def _appending(file: Path) -> TextIO:
-    """Open for appending; if a dead driver left a torn line, end that first."""
+    """Open for appending; first terminate a torn line left by a dead driver."""
     torn = file.is_file() and file.stat().st_size > 0 and _last_byte(file) != b"\n"
     opened = file.open("a", buffering=1)
     if torn:
@@ -160,36 +160,36 @@ def _last_byte(file: Path) -> bytes:
 
 
 def read(file: Path, now: float = 0.0) -> list[Interval]:
-    """The intervals of a ledger file; `now` is the present moment if its driver is alive."""
+    """Read the intervals of a ledger file; `now` is the current time if its driver is alive."""
     return list(intervals(read_events(file), now))
 
 
 def read_events(file: Path) -> Iterator[Event]:
-    """The events of a ledger file; torn lines are skipped."""
+    """Yield the events of a ledger file; skip torn lines."""
     for line in file.read_text().splitlines():
         with suppress(json.JSONDecodeError):
             yield json.loads(line)
 
 
 def intervals(events: Iterable[Event], now: float = 0.0) -> Iterator[Interval]:
-    """Pair openings with closings. What was never closed lasted until the last event, at least."""
+    """Pair openings with closings; spans never closed last until the last event."""
     opened: dict[int, Event] = {}
     last = 0.0
     for event in events:
-        if event.get("what") == "run":  # a new driver: all spans of an earlier one are over
+        if event.get("what") == "run":  # a new driver: all spans of the previous one are over
             yield from _open_ended(opened, last)
             opened, last = {}, 0.0
         last = max(last, event["t"])
         if "end" in event:
             if event["end"] in opened:
                 yield _interval(opened.pop(event["end"]), event["t"])
-        elif "id" in event:  # others are notes, and signs of life
+        elif "id" in event:  # others are notes and signs of life
             opened[event["id"]] = event
     yield from _open_ended(opened, max(last, now))
 
 
 def left_open(events: Iterable[Event]) -> dict[int, Event]:
-    """The openings, by their identities, of the spans that the last driver did not close."""
+    """Opening events, by id, of the spans that the last driver did not close."""
     opened: dict[int, Event] = {}
     for event in events:
         if event.get("what") == "run":
@@ -202,7 +202,7 @@ def left_open(events: Iterable[Event]) -> dict[int, Event]:
 
 
 def append(file: Path, events: Iterable[Event]) -> None:
-    """Add what came to light later to the ledger of a driver that is dead."""
+    """Append events that became known later to the ledger of a dead driver."""
     with _appending(file) as opened:
         opened.writelines(json.dumps(event) + "\n" for event in events)
 
@@ -230,11 +230,11 @@ class Note:
     at: float
     figures: Mapping[str, float]
     why: str = ""
-    """The reason, where it is no figure."""
+    """The reason in words, if it is not given by figures."""
 
 
 def notes(events: Iterable[Event]) -> Iterator[Note]:
-    """The notes among the events of a ledger."""
+    """Yield the notes among a ledger's events."""
     for each in events:
         if "note" in each:
             figures = {name: value for name, value in each.items() if name not in OWN}
@@ -248,7 +248,7 @@ Covers = dict[tuple[What, str, str], Cover]
 
 
 def merge(stretches: Iterable[Stretch], gap: float = 0.0) -> Cover:
-    """Join stretches that overlap, touch or lie at most `gap` apart; drop the empty ones."""
+    """Join stretches that overlap, touch or lie at most `gap` apart; drop empty ones."""
     cover: Cover = []
     for start, end in sorted(each for each in stretches if each[1] > each[0]):
         if cover and start <= cover[-1][1] + gap:
@@ -259,12 +259,12 @@ def merge(stretches: Iterable[Stretch], gap: float = 0.0) -> Cover:
 
 
 def seconds(cover: Cover) -> float:
-    """The total length of the stretches."""
+    """Total length of the stretches."""
     return sum(end - start for start, end in cover)
 
 
 def outside(cover: Cover, limits: Cover) -> Cover:
-    """The parts of `cover` that lie in none of `limits`."""
+    """Parts of `cover` that lie in none of `limits`."""
     rest: Cover = []
     first = 0
     for start, end in cover:
@@ -279,7 +279,7 @@ def outside(cover: Cover, limits: Cover) -> Cover:
 
 
 def covers(intervals: Iterable[Interval]) -> Covers:
-    """The cover of each (what, lane, job) in the ledger."""
+    """Cover of each (what, lane, job) in the ledger."""
     stretches: defaultdict[tuple[What, str, str], Cover] = defaultdict(list)
     for each in intervals:
         stretches[each.what, each.lane, each.job].append((each.start, each.end))

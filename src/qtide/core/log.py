@@ -1,6 +1,6 @@
-"""A run's log: what its tasks print, each line with the time, the node and the task.
+"""A run's log: what its tasks print, each line with the time, node and task.
 
-Nothing is kept open: whoever has lines appends them, and a task that prints nothing costs nothing.
+The file is opened only to append lines, so a task that prints nothing costs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 MOST = 8 * 2**20
-"""Bytes of a log; then a new one begins, and one earlier one is kept."""
+"""Size in bytes at which a new log begins; one earlier log is kept."""
 
 
 class LogLine(NamedTuple):
-    """One line. The task is the key of its phase and its place there, as `3/0`."""
+    """One line. `task` is the phase's key and the task's place in it, such as `3/0`."""
 
     time: str
     node: str
@@ -28,7 +28,7 @@ class LogLine(NamedTuple):
 
     @staticmethod
     def parse(line: str) -> LogLine:
-        """Back from the file; a line of an earlier version is only text."""
+        """Parse a line of the file; a line by an earlier version is only text."""
         fields = line.split("\t", 4)
         return (
             LogLine(*fields)
@@ -38,14 +38,14 @@ class LogLine(NamedTuple):
 
 
 class Log:
-    """A file of such lines, with tabs between the fields."""
+    """A file of log lines with tab-separated fields."""
 
     def __init__(self, path: Path, stamp: Callable[[], str] | None = None) -> None:
         self.path = path
         self._stamp = stamp or time_of_day
 
     def write(self, node: str, text: str, task: str = "-", function: str = "-") -> None:
-        """Append lines; a full disk is no reason to end a run."""
+        """Append lines; errors such as a full disk do not end the run."""
         before = "\t".join((self._stamp(), node, task, function.replace("\t", " "), ""))
         lines = [f"{before}{_shown(line)}\n" for line in text.removesuffix("\n").split("\n")]
         with suppress(OSError):
@@ -63,19 +63,19 @@ class Log:
 
 
 def earlier(path: Path) -> Path:
-    """Where a log is kept that was full."""
+    """Path of the earlier, full log."""
     return path.with_name(f"{path.name}.1")
 
 
 def lines(path: Path) -> Iterator[LogLine]:
-    """All lines there are, the oldest first."""
+    """Yield all existing lines, oldest first."""
     for file in (earlier(path), path):
         with suppress(FileNotFoundError), file.open(errors="replace", newline="\n") as opened:
             yield from _whole(opened)
 
 
 def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator[LogLine]:
-    """All lines, also those to come, until the run is over."""
+    """Yield existing and future lines until the run is over."""
     with suppress(FileNotFoundError), earlier(path).open(errors="replace", newline="\n") as opened:
         yield from _whole(opened)
     ended = False
@@ -85,14 +85,14 @@ def follow(path: Path, over: Callable[[], bool], pause: float = 0.2) -> Iterator
             yield from _whole(opened)
             while not ended and _same(opened, path):
                 time.sleep(pause)
-                ended = over()  # asked first: what was written before that is still read
+                ended = over()  # ask first, so that everything written before is still read
                 yield from _whole(opened)
         if not ended:
             time.sleep(pause)
 
 
 def _whole(opened: IO[str]) -> Iterator[LogLine]:
-    """The lines that are complete; one that is being written is left for the next time."""
+    """Yield complete lines; leave one that is still being written for the next call."""
     while True:
         place, line = opened.tell(), opened.readline()
         if not line.endswith("\n"):
@@ -110,13 +110,13 @@ def _same(opened: IO[str], path: Path) -> bool:
 
 
 def time_of_day() -> str:
-    """The local time, to a millisecond."""
+    """Local time to the millisecond."""
     now = time.time()
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(now))}.{int(now % 1 * 1000):03}"
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal would leave it: of a progress bar, its last state."""
+    """A line as a terminal would finally show it: only the last state of a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
@@ -125,5 +125,5 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 
 
 def printable(text: str) -> str:
-    """The text with control characters replaced, so that a terminal shows it and obeys nothing."""
+    """Replace control characters, so that a terminal shows the text without obeying it."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,4 +1,4 @@
-"""The figures by which strategies are compared, computed only from intervals."""
+"""Metrics for comparing strategies, computed only from intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qtide.core.ledger import (
 
 @dataclass(frozen=True, slots=True)
 class JobTime:
-    """When one job ran; `wall` leaves out the time between a dead driver and its successor."""
+    """When a job ran; `wall` excludes the time between a dead driver and its successor."""
 
     job: str
     start: float
@@ -32,7 +32,7 @@ class JobTime:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a set of jobs that ran together took, in seconds and node-seconds."""
+    """Resources used by jobs that ran together, in seconds and node-seconds."""
 
     jobs: tuple[JobTime, ...] = ()
     total: float = 0.0
@@ -46,25 +46,25 @@ class Metrics:
     queue_qpu: float = 0.0
     nodes_starting: float = 0.0
     open_ended: int = 0
-    """Spans whose end is not known: the figures are at least what they are."""
+    """Number of spans with an unknown end; if any, the figures are lower bounds."""
 
     @property
     def queue(self) -> float:
-        """Seconds that requests were queued."""
+        """Seconds that requests spent in queues."""
         return self.queue_nodes + self.queue_qpu
 
     @property
     def mean_wall(self) -> float:
-        """The mean wall time of a job."""
+        """Mean wall time of a job."""
         return _ratio(sum(each.wall for each in self.jobs), len(self.jobs))
 
     @property
     def efficiency(self) -> float:
-        """The fraction of the held node-seconds in which the node worked."""
+        """Fraction of the held node-seconds in which the nodes worked."""
         return _ratio(self.nodes_busy, self.nodes_held)
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, including the derived ones, ready for JSON."""
+        """All figures, including derived ones, ready for JSON."""
         derived = {name: getattr(self, name) for name in ("queue", "mean_wall", "efficiency")}
         by_job = [asdict(each) for each in self.jobs]
         return asdict(self) | {"jobs": len(by_job), "by_job": by_job} | derived
@@ -72,7 +72,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The jobs of one strategy: their names in order, their ledgers, and the figures of both."""
+    """The jobs of one strategy: their names in order, their ledgers, and their metrics."""
 
     strategy: str
     jobs: tuple[str, ...]
@@ -82,7 +82,7 @@ class Panel:
 
 
 def measure(intervals: Iterable[Interval]) -> Metrics:
-    """The metrics of jobs that ran together."""
+    """Compute the metrics of jobs that ran together."""
     intervals = list(intervals)
     found = covers(intervals)
     jobs = tuple(_job_time(job, cover) for job, cover in runs(found).items() if cover)
@@ -110,7 +110,7 @@ def _job_time(job: str, cover: Cover) -> JobTime:
 
 
 def _at_work(found: Covers) -> list[Cover]:
-    """When each node worked: what a task loads first is no work."""
+    """When each node worked; time in which a task loads modules does not count."""
     return [
         outside(cover, found.get(("starting", lane, job), []))
         for (what, lane, job), cover in found.items()
@@ -119,7 +119,7 @@ def _at_work(found: Covers) -> list[Cover]:
 
 
 def _devices(found: Covers) -> list[Cover]:
-    """When each device worked, for any job."""
+    """When each QPU device worked, for any job."""
     busy: dict[str, Cover] = {}
     for (what, lane, _), cover in found.items():
         if what == "busy" and lane.startswith("qpu/"):

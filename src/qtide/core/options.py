@@ -1,7 +1,7 @@
-"""Options: what a plug-in lets its user choose, declared once for command line, file and checks.
+"""Options of plug-ins, declared once for the command line, files and checks.
 
 A plug-in has a frozen dataclass whose fields are `Annotated[type, Option("a sentence of help")]`,
-each with a default. The names of the fields are the names of the options.
+each with a default. The field names are the option names.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """How one option is shown, and how the user's word is converted to its value."""
+    """How an option is shown, and how the user's word is converted to its value."""
 
     help: str
     parse: Callable[[str], Any] | None = None
-    """None converts it by its type."""
+    """Converter; None converts by the option's type."""
     metavar: str | None = None
 
 
 @dataclass(frozen=True)
 class NoOptions:
-    """For a plug-in without options."""
+    """Options of a plug-in that has none."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One option of a class of options."""
+    """An option declared in a class of options."""
 
     name: str
     type: Any
@@ -40,7 +40,7 @@ class Declared:
 
 
 def number_from(least: float) -> Callable[[str], float]:
-    """Converts a word to a number that is finite and not below the least one."""
+    """Create a parser for finite numbers not below `least`."""
 
     def parse(word: str) -> float:
         try:
@@ -55,15 +55,15 @@ def number_from(least: float) -> Callable[[str], float]:
 
 
 def declared(options: type) -> list[Declared]:
-    """The options that a class declares, in its order."""
+    """Options that a class declares, in order."""
     hints = get_type_hints(options, include_extras=True)
     usual = options()
     return [_declared(each.name, hints[each.name], usual) for each in fields(options)]
 
 
 def chosen(options: type[T], given: Mapping[str, Any]) -> T:
-    """The options of a class out of all that were given; the rest is ignored."""
-    names = {each.name for each in fields(options)}  # type: ignore[arg-type]  # all are dataclasses
+    """Create a class's options from those given; ignore the others."""
+    names = {each.name for each in fields(options)}  # type: ignore[arg-type]  # always a dataclass
     return options(**{name: value for name, value in given.items() if name in names})
 
 

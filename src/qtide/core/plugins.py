@@ -1,7 +1,7 @@
-"""Plug-ins: qtide's own parts and those of other packages, found by entry points.
+"""Plug-ins: parts of qtide and of other packages, found through entry points.
 
-A package registers a name in a group, as `[project.entry-points."qtide.clusters"]` does; qtide's
-own are registered in the same way. Nothing is imported before it is needed.
+A package registers a name in a group such as `[project.entry-points."qtide.clusters"]`; qtide's
+own parts are registered the same way. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Plugins(Generic[T]):
-    """What is registered in one group; `noun` is what errors call it."""
+    """The plug-ins of one group; errors call them by `noun`."""
 
     def __init__(self, group: str, noun: str) -> None:
         self.group = group
@@ -28,7 +28,7 @@ class Plugins(Generic[T]):
         return sorted(_found(self.group))
 
     def load(self, name: str) -> T:
-        """What is registered under a name; UsageError lists the names there are."""
+        """Load the plug-in with a name; UsageError lists the known names."""
         if name not in self._loaded:
             self._loaded[name] = self._load(name)
         return self._loaded[name]

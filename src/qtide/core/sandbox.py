@@ -1,8 +1,8 @@
-"""A sandbox for a process that reads untrusted bytes: it can compute, and hardly anything else.
+"""A sandbox for a process that reads untrusted bytes: it can compute and do little else.
 
-It uses what the kernel offers to everybody: resource limits; a filter that lets only those system
-calls pass that reading needs (seccomp); and, where the kernel has it, Landlock, which leaves only
-Python's own files to read. On other processors than those below, the limits hold alone.
+It uses kernel features that need no privileges: resource limits; a seccomp filter that passes only
+the system calls that reading needs; and, if available, Landlock, which leaves only Python's own
+files readable. On processors other than those below, only the limits apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER_MODE = 38, 22, 2
 """Arguments of prctl (linux/prctl.h, linux/seccomp.h)."""
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
-"""Instructions of a filter (linux/bpf_common.h)."""
+"""Filter instructions (linux/bpf_common.h)."""
 ALLOW, FAIL = 0x7FFF0000, 0x00050000
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
 ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -56,28 +56,28 @@ ALLOWED = {
         "statx": 291, "rseq": 293, "faccessat2": 439,
     },
 }  # fmt: skip
-"""System calls that reading needs, by their numbers; whatever is not here fails with EPERM."""
+"""System calls that reading needs, with their numbers; all others fail with EPERM."""
 OPENING = {"x86_64": [(2, 1), (257, 2)], "aarch64": [(56, 2)]}
-"""open and openat, and which argument has the flags: only reading is allowed."""
+"""open and openat, and the index of their flags argument: only reading is allowed."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
 CLONE = {"x86_64": 56, "aarch64": 220}
 """Threads are allowed, processes are not."""
 CLONE_THREAD = 0x10000
 CLONE3 = 435
-"""Its flags cannot be seen, so it does not exist: the C library uses clone instead."""
+"""Fails with ENOSYS, as a filter cannot see its flags; the C library falls back to clone."""
 PRLIMIT = {"x86_64": 302, "aarch64": 261}
-"""Only for the process itself."""
+"""Allowed only for the process itself."""
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""System calls of Landlock, on every processor (linux/landlock.h)."""
+"""Landlock's system calls, the same on every processor (linux/landlock.h)."""
 READ_FILE, READ_DIR, EVERYTHING = 1 << 2, 1 << 3, (1 << 13) - 1
 BENEATH = 1
 READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/dev/null")
-"""Beside Python's own folders: shared libraries that are loaded late."""
+"""Readable besides Python's own folders, e.g. for shared libraries that are loaded late."""
 
 
 def confine(memory: int | None = None) -> None:
-    """Confine this process for good; `memory` is what it may take beyond what it has."""
+    """Confine this process for good; `memory` is how many more bytes it may allocate."""
     if memory is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
@@ -87,7 +87,7 @@ def confine(memory: int | None = None) -> None:
 
 
 def allow_reading_only() -> bool:
-    """Let all but reading fail from now on; whether the kernel agreed."""
+    """Make everything but reading fail from now on; return whether the kernel agreed."""
     machine = platform.machine()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
@@ -102,7 +102,7 @@ def allow_reading_only() -> bool:
 
 
 def _hide_files(libc: ctypes.CDLL) -> bool:
-    """Leave only Python's own files and shared libraries to read; whether the kernel can."""
+    """Leave only Python's files and shared libraries readable; return whether that worked."""
     handled = ctypes.create_string_buffer(struct.pack("Q", EVERYTHING), 8)
     rules: int = libc.syscall(CREATE_RULESET, handled, ctypes.c_size_t(8), 0)
     if rules < 0:
@@ -121,7 +121,7 @@ def _hide_files(libc: ctypes.CDLL) -> bool:
 
 
 def _filter(machine: str) -> bytes:
-    """Allowed calls pass, all others fail, as do those of another architecture."""
+    """Build the filter: allowed calls pass; others, and other architectures' calls, fail."""
     refusal = _instruction(RETURN, FAIL | errno.EPERM)
     allow = _instruction(RETURN, ALLOW)
     code = [
@@ -143,9 +143,9 @@ def _filter(machine: str) -> bytes:
 
 
 def _if_call(number: int, argument: int, test: bytes, allow: bytes, refuse: bytes) -> list[bytes]:
-    """For one call, a test of an argument: if it holds, the next instruction, or else the second.
+    """Test an argument of one call; the test's jumps select `allow` or `refuse` after it.
 
-    Of an argument of eight bytes, the lower four are tested: flags and numbers of processes.
+    Only the lower four of an argument's eight bytes are tested, which hold flags or process ids.
     """
     load = _instruction(LOAD, ARGUMENTS_AT + 8 * argument)
     return [_instruction(EQUAL, number, 0, 4), load, test, allow, refuse]
@@ -156,7 +156,7 @@ def _instruction(code: int, value: int, then: int = 0, otherwise: int = 0) -> by
 
 
 def _limit(kind: int, most: int) -> None:
-    """Lower a limit, which nobody may raise again."""
+    """Lower a limit for good."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

@@ -1,7 +1,7 @@
-"""Unix sockets: reached by paths of any length, and trusted by who owns their folder.
+"""Unix sockets: paths of any length, and trust based on the owner of their folder.
 
-The kernel says which user is at the other end. That proves a server: it has to be root, or
-ourselves, or the owner of the folder, if only root could have made that folder.
+The kernel reports the user at the other end. A server is trusted if that user is root, the current
+user, or the folder's owner, provided that only root could have created the folder.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ROOT = 0
 
 
 class Untrusted(QtideError):  # noqa: N818 - what happened
-    """The server at the other end of a socket is not the one it should be."""
+    """The server at the other end of a socket cannot be trusted."""
 
 
 @contextmanager
 def opened_folder(folder: Path) -> Iterator[Path]:
-    """A short path of a folder, for as long as the block runs: the kernel takes 107 characters."""
+    """Give a folder a short path during the block: socket paths have at most 107 characters."""
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield Path(f"/proc/self/fd/{handle}")
@@ -35,14 +35,14 @@ def opened_folder(folder: Path) -> Iterator[Path]:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user of the process at the other end of a Unix socket."""
+    """User id of the process at the other end of a Unix socket."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     _, uid, _ = CREDENTIALS.unpack(data)
     return int(uid)
 
 
 def connected(path: Path, limit: float | None) -> socket.socket:
-    """A connection to a server that may be trusted; Untrusted says why it is not."""
+    """Connect to a trusted server; Untrusted says why it is not trusted."""
     trusted = trusted_uids(path.parent)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -63,7 +63,7 @@ def _check_server(connection: socket.socket, path: Path, trusted: set[int]) -> N
 
 
 def trusted_uids(folder: Path) -> set[int]:
-    """The users whose server a socket in this folder may be."""
+    """User ids whose servers are trusted at a socket in this folder."""
     here, above = folder.stat(), folder.resolve().parent.stat()
     trusted = {ROOT, os.geteuid()}
     if here.st_mode & OTHERS_WRITE:
@@ -79,7 +79,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_ports(number: int) -> tuple[int, ...]:
-    """This many different ones."""
+    """Find `number` different free ports."""
     sockets = [socket.socket() for _ in range(number)]
     try:
         for each in sockets:

@@ -36,30 +36,30 @@ class Packed(NamedTuple):
     buffers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As a journal record holds it."""
+        """Convert to the form of a journal record."""
         data = {"file": self.file} if self.file else {"data": b64encode(self.data).decode()}
         return data | ({"buffers": list(self.buffers)} if self.buffers else {})
 
     @staticmethod
     def from_json(entry: dict[str, Any]) -> Packed:
-        """Back from a journal record."""
+        """Read from a journal record."""
         data = b64decode(entry.get("data", ""))
         return Packed(data, entry.get("file", ""), tuple(entry.get("buffers", ())))
 
 
 class Values:
-    """The folder of large values of a run."""
+    """A run's folder of large values."""
 
     large = LARGE
-    """Bytes from which on a value goes to a file of its own."""
+    """Minimum size in bytes for which a value gets its own file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def pack(self, value: Any, *, by_value: bool = False) -> Packed:
-        """Pickle; with `by_value`, functions that cannot be imported elsewhere are sent as code."""
+        """Pickle; with `by_value`, functions that cannot be imported elsewhere travel as code."""
         if isinstance(value, BaseException) and value.__cause__ is not None:
-            with suppress(Unstorable):  # its cause may be
+            with suppress(Unstorable):  # the cause may be unstorable
                 return self.pack(CausedError(value), by_value=by_value)
         buffers: list[str] = []
 
@@ -76,15 +76,15 @@ class Values:
         return Packed(file=self._store(memoryview(data)), buffers=tuple(buffers))
 
     def unpack(self, packed: Packed) -> Any:
-        """The value again; its arrays are writable copies."""
+        """Restore a value; its arrays are writable copies."""
         data = (self.folder / packed.file).read_bytes() if packed.file else packed.data
-        # bytearray, since an array backed by bytes would be read-only
+        # bytearray, because an array backed by bytes would be read-only
         buffers = [bytearray((self.folder / name).read_bytes()) for name in packed.buffers]
         return pickle.loads(data, buffers=buffers)
 
     def _store(self, raw: memoryview) -> str:
-        """Write once, named by its content, and durably: a journal may soon rely on it."""
-        from hashlib import blake2b  # imported here, so that an agent starts faster
+        """Write a buffer once, durably, named by its content: a journal may soon rely on it."""
+        from hashlib import blake2b  # imported here so that an agent starts faster
 
         from qtide.core.files import write_whole
 
@@ -102,7 +102,7 @@ class Values:
 
 
 class Inline(Values):
-    """Values without a folder: whatever their size, they travel where their text goes."""
+    """Values without a folder: packed inline, whatever their size."""
 
     large = sys.maxsize
 
@@ -111,7 +111,7 @@ class Inline(Values):
 
 
 def _dumps(value: Any, keep: Callable[[pickle.PickleBuffer], bool], *, by_value: bool) -> bytes:
-    """Plain pickle if it can; cloudpickle for code, and for what plain pickle cannot handle."""
+    """Use plain pickle if possible; cloudpickle for code and what plain pickle cannot handle."""
     if not by_value:
         try:
             return pickle.dumps(value, protocol=5, buffer_callback=keep)
@@ -134,14 +134,14 @@ def _shown(value: Any) -> str:
 
 
 def dumps(value: Any, keep: Callable[[PickleBuffer], bool] | None = None) -> bytes:
-    """The pickle of a value; large buffers are offered to `keep`."""
+    """Pickle a value with cloudpickle; buffers are offered to `keep`."""
     written = BytesIO()
     Pickler(written, protocol=5, buffer_callback=keep).dump(value)
     return written.getvalue()
 
 
 class CausedError:
-    """An exception that is pickled together with its cause, which pickle by itself drops."""
+    """An exception pickled together with its cause, which pickle alone would drop."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -158,9 +158,9 @@ def _caused(error: BaseException, cause: BaseException | None) -> BaseException:
 
 
 def _method(method: MethodType) -> tuple[Any, ...]:
-    """By its name, if its class is compiled: such functions have no code that could travel.
+    """Pickle a compiled class's method by name, as it has no code that could travel.
 
-    dimod's models are rebuilt by one, and so could not be the argument of a task.
+    dimod's models are rebuilt by such a method, and could otherwise not be arguments of a task.
     """
     if isinstance(method.__func__, FunctionType):
         return MethodType, (method.__func__, method.__self__)
@@ -168,7 +168,7 @@ def _method(method: MethodType) -> tuple[Any, ...]:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """cloudpickle's, which takes compiled functions for others."""
+    """cloudpickle's pickler, which alone mistakes compiled functions for Python functions."""
 
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({MethodType: _method})
 

@@ -1,3 +1,3 @@
-"""The version, where everybody may read it."""
+"""The version of qtide."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""A program's own arguments on the command line, converted to the types of its parameters."""
+"""Command-line arguments of a program, converted to the types of its parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Set, abc.Co
 
 
 def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments from words like `points.csv --threshold 0.8 --fast`."""
+    """Parse words like `points.csv --threshold 0.8 --fast`: positional and keyword arguments."""
     types = _types(program)
     places = _places(program)
     by_place: list[tuple[str, str]] = []
@@ -39,7 +39,7 @@ def parse(program: Program, words: list[str]) -> tuple[list[Any], dict[str, Any]
 
 
 def value_of(name: str, kind: Any, texts: list[str]) -> Any:
-    """These words converted to a type; only the last one if it takes one word."""
+    """Convert words to a type; a type that takes one word uses only the last."""
     from pydantic import ValidationError
 
     adapter, several = _adapter(kind), _many(kind)
@@ -58,7 +58,7 @@ def value_of(name: str, kind: Any, texts: list[str]) -> Any:
 def _other_ways(
     adapter: Any, kind: Any, shown: str, parts: list[str]
 ) -> Iterator[Callable[[], Any]]:
-    """How else words can be meant: as JSON, as names with values, as the name of a member."""
+    """Yield other ways to read the words: JSON, `name=value` pairs, enum member names, None."""
     yield lambda: adapter.validate_json(shown)
     yield lambda: adapter.validate_json(f"[{shown}]")
     if all("=" in part for part in parts):
@@ -66,13 +66,13 @@ def _other_ways(
     for each in _alternatives(kind):
         for member in each if isinstance(each, type) and issubclass(each, Enum) else ():
             if member.name.lower() == shown.lower():
-                yield lambda member=member: member  # type: ignore[misc]  # bound now
+                yield lambda member=member: member  # type: ignore[misc]  # bound here
         if each is type(None) and shown.lower() == "none":
             yield lambda: None
 
 
 def _reason(error: Any, kind: Any) -> str:
-    """What is wrong, in a few words; where pydantic speaks of fields, what it should be."""
+    """Shorten pydantic's message; if it speaks of arrays or objects, name the type instead."""
     told: str = error.errors()[0]["msg"]
     if told.startswith("Input should be") and "array" not in told and "object" not in told:
         return told.replace("Input should be", "it should be")
@@ -80,7 +80,7 @@ def _reason(error: Any, kind: Any) -> str:
 
 
 def usage(program: Program) -> str:
-    """The program's own arguments, in one line."""
+    """One-line summary of the program's own arguments."""
     words = [
         name if needed else f"[{name}{f' {default}' if default else ''}]"
         for name, needed, default in _described(program)
@@ -89,9 +89,9 @@ def usage(program: Program) -> str:
 
 
 def rows(program: Program, taken: Collection[str] = ()) -> list[tuple[str, str]]:
-    """The program's own arguments for the help: how each is given, its type and its default.
+    """Help rows for the program's own arguments: how each is given, its type and its default.
 
-    Those whose names are taken by options of qtide are given after two dashes.
+    Arguments whose names qtide's options already use must be given after `--`.
     """
     types = _types(program)
     lines = []
@@ -106,7 +106,7 @@ def rows(program: Program, taken: Collection[str] = ()) -> list[tuple[str, str]]
 
 
 def _described(program: Program) -> Iterator[tuple[str, bool, str]]:
-    """How each argument is given, whether it is required, and its default as text."""
+    """Yield how each argument is given, whether it is required, and its default as text."""
     for each in program.signature.parameters.values():
         option = f"--{each.name.replace('_', '-')}"
         if each.kind is each.VAR_POSITIONAL:
@@ -126,7 +126,7 @@ def _default_words(default: Any) -> str:
 
 
 def _type_name(kind: Any) -> str:
-    """The type as a user reads it: of a choice, what can be chosen."""
+    """Name of a type for users; for enums and literals, the possible values."""
     if get_origin(kind) is Annotated:
         return _type_name(get_args(kind)[0])
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -139,7 +139,7 @@ def _type_name(kind: Any) -> str:
 
 
 def _option(word: str, rest: list[str], types: dict[str, Any]) -> tuple[str, str]:
-    """The name and the text of an option; removes from the rest what it takes."""
+    """Return an option's name and text, removing the words it uses from `rest`."""
     given, equals, text = word[2:].partition("=")
     name = given.replace("-", "_")
     if name.startswith("no_") and _flag(types.get(name[3:])) and not equals:
@@ -163,7 +163,7 @@ def _one_too_many(program: Program, word: str) -> str:
 
 
 def _places(program: Program) -> Iterator[str]:
-    """The parameters for positional words; `*more` takes all that are left."""
+    """Yield the parameter for each positional word; `*more` takes all remaining words."""
     for each in program.signature.parameters.values():
         while each.kind is each.VAR_POSITIONAL:
             yield each.name
@@ -185,7 +185,7 @@ def _type_of(default: Any) -> Any:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """`int | None` is read as int, and `Annotated[T, ...]` as T."""
+    """Member types of a union; `Annotated[T, ...]` counts as T."""
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -198,7 +198,7 @@ def _many(kind: Any) -> bool:
 
 
 def _named(kind: Any) -> bool:
-    """Whether it is a named tuple."""
+    """Whether a type is a tuple class, such as a named tuple."""
     return isinstance(kind, type) and issubclass(kind, tuple)
 
 
@@ -207,7 +207,7 @@ def _flag(kind: Any) -> bool:
 
 
 def _adapter(kind: Any) -> Any:
-    """The converter to a type; for a type that words cannot express, it returns the words."""
+    """Converter to a type; for a type that pydantic cannot handle, it returns the words."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 

@@ -1,6 +1,6 @@
-"""The journal: a run's durable record of finished phases, and so the checkpoint of every strategy.
+"""The journal: a run's durable record of finished phases; every strategy's checkpoint.
 
-One line per record: a checksum, then JSON. A phase counts as done once its line is on disk.
+Each record is one line: a checksum, then JSON. A phase is done once its line is on disk.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from qtide.core.errors import QtideError
 from qtide.core.files import Locked, lock
 
 TARGET = "target"
-"""The key of the device that the program was given; keys of phases are numbers."""
+"""Key of the record of the program's target device; keys of phases are numbers."""
 LOOKS = 3
-"""How often in a row others may just be looking."""
+"""Extra attempts to lock the journal while commands briefly inspect it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class JournalRecord:
 
 
 class Journal:
-    """Open for one driver at a time: the file is locked until `close`, or until the driver dies."""
+    """Open for one driver at a time; the file stays locked until `close` or the driver's death."""
 
     def __init__(self, path: Path, program: str) -> None:
         self.path = path
@@ -88,7 +88,7 @@ class Journal:
             ) from None
 
     def _lock_soon(self) -> None:
-        """A command that looks at the run holds the lock too, for some microseconds."""
+        """Lock, with retries: a command inspecting the run also holds the lock for microseconds."""
         for _ in range(LOOKS):
             with suppress(Locked):
                 return lock(self._file)
@@ -109,7 +109,7 @@ class Journal:
         return {record.key: record for record in records}
 
     def _read(self) -> list[dict[str, Any]]:
-        """All complete records. A torn last line is cut off; a damaged one before is an error."""
+        """Read all records; cut off a torn last line; an earlier damaged line is an error."""
         lines = self.path.read_bytes().split(b"\n")
         entries, whole = [], 0
         for number, line in enumerate(lines[:-1], 1):
@@ -127,7 +127,7 @@ class Journal:
 
 
 def records(path: Path) -> dict[str, JournalRecord]:
-    """What a journal has, for whoever only reads it; torn and damaged lines are skipped."""
+    """Read a journal's records without locking it; skip torn and damaged lines."""
     if not path.is_file():
         return {}
     entries = [_entry(line) for line in path.read_bytes().split(b"\n") if line]
@@ -163,7 +163,7 @@ class NullJournal:
     """A journal that keeps nothing, for programs that are never resumed."""
 
     def find(self, key: str) -> JournalRecord | None:
-        """No phase is ever found."""
+        """Return None: no phase is ever found."""
 
     def append(self, record: JournalRecord) -> None:
         """Drop the record."""

@@ -1,6 +1,6 @@
-"""Phases: what a program awaits. Awaiting one hands it to the driver of the program.
+"""Phases: what a program awaits. Awaiting a phase passes it to the program's driver.
 
-A phase hands itself to the driver by yielding, so a program needs no event loop, no context and no
+A phase passes itself to the driver by yielding, so a program needs no event loop, context or
 world: it is a plain coroutine that asks for phases and gets results.
 """
 
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 
 class Unawaited:
-    """A task or a phase, from when a program creates it until it is awaited, or part of another.
+    """A task or phase that a program created but has not awaited or made part of another yet.
 
-    If the line that creates it also drops it, Python warns as it does for a coroutine: it will not
-    run. One that was kept in a variable may have been a spare.
+    If the line that creates it also drops it, Python warns, as for a coroutine, that it will not
+    run. One kept in a variable causes no warning, as the program may not need it.
     """
 
     _created: tuple[str, int] | None = None
-    """The file and the line of the program that created it, until it is used."""
+    """File and line of the program that created it; None once used."""
 
     def use(self) -> None:
-        """It is awaited, or part of what is."""
+        """Mark it as awaited or as part of another phase."""
         object.__setattr__(self, "_created", None)
 
     def __del__(self) -> None:
@@ -43,7 +43,7 @@ U = TypeVar("U", bound=Unawaited)
 
 
 def _created(made: U) -> U:
-    """The same, with the line of the caller's caller: the program."""
+    """Record the line of the caller's caller, which is the program, and return the object."""
     object.__setattr__(made, "_created", _place(sys._getframe(2)))
     return made
 
@@ -60,7 +60,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Task(Unawaited, Generic[T_co]):
     """One call of a function on a node, or one call on each of `nodes` nodes at once (SPMD).
 
-    Awaited by itself, it is a phase of its own and gives its result.
+    Awaited by itself, it forms a phase and returns its result.
     """
 
     function: Callable[..., T_co]
@@ -68,9 +68,9 @@ class Task(Unawaited, Generic[T_co]):
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     nodes: int = 1
     limit: float | None = None
-    """Seconds for which it may run, on each of its nodes."""
+    """Maximum run time in seconds, on each of its nodes."""
     mpi: bool = False
-    """Whether its calls get an MPI communicator over its nodes."""
+    """Whether the calls get an MPI communicator over the nodes."""
 
     @property
     def name(self) -> str:
@@ -78,32 +78,32 @@ class Task(Unawaited, Generic[T_co]):
         return str(getattr(self.function, "__qualname__", self.function))
 
     def on(self, nodes: int, *, mpi: bool = False) -> Task[list[T_co]]:
-        """The same function on `nodes` nodes at the same time.
+        """Run the function on `nodes` nodes at the same time.
 
-        Each call gets the keywords `rank` and `size` or, as an MPI program, `comm`, which has the
-        operations of mpi4py's communicators; the result is the list of results by rank.
-        With defaults, `rank: int = 0, size: int = 1`, a type checker knows that too.
+        Each call gets the keywords `rank` and `size` or, with `mpi`, `comm`, which has the
+        operations of mpi4py's communicators. The result is the list of results by rank.
+        With defaults, `rank: int = 0, size: int = 1`, a type checker accepts that too.
         """
         if nodes < 1:
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
         made = replace(self, nodes=nodes, mpi=mpi)
-        return _created(made)  # type: ignore[arg-type]  # it gives a list
+        return _created(made)  # type: ignore[arg-type]  # returns a list
 
     def within(self, seconds: float) -> Task[T_co]:
-        """The same task, ended with TimedOut if it runs for longer than so many seconds."""
+        """Return the same task, ended with TimedOut if it runs longer than `seconds`."""
         self.use()
         return _created(replace(self, limit=_limit(seconds)))
 
     def starting(self) -> bool:
-        """Its nodes are there; returns whether it still has to run."""
+        """Called when its nodes are ready; return whether it still has to run."""
         return True
 
     def succeeded(self, result: Any) -> None:
-        """It has its result, while others of its phase may go on; for whoever listens to that."""
+        """Called with the result, while other tasks of its phase may still run."""
 
     def failed(self, error: Exception) -> None:
-        """It has none, for good."""
+        """Called when the task has finally failed."""
 
     def __str__(self) -> str:
         return f"task({self.name}, …)"
@@ -117,19 +117,19 @@ class Task(Unawaited, Generic[T_co]):
 
 @dataclass(frozen=True, eq=False)
 class Classical(Unawaited):
-    """Tasks that run at the same time; awaited, it gives the list of their results."""
+    """Tasks that run at the same time; awaiting it returns the list of their results."""
 
     tasks: tuple[Task[Any], ...]
     kind = "classical"
 
     @property
     def names(self) -> list[str]:
-        """The functions that are called, call by call."""
+        """Function names, one per call."""
         return [task.name for task in self.tasks]
 
     @cached_property
     def label(self) -> str:
-        """The names of the functions, each once."""
+        """Function names, each once with its number of calls."""
         names = self.names
         if len(names) == 1:
             return names[0]
@@ -138,11 +138,11 @@ class Classical(Unawaited):
 
     @property
     def nodes(self) -> int:
-        """How many nodes it can use."""
+        """Number of nodes the phase can use."""
         return sum(task.nodes for task in self.tasks)
 
     def within(self, seconds: float) -> Classical:
-        """The same tasks, each of them ended if it runs for longer than so many seconds."""
+        """Return the same tasks, each ended if it runs longer than `seconds`."""
         self.use()
         limit = _limit(seconds)
         return _created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
@@ -158,36 +158,36 @@ class Classical(Unawaited):
 
 @dataclass(frozen=True, eq=False)
 class Quantum(Unawaited):
-    """A payload for a QPU; awaited, it gives the device's answer."""
+    """A payload for a QPU; awaiting it returns the device's answer."""
 
     payload: Any
     shots: int | None = None
     limit: float | None = None
-    """Seconds within which the QPU has to answer."""
+    """Seconds within which the QPU must answer."""
     seed: int | None = None
-    """Of its answer; by default, that of the phase's place in the run."""
+    """Seed of the answer; by default, derived from the phase's place in the run."""
     otherwise: Task[Any] | None = None
-    """Its classical equivalent, for when the QPU would take too long, or has no answer."""
+    """Classical equivalent, run if the QPU would take too long or gives no answer."""
     patience: float | None = None
-    """Seconds that the payload may wait until the QPU begins with it; then the task runs."""
+    """Seconds the payload may wait for the QPU to begin; after that, the task runs."""
     kind = "quantum"
 
     @property
     def label(self) -> str:
-        """The kind of payload; of several, their number and the kind of the first."""
+        """Kind of payload; for several, their number and the kind of the first."""
         if isinstance(self.payload, list | tuple) and self.payload:
             number, kind = len(self.payload), type(self.payload[0]).__name__
             return kind if number == 1 else f"{number:,} × {kind}"
         return type(self.payload).__name__
 
     def starting(self) -> bool:
-        """The QPU is there; returns whether the payload still has to run."""
+        """Called when the QPU is ready; return whether the payload still has to run."""
         return True
 
     def within(self, seconds: float) -> Quantum:
-        """The same payload, cancelled with TimedOut if the QPU takes longer than so many seconds.
+        """Return the same payload, cancelled with TimedOut if the QPU takes longer than `seconds`.
 
-        They count from when the job has its lease; waiting in the queue of the device counts, too.
+        The time starts when the job gets its lease and includes waiting in the device's queue.
         """
         self.use()
         return _created(replace(self, limit=_limit(seconds)))
@@ -205,7 +205,7 @@ Phase = Classical | Quantum
 
 @dataclass(frozen=True, eq=False)
 class Together(Unawaited):
-    """Phases, or coroutines that await phases, run concurrently; gives the list of results."""
+    """Phases or coroutines of phases, run concurrently; awaiting it returns their results."""
 
     parts: tuple[Task[Any] | Phase | Coroutine[Any, Any, Any], ...]
 
@@ -219,7 +219,7 @@ class Together(Unawaited):
 
 
 def task(function: Callable[P, T_co], /, *args: P.args, **kwargs: P.kwargs) -> Task[T_co]:
-    """A call of `function` to be run on a node."""
+    """Create a call of `function` to run on a node."""
     if not callable(function):
         raise TypeError(f"task() takes a function and its arguments, not {function!r}")
     for each in (*args, *kwargs.values()):
@@ -239,22 +239,22 @@ T = TypeVar("T")
 
 
 class ClassicalOf(Classical, Generic[R_co]):
-    """What a type checker takes a phase of tasks for: it knows the types of their results.
+    """Typing-only view of a phase of tasks that carries the types of their results.
 
-    As for `asyncio.gather`, results of different types are said to be a tuple, though they are a
-    list: only so can each of them have its own type.
+    As with `asyncio.gather`, results of different types are typed as a tuple, although they are a
+    list, so that each can have its own type.
     """
 
     if TYPE_CHECKING:
 
         def within(self, seconds: float) -> ClassicalOf[R_co]:
-            """The same tasks, each with a limit."""
+            """Return the same tasks, each with a time limit."""
 
         def __await__(self) -> Generator[Any, Any, R_co]: ...  # type: ignore[override]
 
 
 class TogetherOf(Together, Generic[R_co]):
-    """What a type checker takes phases that run together for."""
+    """Typing-only view of phases that run together."""
 
     if TYPE_CHECKING:
 
@@ -278,7 +278,7 @@ def classical(
 @overload
 def classical(*tasks: Task[T]) -> ClassicalOf[list[T]]: ...
 def classical(*tasks: Task[Any]) -> Classical:
-    """A phase of tasks that run at the same time, each on a node."""
+    """Create a phase of tasks that run at the same time, each on a node."""
     for each in tasks:
         if not isinstance(each, Task):
             raise TypeError(f"classical() takes task(function, ...), not {each!r}")
@@ -295,10 +295,10 @@ def quantum(
     otherwise: Task[Any] | None = None,
     patience: float | None = None,
 ) -> Quantum:
-    """A phase that runs `payload` on a QPU, or a task in place of that.
+    """Create a phase that runs `payload` on a QPU, or a task in its place.
 
-    The task `otherwise` runs if the QPU should not begin within `patience` seconds (by default: if
-    it should end later than the task), or has no answer.
+    The task `otherwise` runs if the QPU is not expected to begin within `patience` seconds (by
+    default: if it is expected to end later than the task), or if it gives no answer.
     """
     if isinstance(payload, Unawaited):
         payload.use()
@@ -309,7 +309,7 @@ def quantum(
 def candidate(
     otherwise: Task[Any] | None, patience: float | None
 ) -> tuple[Task[Any] | None, float | None]:
-    """The classical equivalent of a payload and the patience with the QPU, if they make sense."""
+    """Validate a payload's classical equivalent and the patience with the QPU."""
     if otherwise is None:
         if patience is not None:
             raise ValueError("patience= needs a task that runs instead: otherwise=task(f, ...)")

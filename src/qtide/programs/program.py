@@ -16,11 +16,11 @@ from qtide.core.errors import UsageError
 from qtide.core.plugins import Plugins
 
 Playing = Coroutine[Any, Any, Any]
-"""The coroutine of a program that was called but is not running yet."""
+"""Coroutine of a program that has been called but is not running yet."""
 
 
 class Program:
-    """A hybrid program. Calling it gives the coroutine that a driver or another program runs."""
+    """A hybrid program. Calling it returns the coroutine that a driver or another program runs."""
 
     def __init__(
         self, function: Callable[..., Coroutine[Any, Any, Any]], nodes: int | None = None
@@ -36,19 +36,19 @@ class Program:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The parameters of the function."""
+        """The function's signature."""
         return inspect.signature(self.function)
 
     @property
     def from_run(self) -> list[str]:
-        """The parameters that the run sets, unless the user does."""
+        """Parameters that the run sets unless the user does."""
         parameters = self.signature.parameters
         own = [name for name in ("seed", "folder") if name in parameters]
         return [*own, "target"] if self.wants_target else own
 
     @property
     def wants_target(self) -> bool:
-        """Whether it asks for the device it runs on: others have a `target` of their own."""
+        """Whether `target` asks for the device it runs on, rather than being the program's own."""
         asked = self.signature.parameters.get("target")
         if asked is None:
             return False
@@ -57,14 +57,14 @@ class Program:
         return asked.default is asked.empty or asked.default is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Playing:
-        """The coroutine, as a plain call of the function gives it."""
+        """Return the coroutine, like a plain call of the function."""
         return self.function(*args, **kwargs)
 
     def prepare(self, args: list[Any], kwargs: dict[str, Any], **given: Any) -> Playing:
-        """The coroutine for these arguments.
+        """Create the coroutine for these arguments.
 
-        What the run provides (its seed, its folder, its target) is passed to parameters of that
-        name, unless the user gave them.
+        What the run provides (its seed, folder and target) is passed to parameters of the same
+        name unless the user gave them.
         """
         try:
             known = self.signature.bind_partial(*args, **kwargs).arguments
@@ -79,12 +79,12 @@ class Program:
 
 
 APPS: Plugins[Program] = Plugins("qtide.apps", "application")
-"""Programs that can be run by just a name."""
+"""Programs that can be run by name alone."""
 _loading: list[str] = []
 
 
 def load(reference: str) -> Program:
-    """The program called `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
+    """Load a program: `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
     where, colon, name = reference.partition(":")
     if where.endswith(".py"):
         return _pick(_from_file(Path(where)), name, reference)
@@ -108,13 +108,13 @@ def _application(name: str) -> Program:
 
 
 def located(reference: str) -> str:
-    """The same reference with the full path of its file, so that it can be found from anywhere."""
+    """Make a reference's file path absolute, so that it can be found from anywhere."""
     where, colon, name = reference.partition(":")
     return f"{Path(where).absolute()}{colon}{name}" if where.endswith(".py") else reference
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import the file as Python would run it: here and on nodes, it can import its neighbours."""
+    """Import a file as Python would run it, so that it can import its neighbours, also on nodes."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}; name the program's Python file")
     loaded = sys.modules.get(path.stem)
@@ -127,7 +127,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def loading() -> str | None:
-    """The program that is being imported at the moment, by its module; None if none is."""
+    """Name of the program module being imported; None if there is none."""
     return _loading[-1] if _loading else None
 
 

@@ -1,8 +1,8 @@
-"""Replay: drives a program through its phases, taking results from the journal if it has them.
+"""Replay: drives a program through its phases, taking results from the journal where it has them.
 
-Each phase has a key, its place in the program: the third await is "3"; if that is a `together()`,
-the second await of its first part is "3.1.2". Keys do not depend on timing, so a replay finds its
-phases in whatever order they ended.
+A phase's key is its place in the program: the third await is "3"; if that is a `together()`, the
+second await of its first part is "3.1.2". Keys do not depend on timing, so a replay finds each
+phase whatever the order in which they ended.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from qtide.programs.phase import Classical, Phase, Quantum, Task, Together, Unaw
 
 
 def choice_of(key: str) -> str:
-    """The place of a phase's choice in the journal; those of phases begin with a number."""
+    """Journal key of a phase's choice; keys of phases begin with a number."""
     return f"choice {key}"
 
 
 @dataclass(frozen=True)
 class CandidateChoice:
-    """What runs, the QPU or the task, and the reason in words."""
+    """What to run, the QPU or the task, and why."""
 
     chosen: Literal["qpu", "task"]
     why: str
     patience: float | None = None
-    """Seconds after which the task runs after all, if the QPU has not begun."""
+    """Seconds after which the task runs instead if the QPU has not begun."""
 
     def as_json(self) -> dict[str, Any]:
-        """As the journal keeps it."""
+        """Convert to the journal's form."""
         return {"chosen": self.chosen, "why": self.why, "patience": self.patience}
 
     @staticmethod
     def from_json(kept: Mapping[str, Any]) -> CandidateChoice:
-        """As the journal kept it."""
+        """Read from the journal's form."""
         return CandidateChoice(kept["chosen"], kept["why"], kept["patience"])
 
 
 class ChoiceStore(Protocol):
-    """A journal, or what takes its place."""
+    """A journal or a substitute for it."""
 
     def find(self, key: str) -> JournalRecord | None:
         """The record at `key`."""
@@ -58,33 +58,33 @@ class ChoiceStore(Protocol):
 
 
 class Choices:
-    """The choices of a run, in its journal."""
+    """A run's choices, kept in its journal."""
 
     def __init__(self, journal: ChoiceStore) -> None:
         self._journal = journal
 
     def find(self, key: str) -> CandidateChoice | None:
-        """What was chosen for the phase at `key`, if anything was."""
+        """The choice for the phase at `key`, if there is one."""
         record = self._journal.find(choice_of(key))
         return None if record is None else CandidateChoice.from_json(record.outcome)
 
     def keep(self, key: str, asked: str, choice: CandidateChoice) -> None:
-        """Write a choice durably; a later one for the same phase takes its place."""
+        """Write a choice durably; a later choice for the same phase replaces it."""
         self._journal.append(JournalRecord(choice_of(key), asked, choice.as_json()))
 
 
 class Performer(Protocol):
-    """What actually runs phases: a strategy."""
+    """Runs phases; implemented by strategies."""
 
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run the tasks of a phase on nodes, or its payload on the QPU."""
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """Whether the QPU or the task should run."""
+        """Choose whether to run the QPU or the task."""
 
 
 class Candidates:
-    """Runs the phases of one job, and keeps what was chosen."""
+    """Runs a job's phases and records its choices."""
 
     def __init__(self, performer: Performer, ledger: Ledger, choices: Choices) -> None:
         self._performer = performer
@@ -92,7 +92,7 @@ class Candidates:
         self._choices = choices
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """The result of a phase: that of the QPU or, where that was chosen, of the task."""
+        """Run a phase on the QPU or, if chosen, as its task, and return the result."""
         if isinstance(phase, Quantum) and phase.otherwise is not None:
             return await self._either(phase, phase.otherwise, key)
         return await self._perform(phase, key, phase.label)
@@ -115,7 +115,7 @@ class Candidates:
             return await self._performer.perform(phase, key)
 
     def _keep(self, phase: Quantum, key: str, choice: CandidateChoice) -> CandidateChoice:
-        """Before anything of it is begun."""
+        """Record a choice before anything of it begins."""
         self._choices.keep(key, f"quantum {phase.label}", choice)
         self._ledger.explain(f"chose the {choice.chosen}", f"phase/{key}", choice.why)
         return choice
@@ -137,10 +137,10 @@ class NotInAProgram(QtideError):  # noqa: N818 - what is wrong
 
 
 class NoLoop:
-    """Stands where asyncio looks for the running event loop."""
+    """Placeholder for asyncio's running event loop that refuses every use."""
 
     def create_task(self, work: Any, **_: Any) -> NoReturn:
-        """Refuse; the coroutine is closed, so that Python does not complain about it as well."""
+        """Refuse, closing the coroutine so that Python does not warn about it."""
         if isinstance(work, Coroutine):
             work.close()
         raise _refusal("create_task")
@@ -148,7 +148,7 @@ class NoLoop:
     def __getattr__(self, name: str) -> NoReturn:
         raise _refusal(name)
 
-    def __hash__(self) -> NoReturn:  # asyncio looks up its current task by its loop
+    def __hash__(self) -> NoReturn:  # asyncio looks up the current task by the loop
         raise _refusal("current_task")
 
 
@@ -156,23 +156,23 @@ NO_LOOP = NoLoop()
 
 
 class without_loop:  # noqa: N801 - a context manager; a generator would take twice as long
-    """Within, asyncio finds no event loop but this one."""
+    """Context in which asyncio finds `NO_LOOP` as the running event loop."""
 
     def __enter__(self) -> None:
         self._usual = _get_running_loop()
-        _set_running_loop(NO_LOOP)  # type: ignore[arg-type]  # it is none
+        _set_running_loop(NO_LOOP)  # type: ignore[arg-type]  # not a real loop
 
     def __exit__(self, *_: object) -> None:
         _set_running_loop(self._usual)
 
 
 def refusal(name: str, place: str) -> NotInAProgram:
-    """The sentence for a name of asyncio."""
+    """Error for the use of an asyncio function."""
     return NotInAProgram(f"{place}: a program cannot use asyncio.{name}; {ADVICE.get(name, CALL)}")
 
 
 def place_of(program: Any) -> str:
-    """The line of the user's own at which a coroutine waits."""
+    """The line of the user's code at which a coroutine waits."""
     found = ""
     while (frame := getattr(program, "cr_frame", None)) is not None:
         if not foreign(frame.f_code.co_filename):
@@ -201,7 +201,7 @@ def _line(frame: FrameType) -> str:
 
 @dataclass(frozen=True)
 class ReplayStep:
-    """A phase began, ended, failed, or was found in the journal."""
+    """A phase that began, ended, failed, or was found in the journal."""
 
     state: Literal["begun", "done", "failed", "replayed"]
     key: str
@@ -209,7 +209,7 @@ class ReplayStep:
 
 
 class Replay:
-    """Runs a program for one lifetime of a driver: performs phases and writes the journal."""
+    """Runs a program during one driver's lifetime: performs phases and writes the journal."""
 
     def __init__(
         self,
@@ -227,9 +227,9 @@ class Replay:
         self._failures: dict[str, tuple[Phase, Exception]] = {}
 
     async def play(self, program: Coroutine[Any, Any, Any], prefix: str = "") -> Any:
-        """Drive a coroutine of phases to its end; return its result, or raise its exception.
+        """Drive a coroutine of phases to its end; return its result or raise its exception.
 
-        A QtideError is a failure of the run, not of a phase: the program cannot catch it.
+        A QtideError is a failure of the run, not of a phase, so the program cannot catch it.
         """
         value, error, place = None, None, 0
         while True:
@@ -298,9 +298,9 @@ class Replay:
         return outcome
 
     def _caught(self, place: str) -> None:
-        """The program caught a failure and went on: write the failure to the journal.
+        """Write failures that the program caught to the journal.
 
-        A failure that is not caught is not written, so that the phase runs again on resume.
+        Uncaught failures are not written, so that the phase runs again on resume.
         """
         for key, (phase, error) in list(self._failures.items()):
             if key == place or key.startswith(f"{place}."):
@@ -319,7 +319,7 @@ class Replay:
 
 
 def _known(awaited: Any, program: Coroutine[Any, Any, Any]) -> Classical | Quantum | Together:
-    """What a program awaits, if it may await that."""
+    """Check that a program may await what it awaits."""
     if isinstance(awaited, Classical | Quantum | Together):
         return awaited
     place = place_of(program)
@@ -332,7 +332,7 @@ def _known(awaited: Any, program: Coroutine[Any, Any, Any]) -> Classical | Quant
 
 
 def _awaited(value: Any) -> Any:
-    """What a program or a part of it returns, unless it forgot to await that."""
+    """Check that a return value is not an unawaited phase."""
     if isinstance(value, Unawaited):
         value.use()
         raise QtideError(f"the program returns {value} itself: write `return await {value}`")
@@ -340,5 +340,5 @@ def _awaited(value: Any) -> Any:
 
 
 def asked(phase: Phase) -> str:
-    """What a phase asks for; on replay, the program has to ask for the same."""
+    """What a phase asks for; on replay, the program must ask for the same."""
     return f"{phase.kind} {phase.label}"

@@ -1,4 +1,4 @@
-"""A comparison: the same program under several strategies, as one job and as several at once."""
+"""Comparisons: one program under several strategies, as one job or several concurrent ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qtide.runs.spec import Spec
 from qtide.runs.start import check
 
 UNREST = 1.2
-"""By which factor the same work may take longer under one strategy than under another."""
+"""Tolerated ratio of busy node time between strategies for the same work."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Case:
     runs: tuple[RunFolder, ...]
 
     def panel(self) -> Panel:
-        """The metrics of its jobs together, from their ledgers."""
+        """Combined metrics of the case's jobs, from their ledgers."""
         spans = [span for run in self.runs for span in run.intervals()]
         names = tuple(run.name for run in self.runs)
         notes = tuple(note for run in self.runs for note in run.notes())
         return Panel(self.strategy, names, spans, measure(spans), notes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Its figures, for JSON."""
+        """The case's figures, for JSON."""
         figures = self.panel().metrics.as_dict()
         return figures | {"strategy": self.strategy, "jobs": self.jobs}
 
@@ -54,11 +54,11 @@ def compare(
     warm_up: bool = False,
     call: Call | None = None,
 ) -> list[Case]:
-    """Run every case, one after the other; all must give the same result.
+    """Run all cases one after another; all must give the same result.
 
-    A warm-up runs the program once beforehand, and each of its functions on every node, so that no
-    case includes the time for the first use of a library, and all begin with the same knowledge.
-    A call is one of Python; otherwise the description says what is called.
+    A warm-up first runs the program once, and each of its functions on every node, so that no case
+    includes the first use of a library and all begin with the same knowledge. `call` is a call
+    made from Python; without it, the description says what to call.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number, call)
@@ -77,7 +77,7 @@ def play_cases(
     warm_up: Spec | None = None,
     call: Call | None = None,
 ) -> list[Case]:
-    """Run cases that were created, after a warm-up of that kind; all must give the same result."""
+    """Run existing cases, after a warm-up if one is given; all must give the same result."""
     first = _create_warm_up(folder, warm_up, call) if warm_up else None
 
     def check(outcomes: list[Outcome]) -> None:
@@ -94,7 +94,7 @@ def play_cases(
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """The cases of an earlier comparison, or of a single run."""
+    """Read the cases of an earlier comparison or of a single run."""
     found: dict[tuple[int, str], list[RunFolder]] = defaultdict(list)
     for run in sorted(RunFolder.all(folder), key=lambda each: (each.created, each.name)):
         if run.is_warm_up or run.damage is not None:
@@ -104,12 +104,12 @@ def read_cases(folder: Path) -> list[Case]:
 
 
 def damages(folder: Path) -> list[str]:
-    """A sentence for each run that is left out, because it cannot be read."""
+    """One message per run that is left out because it cannot be read."""
     return [text for run in RunFolder.all(folder) if (text := run.damage) is not None]
 
 
 def notes(cases: Sequence[Case]) -> list[str]:
-    """What a reader needs to know about the figures."""
+    """Notes a reader needs to interpret the figures."""
     spec = cases[0].runs[0].spec
     shares = " or ".join(str(n) for n in sorted({case.runs[0].spec.vqpus for case in cases}))
     lines = [f"Cluster {spec.cluster}, QPU {spec.qpu}, vQPUs {shares}, seed {spec.seed}."]
@@ -126,7 +126,7 @@ def notes(cases: Sequence[Case]) -> list[str]:
 
 
 def verdicts(cases: Sequence[Case]) -> list[str]:
-    """Which strategy costs least, by which weighing, and where another one would; per number."""
+    """For each number of jobs: the cheapest strategy, and at which weights another one is."""
     groups: dict[int, dict[str, tuple[float, float]]] = defaultdict(dict)
     for case in cases:
         metrics = case.panel().metrics
@@ -135,7 +135,7 @@ def verdicts(cases: Sequence[Case]) -> list[str]:
 
 
 def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
-    """The costs are straight lines over the time weight, so the best one changes at crossings."""
+    """Name the best strategy; costs are linear in the time weight, so it changes at crossings."""
 
     def cost(name: str, weight: float) -> float:
         wall, nodes = found[name]
@@ -145,7 +145,7 @@ def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
     flips = []
     for name in found:
         gain = cost(best, 0.0) - cost(name, 0.0), cost(best, 1.0) - cost(name, 1.0)
-        if gain[0] * gain[1] < 0:  # it is better at one end, and worse at the other
+        if gain[0] * gain[1] < 0:  # better at one end, worse at the other
             weight = gain[0] / (gain[0] - gain[1])
             flips.append((weight, name, "above" if gain[1] > 0 else "below"))
     above = min((each for each in flips if each[2] == "above"), default=None)
@@ -162,7 +162,7 @@ def _verdict(jobs: int, found: dict[str, tuple[float, float]]) -> str:
 
 
 def _unrest(cases: Sequence[Case]) -> list[str]:
-    """A warning if the same work took longer under one strategy than under another."""
+    """Warn if the same work took much longer under one strategy than under another."""
     groups: dict[int, list[float]] = defaultdict(list)
     for case in cases:
         groups[case.jobs].append(case.panel().metrics.nodes_busy)
@@ -206,13 +206,13 @@ def _agree(cases: Sequence[Case]) -> None:
 
 
 def _siblings(run: RunFolder) -> int:
-    """How many jobs ran together: in a comparison, their folders have the same parent."""
+    """Number of jobs that ran together: in a comparison, their folders share a parent."""
     return max(1, sum(1 for _ in run.path.parent.glob("job-*/run.json")))
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """A program under several strategies, with several numbers of jobs at once."""
+    """A program to run under several strategies and numbers of concurrent jobs."""
 
     spec: Spec
     strategies: tuple[str, ...]
@@ -225,11 +225,11 @@ class ComparisonPlan:
 
     @property
     def warms_up(self) -> bool:
-        """In virtual time, nothing is to be warmed up."""
+        """Whether to warm up; virtual time needs no warm-up."""
         return self.warm_up and not is_virtual(self.spec)
 
     def folder(self, runs: Path, name: str = "") -> Path:
-        """Check everything; where the runs will be."""
+        """Check everything and return the folder for the runs."""
         if self.spec.options.get("engine"):
             raise UsageError("a comparison is of qtide's own strategies; leave --engine out")
         title = check(self.spec, self.call)
@@ -245,7 +245,7 @@ class ComparisonPlan:
     def run(
         self, folder: Path, tell: Tell, ended: Callable[[Case], None] = lambda _: None
     ) -> list[Case]:
-        """Run every case, one after the other."""
+        """Run all cases one after another."""
         spec, warm = with_precedent(self.spec, folder.parent), self.warms_up
         many = (self.strategies, self.jobs, tell, ended)
         return compare(folder, spec, *many, warm_up=warm, call=self.call)

@@ -1,4 +1,4 @@
-"""The driver: executes one run on a site, and writes its folder."""
+"""The driver: executes runs on a site and writes their folders."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from qtide.backends.client.target import Target
 
 Tell = Callable[[str, ReplayStep, float], None]
-"""Called with a run's name, each of its steps, and when that was on the run's clock."""
+"""Called with a run's name, a step, and the time of the step on the run's clock."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: with a value, or with an error."""
+    """How a run ended: with a value or an error."""
 
     run: RunFolder
     value: Any = None
@@ -45,12 +45,12 @@ class Outcome:
 
 
 Ended = Callable[[list[Outcome]], None]
-"""Called with the outcomes of each group."""
+"""Called with the outcomes of a group when it ends."""
 
 
 def play(run: RunFolder, tell: Tell) -> Outcome:
-    """Execute one run to its end; one that has ended well is not written again."""
-    if run.state == "done" and not run.spec.session:  # a session refuses, as it has no program
+    """Execute one run to its end; a run that is already done is left as it is."""
+    if run.state == "done" and not run.spec.session:  # a session has no program and is refused
         return Outcome(run, run.value)
     close_open_spans(run)
     engine = engine_of(run.spec)
@@ -66,10 +66,10 @@ def play_groups(
     ended: Ended,
     warm_up: RunFolder | None = None,
 ) -> list[list[Outcome]]:
-    """Execute the runs of each group concurrently, and one group after the other.
+    """Execute the groups one after another, and the runs of each group concurrently.
 
-    All are on the cluster that the first run's options name, each group with its own QPU. In real
-    time they share warm agents, and nothing else; in virtual time, each group has its own world.
+    All use the cluster named in the first run's options; each group has its own QPU. In real
+    time, groups share only warm agents; in virtual time, each group has its own world.
     """
     if is_virtual(groups[0][0].spec):
         return [outcomes for each in groups for outcomes in _on_one_site([each], tell, ended)]
@@ -108,9 +108,9 @@ def _on_one_site(
 async def drive(
     run: RunFolder, site: Site, tell: Tell, kind: type[Strategy] | None = None
 ) -> Outcome:
-    """Execute a run to its end. However it ends, everything it held is given back.
+    """Execute a run to its end, then release everything it held, however it ended.
 
-    Its strategy is the one that it names, unless a `kind` is given.
+    `kind` replaces the strategy that the run names.
     """
     world, spec = site.world, run.spec
     call = run.call or Call.read(run.path, run.values, spec)
@@ -153,7 +153,7 @@ async def drive(
                 run.finish({"value": plain(value)})
                 return Outcome(run, value)
             except Exception as error:
-                with suppress(OSError):  # the error itself may be a full disk
+                with suppress(OSError):  # the disk may be full
                     run.finish({"error": sentence(error)})
                 return Outcome(run, error=error)
             finally:
@@ -163,7 +163,7 @@ async def drive(
 async def journaled_target(
     journal: Journal, describe: Callable[[], Awaitable[dict[str, Any]]]
 ) -> Target:
-    """The target in the journal; if there is none yet, the present device, which is noted there."""
+    """Read the target from the journal; if there is none, record the current device there."""
     from qtide.backends.client.target import Target  # few programs want one
 
     record = journal.find(TARGET)
@@ -176,7 +176,7 @@ async def journaled_target(
 
 
 def plain(value: Any) -> Any:
-    """A value in a form that JSON can represent."""
+    """Convert a value to what JSON can represent, or else to its repr."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
@@ -184,7 +184,7 @@ def plain(value: Any) -> Any:
 
 
 def sentence(error: BaseException) -> str:
-    """An error for the user: its message, and the lines of the user's code in its traceback."""
+    """Format an error for the user: its message, and the user's own lines in its traceback."""
     if isinstance(error, QtideError):
         return str(error)
     notes: list[str] = getattr(error, "__notes__", [])
@@ -197,26 +197,26 @@ class Engine(Protocol):
     """A workflow engine that runs the phases of a program in place of qtide."""
 
     def check(self, spec: Spec) -> None:
-        """Refuse what it cannot run, with a sentence."""
+        """Refuse what the engine cannot run, with a clear message."""
 
     def drive(self, run: RunFolder, tell: Tell) -> Outcome:
-        """Execute a run to its end; however it ends, what it held is given back."""
+        """Execute a run to its end, then release everything it held, however it ended."""
 
 
 ENGINES: Plugins[type[Engine]] = Plugins("qtide.engines", "workflow engine")
 
 
 def engine_of(spec: Spec) -> Engine | None:
-    """The engine that a run names; None if qtide drives it."""
+    """The workflow engine a run names; None if qtide drives the run."""
     name = spec.options.get("engine")
     return ENGINES.load(name)() if name else None
 
 
 class WarmUp(Static):
-    """Where agents outlive a grant, on all nodes of the cluster; otherwise on all that a job gets.
+    """Warms up all nodes of the cluster if agents outlive an allocation; otherwise the job's nodes.
 
-    On Slurm each grant starts a new process; what stays warm there are the files that it reads, in
-    the page cache of each host, and the compiled modules beside them.
+    On Slurm each allocation starts a new process; only the files it reads stay warm, in each host's
+    page cache, and the compiled modules beside them.
     """
 
     def __init__(self, assignment: Assignment, options: Any = None) -> None:
@@ -226,25 +226,25 @@ class WarmUp(Static):
         self._called: set[str] = set()
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks; then those functions that are new once on every node, at the same time."""
+        """Run the tasks, then each function not seen before once on every node, concurrently."""
         results = await super().classical(phase, key)
         new = {task.name: task for task in phase.tasks if task.name not in self._called}
         self._called |= new.keys()
         for each in new.values():
-            with suppress(QtideError, PhaseError):  # a node that is lost needs no warming
+            with suppress(QtideError, PhaseError):  # a lost node needs no warm-up
                 await self.pool.run(Classical((_rehearsal(each, self.nodes),)), key)
         return results
 
 
 def _rehearsal(task: Task[Any], nodes: int) -> Task[Any]:
-    """The ranks of an SPMD task may wait for each other, so such a function is only loaded."""
+    """Rehearse a task on all nodes; only load an SPMD one, as its ranks may wait for each other."""
     if task.nodes > 1:
         return Task(load, (task.function,), nodes=nodes)
     return Task(rehearse, (task.function, task.args, task.kwargs), nodes=nodes, limit=task.limit)
 
 
 def close_open_spans(run: RunFolder) -> None:
-    """Close what a dead driver left open in the ledger, where the cluster knows when it ended."""
+    """Close spans a dead driver left open in the ledger, if the cluster knows when they ended."""
     with suppress(OSError, QtideError, Locked):
         open_spans = _open_spans(run)
         if not open_spans or run.state == "running":
@@ -261,14 +261,14 @@ def close_open_spans(run: RunFolder) -> None:
         file = os.open(run.journal, os.O_RDONLY)
         try:
             lock(file)
-            if ends and _open_spans(run) == open_spans:  # no other driver has taken over meanwhile
+            if ends and _open_spans(run) == open_spans:  # no other driver has taken over
                 append(run.ledger, ends)
         finally:
             os.close(file)
 
 
 def _open_spans(run: RunFolder) -> dict[int, Event]:
-    """What was held in a job of the cluster, which the label names, and never closed."""
+    """Open "held" spans whose label is the id of a cluster job."""
     if not run.ledger.exists():
         return {}
     found = left_open(read_events(run.ledger))

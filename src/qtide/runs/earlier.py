@@ -1,7 +1,7 @@
-"""Earlier runs of the same program: how long its tasks take, and what was learnt of its phases.
+"""Earlier runs of the same program: task durations, and lessons about its phases.
 
-In virtual time, a real run of the program, the *precedent*, says how long those tasks take that
-pretend nothing; the QPU's timing profile says how long quantum phases take. In real time, a run
+In virtual time, tasks without a simulated duration take as long as in a real run of the program,
+the *precedent*; the QPU's timing profile gives the duration of quantum phases. In real time, a run
 begins with the *lessons* of an earlier one.
 """
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from qtide.backends.clusters.virtual_tasks import Recorded
 
 NONE = "none"
-"""The value of --durations for no precedent."""
+"""Value of --durations for no precedent."""
 
 
 def earlier_runs(spec: Spec, runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Those of the runs that are of the same program, most alike first.
+    """Runs of the same program, most similar first.
 
-    First those on the same kind of cluster, then those with the same arguments, then those that
-    were no warm-up, then the newest.
+    The same kind of cluster counts most, then the same arguments, then not being a warm-up,
+    then being newer.
     """
     found: list[tuple[tuple[bool, bool, bool, float], RunFolder]] = []
     for run in runs:
-        with suppress(QtideError, OSError):  # of a version, or with a plug-in, that is not here
+        with suppress(QtideError, OSError):  # its version or plug-in is missing here
             other = run.spec
             if _same_program(other.program, spec.program):
                 alike = _kind(other) == _kind(spec), other.words == spec.words
@@ -47,7 +47,7 @@ def earlier_runs(spec: Spec, runs: Iterable[RunFolder]) -> list[RunFolder]:
 
 
 def is_done(run: RunFolder) -> bool:
-    """Whether it has ended well, as far as its folder can be read."""
+    """Whether a run is done; False if its folder cannot be read."""
     try:
         return run.state == "done"
     except (QtideError, OSError):
@@ -55,7 +55,7 @@ def is_done(run: RunFolder) -> bool:
 
 
 def _same_program(one: str, other: str) -> bool:
-    """Whether two words name the same program: from Python, a file is named with its function."""
+    """Whether two references name the same program; those from Python include the function."""
     return one == other or one.rpartition(":")[0] == other or other.rpartition(":")[0] == one
 
 
@@ -64,7 +64,7 @@ def _kind(spec: Spec) -> str:
 
 
 def with_precedent(spec: Spec, runs: Path) -> Spec:
-    """The same run with the precedent that it is to have, if it runs in virtual time."""
+    """Add the precedent to a run in virtual time."""
     named = spec.options.get("durations", "")
     if not is_virtual(spec) or named == NONE:
         return spec
@@ -78,7 +78,7 @@ def with_precedent(spec: Spec, runs: Path) -> Spec:
 
 
 def recorded(spec: Spec) -> Recorded | None:
-    """The durations of its precedent, if any; None in real time."""
+    """Task durations of a run's precedent, if any; None in real time."""
     if not is_virtual(spec):
         return None
     from qtide.backends.clusters.virtual_tasks import Recorded  # loads the models of sites
@@ -95,14 +95,14 @@ def recorded(spec: Spec) -> Recorded | None:
 
 
 def durations(run: RunFolder) -> dict[str, Any]:
-    """Where the durations of its tasks come from, for JSON; nothing if all was pretended."""
+    """Source of a run's task durations, for JSON; empty if all were simulated."""
     noted = run.durations
     named = run.spec.options.get("durations", "") if noted.get("used") else ""
     return {"run": named or None, **noted} if noted else {}
 
 
 def precedent_notes(runs: Sequence[RunFolder]) -> list[str]:
-    """What a reader has to know about the durations of these runs, all of one program."""
+    """Notes on the task durations of these runs, all of one program."""
     used = {name for run in runs for name in run.durations.get("used", ())}
     missing = {name for run in runs for name in run.durations.get("missing", ())}
     spec = runs[0].spec
@@ -116,7 +116,7 @@ def precedent_notes(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def _tasks(names: set[str]) -> str:
-    """The tasks a, b and c."""
+    """Format names as "The tasks a, b and c"."""
     shown = sorted(names)
     if len(shown) == 1:
         return f"The task {shown[0]}"
@@ -124,7 +124,7 @@ def _tasks(names: set[str]) -> str:
 
 
 def _shown(precedent: Path) -> str:
-    """Its path from here, if it is below, where it ran, and when."""
+    """Describe a precedent: its path, relative if below the current folder, cluster and time."""
     run = RunFolder(precedent)
     here = Path.cwd()
     path = precedent.relative_to(here) if precedent.is_relative_to(here) else precedent
@@ -135,7 +135,7 @@ def _shown(precedent: Path) -> str:
 
 
 def _reason(named: str, spec: Spec) -> str:
-    """Why nothing is known of a task, and what to do."""
+    """Explain why a task's duration is unknown, and what to do."""
     what_to_do = f"run {Path(spec.program).name} once with --cluster local, then this again"
     if named == NONE:
         return "as no durations of an earlier run were wanted; leave out --durations none"
@@ -146,35 +146,35 @@ def _reason(named: str, spec: Spec) -> str:
 
 NAME = "lessons.json"
 LOOKED_AT = 100
-"""The most other runs that are looked at, the newest first."""
+"""Maximum number of other runs to consider, newest first."""
 
 
 @dataclass
 class Lessons:
-    """What is known of a program; times are real seconds for nodes, the run's own for phases."""
+    """Knowledge about a program; node times are in real seconds, phase times on the run's clock."""
 
     preparation: Preparation = field(default_factory=Preparation)
     known: Known | None = None
 
     def teach(self, forecast: Forecast) -> None:
-        """Let a forecast begin with it."""
+        """Initialize a forecast with these lessons."""
         if self.known is not None:
             forecast.recall(self.known)
 
     def as_json(self) -> dict[str, Any]:
-        """To be read by a later run of the same program."""
+        """Convert to JSON for later runs of the program."""
         return {"nodes": self.preparation.as_json(), "phases": self.known}
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> Lessons:
-        """Back from JSON; what cannot be used is refused."""
+        """Read from JSON; raise if the lessons cannot be used."""
         found = Lessons(Preparation.from_json(entry["nodes"]), entry["phases"])
         found.teach(Forecast(lambda: 0.0, lambda _: 0.0))
         return found
 
 
 def recall(run: RunFolder) -> Lessons:
-    """What the run itself, or else the one beside it that is most alike, has learnt."""
+    """Lessons of the run itself, or else of the most similar run in the same folder."""
     spec = run.spec
     if is_virtual(spec):
         return Lessons()
@@ -188,7 +188,7 @@ def recall(run: RunFolder) -> Lessons:
 
 
 def remember(run: RunFolder, preparation: Preparation, forecast: Forecast) -> None:
-    """Keep it; no run fails because that is not possible."""
+    """Store a run's lessons; a failure to write them does not fail the run."""
     if is_virtual(run.spec) or preparation.seconds is None:
         return
     lessons = Lessons(preparation.scaled(run.spec.time_scale), forecast.as_json())
@@ -197,7 +197,7 @@ def remember(run: RunFolder, preparation: Preparation, forecast: Forecast) -> No
 
 
 def hand_on(run: RunFolder, others: list[RunFolder]) -> None:
-    """Let other runs begin with what a run has learnt, each with the same."""
+    """Copy a run's lessons to other runs, so that all begin with the same knowledge."""
     with suppress(OSError):
         data = (run.path / NAME).read_bytes()
         for other in others:
@@ -205,7 +205,7 @@ def hand_on(run: RunFolder, others: list[RunFolder]) -> None:
 
 
 def _beside(run: RunFolder) -> Iterator[RunFolder]:
-    """The runs in the same folder that have learnt something, the newest first."""
+    """Runs in the same folder that have lessons, newest first."""
     files = run.path.parent.glob(f"*/{NAME}")
     for file in sorted(files, key=_written, reverse=True):
         yield RunFolder(file.parent)
@@ -214,5 +214,5 @@ def _beside(run: RunFolder) -> Iterator[RunFolder]:
 def _written(file: Path) -> float:
     try:
         return file.stat().st_mtime
-    except OSError:  # removed meanwhile
+    except OSError:  # removed in the meantime
         return 0.0

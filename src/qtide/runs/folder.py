@@ -25,30 +25,30 @@ from qtide.runs.presence import Presence
 from qtide.runs.spec import Spec
 
 WARM_UP = "warm-up"
-"""The folder of the run before a comparison."""
+"""Folder name of a comparison's warm-up run."""
 
 State = Literal["new", "running", "done", "failed", "cancelled", "interrupted"]
 
 SHOWN = 5
-"""How many names an error lists."""
+"""Maximum number of names listed in an error."""
 
 
 TRUST = "QTIDE_TRUST_RUNS"
-"""The variable by which a user accepts runs of others."""
+"""Environment variable with which a user accepts other users' runs."""
 
 
 class RunFolder:
-    """One run on disk."""
+    """A run on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
         self.call: Call | None = None
-        """What it calls, if it was created in this process; otherwise its files say it."""
+        """The run's call if it was created in this process; otherwise read it from its files."""
 
     @staticmethod
     def create(root: Path, name: str, spec: Spec) -> RunFolder:
-        """A new folder; if the name is taken, it gets a number."""
+        """Create a folder; if the name is taken, append a number."""
         check_name(name)
         path = None
         try:
@@ -66,9 +66,9 @@ class RunFolder:
 
     @staticmethod
     def find(root: Path, name: str) -> RunFolder:
-        """The run at that path, or with that name below `root`, or the only one with that prefix.
+        """Find a run by name below `root`, by path, or by a unique prefix of its name.
 
-        `last` is the newest.
+        `last` is the newest run.
         """
         if name == "last":
             return _newest(root).trusted()
@@ -79,7 +79,7 @@ class RunFolder:
         return RunFolder(found).trusted()
 
     def trusted(self) -> RunFolder:
-        """This run, unless somebody else could have put code into it: its values are pickles."""
+        """Return this run; refuse it if others could have put code into its pickled values."""
         if os.environ.get(TRUST) != "1":
             advice = f"what it contains may run code; if you trust them: {TRUST}=1 qtide …"
             check_own(self.path, advice)
@@ -93,18 +93,18 @@ class RunFolder:
 
     @staticmethod
     def names(root: Path) -> list[str]:
-        """The names of all runs below `root`, as `find` takes them; the oldest first."""
+        """Names of all runs below `root`, as `find` accepts them, oldest first."""
         runs = sorted(RunFolder.all(root), key=lambda run: run.created)
         return [str(run.path.relative_to(root)) for run in runs]
 
     @cached_property
     def spec(self) -> Spec:
-        """What the run is, which never changes."""
+        """The run's description, which never changes."""
         return Spec.read(self.path / "run.json")
 
     @property
     def created(self) -> float:
-        """When it was created, in seconds since 1970; 0 if it has been removed meanwhile."""
+        """Creation time in seconds since 1970; 0 if the run has been removed."""
         try:
             return (self.path / "run.json").stat().st_mtime
         except FileNotFoundError:
@@ -112,7 +112,7 @@ class RunFolder:
 
     @property
     def damage(self) -> str | None:
-        """Why its description or its end cannot be read, in a sentence; None if they can."""
+        """Why the run's description or end cannot be read; None if both can."""
         try:
             _ = self.spec, self.state
         except (Damaged, OSError) as error:
@@ -121,31 +121,34 @@ class RunFolder:
 
     @property
     def is_warm_up(self) -> bool:
-        """Whether it only warmed up the nodes for others."""
+        """Whether this is a warm-up run of a comparison."""
         return self.path.parent.name == WARM_UP
 
     @property
     def durations(self) -> dict[str, list[str]]:
-        """Which tasks took as long as in an earlier run, and which took no time for want of one."""
+        """Tasks with durations from an earlier run ("used"), and without any ("missing").
+
+        Missing ones took no time.
+        """
         try:
             return read_json(self.path / "durations.json")
         except (FileNotFoundError, Damaged):
             return {}
 
     def note_durations(self, used: Iterable[str], missing: Iterable[str]) -> None:
-        """Write the same, if there are any."""
+        """Write `durations`, unless both are empty."""
         noted = {"used": sorted(used), "missing": sorted(missing)}
         if any(noted.values()):
             write_json(self.path / "durations.json", noted)
 
     @property
     def journal(self) -> Path:
-        """The file of finished phases."""
+        """The journal of finished phases."""
         return self.path / "journal"
 
     @property
     def finished_phases(self) -> int:
-        """How many phases the journal has: one per line, after one about the program."""
+        """Number of phases in the journal: one per line, after the line with the program's name."""
         if not self.journal.exists():
             return 0
         kept = self.journal.read_bytes()
@@ -153,12 +156,12 @@ class RunFolder:
 
     @property
     def ledger(self) -> Path:
-        """The file of what was held and busy."""
+        """The ledger of what was held and busy."""
         return self.path / "ledger.jsonl"
 
     @property
     def log(self) -> Path:
-        """The file of what its tasks print."""
+        """The log of what the tasks print."""
         return self.path / "agents.log"
 
     @property
@@ -168,12 +171,12 @@ class RunFolder:
 
     @property
     def presence(self) -> Presence:
-        """Where its driver is, and how to cancel it."""
+        """Where the driver is, and how to cancel the run."""
         return Presence(self.path)
 
     @property
     def state(self) -> State:
-        """Its state."""
+        """The run's state."""
         if self._locked():
             return "running"
         end = self.end
@@ -185,7 +188,7 @@ class RunFolder:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """How the run ended, as `finish` wrote it; None before."""
+        """How the run ended, as written by `finish`; None if it has not ended."""
         try:
             return read_json(self.path / "end.json")
         except FileNotFoundError:
@@ -198,13 +201,13 @@ class RunFolder:
         write_json(self.path / "end.json", end)
 
     def keep_value(self, value: Any) -> None:
-        """Keep what the program returned, as it is, beside what JSON can represent of it."""
+        """Store the program's return value itself, in addition to its JSON form."""
         with suppress(Unstorable):
             write_json(self._value, self.values.pack(value).as_json())
 
     @property
     def value(self) -> Any:
-        """What the program returned; if that could not be kept, what JSON has of it."""
+        """The program's return value; its JSON form if the value could not be stored."""
         try:
             return self.values.unpack(Packed.from_json(read_json(self._value)))
         except FileNotFoundError:
@@ -215,20 +218,20 @@ class RunFolder:
         return self.path / "value.json"
 
     def unfinish(self) -> None:
-        """Delete how an earlier driver ended."""
+        """Delete the end written by an earlier driver."""
         (self.path / "end.json").unlink(missing_ok=True)
 
     def intervals(self) -> list[Interval]:
-        """What the ledger has; while the run goes on, its open spans last until now."""
+        """Intervals in the ledger; while the run is active, open spans last until now."""
         now = self._now() if self._locked() else 0.0
         return read(self.ledger, now) if self.ledger.exists() else []
 
     def notes(self) -> list[Note]:
-        """What its strategy decided, and why."""
+        """The strategy's decisions and their reasons."""
         return list(notes(read_events(self.ledger))) if self.ledger.exists() else []
 
     def _now(self) -> float:
-        """The present moment on the run's clock."""
+        """Current time on the run's clock."""
         from qtide.runs.open_site import world_for  # it loads the cluster's plug-in
 
         return world_for(self.spec).now()
@@ -248,7 +251,7 @@ class RunFolder:
 
 
 def open_ended(run: RunFolder) -> str:
-    """That the figures of a run are lower bounds, and why; empty if they are not."""
+    """Explain why a run's figures are lower bounds; empty if they are not."""
     whats = Counter(span.what for span in run.intervals() if span.open_ended)
     if not whats:
         return ""
@@ -262,7 +265,7 @@ def open_ended(run: RunFolder) -> str:
 
 
 def unique(name: str, names: Iterable[str], noun: str, where: str) -> str:
-    """The name that is equal or has that prefix; an error lists them if there are several."""
+    """Find the name that equals or uniquely starts with `name`; an error lists several matches."""
     found = [each for each in names if each.startswith(name)] if name else []
     if name in found or len(found) == 1:
         return name if name in found else found[0]
@@ -276,7 +279,7 @@ def unique(name: str, names: Iterable[str], noun: str, where: str) -> str:
 
 
 def stamp() -> str:
-    """The time of day as part of a name."""
+    """Date and time for use in a name."""
     return time.strftime("%Y%m%d-%H%M%S")
 
 
@@ -289,13 +292,13 @@ def _newest(root: Path) -> RunFolder:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that would lead elsewhere than to a folder of its own."""
+    """Refuse a name that is not that of a single folder."""
     if name != Path(name).name or name == "..":
         raise UsageError(f"the name of a run is that of a folder, without any /, not {name!r}")
 
 
 def _make_unused(root: Path, name: str) -> Path:
-    """A new folder with that name, or with a number after it; safe for concurrent callers."""
+    """Create a folder with that name, numbered if taken; safe for concurrent callers."""
     for number in count(1):
         path = root / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):
@@ -305,7 +308,7 @@ def _make_unused(root: Path, name: str) -> Path:
 
 
 NAME = "call.json"
-"""The file of a call that was made in Python."""
+"""File name of a call made from Python."""
 
 
 @dataclass(frozen=True)
@@ -317,11 +320,11 @@ class Call:
     kwargs: Mapping[str, Any]
 
     def prepare(self, **given: Any) -> Playing:
-        """The coroutine, with what the run provides."""
+        """Create the program's coroutine with what the run provides."""
         return self.program.prepare(list(self.args), dict(self.kwargs), **given)
 
     def keep(self, folder: Path, values: Values) -> None:
-        """Store it with its run; the program itself only if nobody could import it."""
+        """Store the call with its run; the program itself only if it cannot be imported."""
         program = None if importable(self.program) else self.program
         try:
             packed = values.pack((program, self.args, self.kwargs), by_value=True)
@@ -335,7 +338,7 @@ class Call:
 
     @staticmethod
     def read(folder: Path, values: Values, spec: Spec) -> Call:
-        """The call of a run that was created earlier, or on the command line."""
+        """Read the call of a run created earlier or on the command line."""
         if spec.session:
             raise UsageError(
                 f"{folder.name} is a session, not a program: start its script {spec.program} again"
@@ -349,7 +352,7 @@ class Call:
 
 
 def created(root: Path, name: str, spec: Spec, call: Call | None = None) -> RunFolder:
-    """A new run; a call of Python is kept with it, and each run gets a copy of the arguments."""
+    """Create a run; store a call made from Python with it and give it a copy of the arguments."""
     run = RunFolder.create(root, name, spec)
     if call is not None:
         try:
@@ -363,7 +366,7 @@ def created(root: Path, name: str, spec: Spec, call: Call | None = None) -> RunF
 
 
 def _kept(folder: Path, values: Values) -> tuple[Program | None, Sequence[Any], Mapping[str, Any]]:
-    """What `keep` stored: the program only if nobody could import it."""
+    """Read what `keep` stored; the program is None if it can be imported."""
     entry = read_json(folder / NAME)
     sys.path += [place for place in entry.pop("path", ()) if place not in sys.path]
     try:
@@ -376,7 +379,7 @@ def _kept(folder: Path, values: Values) -> tuple[Program | None, Sequence[Any], 
 
 
 def reference(program: Program) -> str:
-    """How a program is found again: its file or module, and its name; in a notebook, nowhere."""
+    """Reference to a program: file or module, and name; `<name>` if not importable (notebooks)."""
     module, name = sys.modules.get(program.function.__module__), program.function.__name__
     file = getattr(module, "__file__", None)
     if module is None or getattr(module, name, None) is not program:
@@ -392,5 +395,5 @@ def importable(program: Program) -> bool:
 
 
 def newest_last(folder: Path) -> list[RunFolder]:
-    """All runs in a folder, in the order in which they were created."""
+    """All runs in a folder, in order of creation."""
     return sorted(RunFolder.all(folder), key=lambda run: (run.created, run.name))

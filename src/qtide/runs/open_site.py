@@ -1,4 +1,4 @@
-"""The world, the cluster and the QPU that the options of a run name."""
+"""Opens the world, cluster and QPU named in a run's options."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def world_for(spec: Spec) -> World:
 
 
 def is_virtual(spec: Spec) -> bool:
-    """Whether it runs in virtual time."""
+    """Whether a run uses virtual time."""
     return world_for(spec).is_virtual
 
 
@@ -60,12 +60,12 @@ def is_virtual(spec: Spec) -> bool:
 async def opened(
     spec: Spec, world: World, device_log: Path | None = None, durations: Recorded | None = None
 ) -> AsyncIterator[Site]:
-    """Start the cluster, and stop it at the end with the QPU.
+    """Start the cluster; at the end, stop it and the QPU.
 
-    A QPU that the user names is started at once: it may refuse the job, and its worker starts while
-    the first tasks run. The default one is built by the first phase that needs it. What a device
-    prints in its own process goes to the log. In virtual time, `durations` say how long tasks take
-    that pretend nothing.
+    A QPU named by the user starts at once: it may refuse the job, and its worker starts while the
+    first tasks run. The default QPU is built by the first phase that needs it. Output of a device's
+    own process goes to `device_log`. In virtual time, `durations` gives the duration of tasks that
+    have no simulated one.
     """
     kind, _ = cluster_kind(spec.cluster)
     async with AsyncExitStack() as parts:
@@ -96,7 +96,7 @@ async def opened(
 
 
 def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
-    """The QPU that the options name."""
+    """Create the QPU named in the options."""
     if is_service(spec.qpu) and not world.is_virtual:
         from qtide.backends.leases.remote import RemoteQpu  # loads an HTTP client
 
@@ -117,13 +117,13 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
 
 
 def leases(spec: Spec) -> int:
-    """How many jobs may use the QPU at a time: a site that counts licences has no more of them."""
+    """Number of jobs that may use the QPU at once: the site's licences if counted, else vQPUs."""
     model = _model(spec)
     return (model.qpu.licences if model else None) or spec.vqpus
 
 
 def _served(spec: Spec, world: World) -> SharedQpus | None:
-    """The vQPU service of a simulated site, if its file has one."""
+    """The vQPU service of a simulated site, if its file describes one."""
     model = _model(spec)
     if model is None or model.service is None:
         return None
@@ -136,7 +136,7 @@ def _served(spec: Spec, world: World) -> SharedQpus | None:
 
 
 def _model(spec: Spec) -> SiteModel | None:
-    """The site that a file describes, if there is a file."""
+    """The site model from a file, if one is named."""
     kind, argument = cluster_kind(spec.cluster)
     return kind.described_site(spec.setting()) if argument else None
 

@@ -1,4 +1,4 @@
-"""The driver's presence in a run's folder: where it is, and whether it was asked to cancel the run.
+"""The driver's files in a run's folder: where it is, and whether it should cancel the run.
 
 Both are files, so they work from every host that sees the folder.
 """
@@ -20,15 +20,15 @@ from qtide.core.world.world import Future, World
 T = TypeVar("T")
 
 PAUSE = 0.5
-"""Real seconds between two checks whether the run is to be cancelled."""
+"""Real seconds between checks for a cancel request."""
 BEAT = 10
-"""Every so many checks, the driver writes that it is alive."""
+"""Number of checks between two signs of life."""
 LAUNCHED_BY = "QTIDE_DRIVER"
-"""The environment variable that names the kind of cluster that a driver was launched on."""
+"""Environment variable naming the kind of cluster a driver was launched on."""
 
 
 def where(driver: Mapping[str, Any]) -> str:
-    """Where a driver is, in words."""
+    """Describe where a driver is."""
     job = f", job {driver['job']}" if driver["job"] else ""
     return f"process {driver['pid']} on {driver['host']}{job}"
 
@@ -41,9 +41,9 @@ class Presence:
         self._cancel = folder / "cancel"
 
     def arrive(self, cluster: str) -> None:
-        """This process drives the run from now on; an earlier request to cancel it is dropped.
+        """Register this process as the run's driver and drop any earlier cancel request.
 
-        It may be a job of the run's cluster, or of the cluster that it was launched on.
+        The process may be a job of the cluster it was launched on, or of the run's cluster.
         """
         self._cancel.unlink(missing_ok=True)
         place = {"host": socket.gethostname(), "pid": os.getpid(), "cluster": None, "job": None}
@@ -56,7 +56,7 @@ class Presence:
 
     @property
     def driver(self) -> dict[str, Any] | None:
-        """Where the last driver was; None if there was none, or if its file is damaged."""
+        """Location of the last driver; None if there was none or its file is damaged."""
         try:
             found = read_json(self._driver)
         except (FileNotFoundError, Damaged):
@@ -65,28 +65,28 @@ class Presence:
 
     @property
     def damage(self) -> str | None:
-        """Why it is not known where the driver was."""
+        """Why the driver's location is unknown; None if it is known or there was no driver."""
         if self.driver is not None or not self._driver.exists():
             return None
         return f"{self._driver} is damaged: it is not known where the driver was"
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether a user asked to cancel the run."""
+        """Whether a user has asked to cancel the run."""
         return self._cancel.exists()
 
     def request_cancel(self) -> None:
-        """Ask the driver, wherever it is, to give everything back and end the run."""
+        """Ask the driver, wherever it is, to release everything and end the run."""
         self._cancel.touch()
 
     async def during(
         self, world: World, work: Coroutine[Any, Any, T], beat: Callable[[], None]
     ) -> T:
-        """Do the work, and call `beat` every few seconds of real time meanwhile.
+        """Do the work, calling `beat` every few seconds of real time.
 
-        Raises CancelledError if a user asks to cancel it.
+        Raises CancelledError if a user asks to cancel the run.
         """
-        if world.is_virtual:  # it ends before any user could ask
+        if world.is_virtual:  # it ends before a user could cancel it
             return await work
         task = world.start(work)
         both: list[Future[Any]] = [task, world.start(self._watch(world, beat))]
@@ -99,7 +99,7 @@ class Presence:
             await world.cancel(both)
 
     async def _watch(self, world: World, beat: Callable[[], None]) -> None:
-        """Return once the run is to be cancelled."""
+        """Call `beat` regularly; return when the run should be cancelled."""
         for number in count(1):
             if self.cancel_requested:
                 return

@@ -1,4 +1,4 @@
-"""Options of a run given as Python's keywords: the names, defaults and checks of the commands."""
+"""Run options as Python keywords, with the commands' names, defaults and checks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from qtide.runs.start import ADVISERS
 from qtide.strategies.strategy import STRATEGIES
 
 REGISTRIES: dict[str, Plugins[Any]] = {"cluster": CLUSTERS, "strategy": STRATEGIES}
-"""The plug-ins that an option chooses from, by the option's name."""
+"""Plug-in registries by the name of the option that selects from them."""
 
 
 @dataclass(frozen=True)
 class OptionOwner:
-    """A plug-in that was chosen, or could be."""
+    """A plug-in that is, or could be, selected, with its options."""
 
     choice: str
     name: str
@@ -34,12 +34,12 @@ class OptionOwner:
 
     @property
     def words(self) -> str:
-        """How it is chosen on the command line."""
+        """The command-line words that select it."""
         return f"--{self.choice} {self.name}"
 
     @property
     def heading(self) -> str:
-        """The heading of its options: a title, and a line on what it is."""
+        """Help heading of its options: a title and a line about the plug-in."""
         about = (
             f"\n{self.summary[0].upper()}{self.summary[1:].rstrip('.')}." if self.summary else ""
         )
@@ -47,7 +47,7 @@ class OptionOwner:
 
 
 def owner(choice: str, name: str) -> OptionOwner:
-    """The plug-in with that name; UsageError lists those there are."""
+    """Find a plug-in by name; UsageError lists the known ones."""
     if choice == "strategy" and name in ADVISERS.names():
         # it may choose any strategy, so the options of all of them may be given
         kinds = [ADVISERS.load(name), *map(STRATEGIES.load, STRATEGIES.names())]
@@ -67,7 +67,7 @@ def owner(choice: str, name: str) -> OptionOwner:
 
 
 def others(chosen: list[OptionOwner]) -> Iterator[OptionOwner]:
-    """All that were not chosen; one that cannot be loaded is left out."""
+    """Yield the plug-ins that were not selected, except those that cannot be loaded."""
     taken = {(each.choice, each.name) for each in chosen}
     for choice, registry in REGISTRIES.items():
         for name in registry.names():
@@ -79,11 +79,11 @@ def others(chosen: list[OptionOwner]) -> Iterator[OptionOwner]:
 
 
 Owned = dict[str, tuple[OptionOwner, Declared]]
-"""Options by their names, each with the plug-in it belongs to."""
+"""Options by name, each with its plug-in."""
 
 
 def distinct(owners: Iterable[OptionOwner], taken: Iterable[str]) -> Owned:
-    """The options of plug-ins; of two with the same name, the first is used."""
+    """Options of several plug-ins by name, without `taken` ones; the first of a name wins."""
     found: Owned = {}
     for owner in owners:
         for each in owner.options:
@@ -93,7 +93,7 @@ def distinct(owners: Iterable[OptionOwner], taken: Iterable[str]) -> Owned:
 
 
 def plugin_value(declared: Declared, given: Any) -> Any:
-    """The value of a plug-in's option, from the command line, a file or Python."""
+    """Convert the value of a plug-in's option from the command line, a file or Python."""
     if given is None or (isinstance(given, list | tuple) and not given):
         return declared.default
     if isinstance(given, bool):
@@ -106,12 +106,12 @@ def plugin_value(declared: Declared, given: Any) -> Any:
 
 
 def several(declared: Declared) -> bool:
-    """Whether it takes more than one value."""
+    """Whether an option takes several values."""
     return (get_origin(declared.type) or declared.type) in (list, tuple)
 
 
 def foreign(name: str, whose: OptionOwner, chosen: Iterable[OptionOwner]) -> UsageError:
-    """The error for an option of a plug-in that was not chosen: it would have no effect."""
+    """Error for an option of a plug-in that was not selected, which would have no effect."""
     here = " and ".join(each.words for each in chosen if each.choice == whose.choice)
     return UsageError(
         f"--{name.replace('_', '-')} is an option of {whose.words}, not of {here}; "
@@ -132,13 +132,13 @@ def _read(declared: Declared, kind: Any, word: str) -> Any:
 CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
 """The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
-"""Options that are also passed to a program's parameter of the same name."""
+"""Options also passed to the program's parameter of the same name."""
 RUNS = Path("qtide-runs")
-"""The folder of runs, unless another is named."""
+"""Default folder of runs."""
 
 
 class RunOptions:
-    """What was given for one command; what was not is in a file, or has its default."""
+    """Options given for one command; the others come from a file or have their defaults."""
 
     def __init__(self, command: str, given: Mapping[str, Any], own: tuple[str, ...] = ()) -> None:
         self.command = command
@@ -147,7 +147,7 @@ class RunOptions:
         self._settings = Settings.read()
 
     def find(self, name: str, default: Any = None) -> Any:
-        """The value of an option of the command itself."""
+        """Look up an option: as given, from a file, or the default."""
         if name in self._given:
             return self._given[name]
         found = self._settings.find((self.command,), name)
@@ -160,12 +160,12 @@ class RunOptions:
         return Path(named or self.find("runs", RUNS))
 
     def strategies(self) -> list[str]:
-        """The strategies that are named; a comparison takes several."""
+        """The named strategies; a comparison takes several."""
         found = self.find("strategy", [])
         return list(map(str, found)) if isinstance(found, list | tuple) else [str(found)]
 
     def spec(self, program: str, *, several: bool = False, **more: Any) -> Spec:
-        """The description of a run; whatever it cannot have is refused."""
+        """Build the description of a run; refuse unknown options."""
         chosen = list(self._chosen(several=several))
         mine = distinct(chosen, {*CORE, *self.own})
         self._refuse_unknown(chosen, mine)
@@ -203,7 +203,7 @@ class RunOptions:
 def parted(
     program: Program, given: Mapping[str, Any], own: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keywords of a program, and the options of its run; one that may be both is refused."""
+    """Split keywords into the program's and the run's options; refuse ambiguous ones."""
     parameters = program.signature.parameters
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     ours = {*CORE, "runs", *own}

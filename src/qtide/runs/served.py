@@ -1,8 +1,8 @@
-"""QPUs behind the vQPU service, in virtual time: its own queue, policies, promises and limits.
+"""QPUs behind the vQPU service in virtual time, with its queue, policies, promises and limits.
 
-Nothing of the service is modelled here: it is the one of `qtide serve`, on the virtual clock, with
-a store in memory and devices that pretend to work. Its tasks are bursts, each as long as its
-payload takes; the answer of the payload is computed in no time.
+The service is not modelled: it is the real one of `qtide serve` on the virtual clock, with an
+in-memory store and simulated devices. Its tasks are bursts, each as long as its payload takes;
+computing the payload's answer takes no virtual time.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from qtide.service.virtual_service import (
 
 OPERATOR = Caller("operator", operator=True)
 NOWHERE = Path("/nonexistent")
-"""The state of a service whose store is in memory."""
+"""Placeholder state path for a service with an in-memory store."""
 LONG = 600.0
-"""Seconds that a payload is supposed to wait still while its device is away."""
+"""Assumed remaining wait of a payload, in seconds, while its device is unavailable."""
 
 
 @dataclass
 class PromiseCounts:
-    """How many longest waits were asked for, promised and kept."""
+    """Number of maximum waits requested, promised and kept."""
 
     asked: int = 0
     made: int = 0
@@ -58,51 +58,51 @@ class PromiseCounts:
 
 @dataclass(frozen=True)
 class Solver:
-    """What finds the answers, and the technology whose time they take."""
+    """The device that computes answers, and the profile that times them."""
 
     device: Device
     profile: Profile
 
     def answer(self, payload: Payload) -> Any:
-        """What the device finds; a burst carries its answer."""
+        """Compute the answer on the device."""
         shots = self.profile.shots if payload.shots is None else payload.shots
         return self.device.solve(payload.content, shots, payload.seed)
 
 
 class PretendedDevice(SimulatedDevice):
-    """A device whose payloads take as long as the site's file says, and which keeps no record."""
+    """A simulated device that times payloads by the site's file and keeps no record of them."""
 
     def __init__(self, world: World, model: QpuModel) -> None:
         super().__init__(world, lambda header: Fate(share=model.factor(header["seed"])), 0.0)
         self.meter = IdleMeter(world)
         self.begun: dict[str, Callable[[], None]] = {}
-        """Whom to tell that a task has started, by the task."""
+        """Callbacks for started tasks, by task id."""
 
     def new_worker(self) -> SimulatedWorker:
-        """One that tells the meter when it works."""
+        """Create a worker that reports its work to the meter."""
         return PretendedWorker(self)
 
     def occupy(self, ticket: str) -> Occupation:
-        """A task starts; a year of them would fill the memory."""
+        """Report that a task starts; keep no record, as a year of tasks would fill the memory."""
         self.begun.get(ticket.partition(":")[0], lambda: None)()
         return Occupation(ticket, self.world.now())
 
 
 class PretendedWorker(SimulatedWorker):
-    """Runs tasks under the eyes of a meter."""
+    """Runs tasks and reports its working time to a meter."""
 
     def __init__(self, device: PretendedDevice) -> None:
         super().__init__(device)
         self._meter = device.meter
 
     async def perform(self, header: Header, body: bytes) -> None:
-        """One task."""
+        """Run one task."""
         with self._meter.working():
             await super().perform(header, body)
 
 
 class SharedQpus:
-    """The service of a site, with all its devices."""
+    """A site's vQPU service with all its devices."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class SharedQpus:
         ]
 
     async def open(self) -> None:
-        """Start the service, and the maintenances to come."""
+        """Start the service and schedule its maintenance."""
         await self.service.open()
         self._maintaining = [
             self.world.start(self._maintain(name, window))
@@ -160,9 +160,9 @@ class SharedQpus:
         await self.service.close()
 
     async def submit(self, caller: Caller, device: str, seconds: float, seed: int) -> ServiceTask:
-        """A payload's time as a task; if the longest wait cannot be promised, without a promise."""
+        """Submit a payload's time as a task; without a promise if the wait cannot be promised."""
         content = encode(Burst(seconds))
-        seed >>= 1  # the service counts up to 2 ** 63
+        seed >>= 1  # the service takes seeds below 2 ** 63
         if self.longest is not None:
             self.promises.asked += 1
             try:
@@ -176,12 +176,12 @@ class SharedQpus:
         return await self.service.submit(caller, Submission(device, content, seed=seed))
 
     def settle(self, task: ServiceTask) -> None:
-        """A task is over: was its promise kept?"""
+        """Count whether a finished task's promise was kept."""
         if task.latest is not None and task.started is not None:
             self.promises.kept += task.started <= task.latest
 
     async def _maintain(self, device: str, window: Window) -> None:
-        """Drain the device for as long as each window lasts, as its operator does."""
+        """Drain the device during each maintenance window, as its operator would."""
         begins = window.at
         while True:
             await self.world.sleep(begins - self.world.now())
@@ -210,36 +210,36 @@ class ServedQpu(MeteredQpu):
         self._callers: dict[JobContext, Caller] = {}
 
     def admit(self, job: JobContext, caller: Caller) -> None:
-        """Know on whose behalf a job submits."""
+        """Set the caller on whose behalf a job submits."""
         self._callers[job] = caller
 
     def forget(self, job: JobContext) -> None:
-        """The job is over."""
+        """Forget a finished job."""
         super().forget(job)
         self._callers.pop(job, None)
 
     async def check(self, payload: Any, shots: int | None = None) -> None:
-        """Ask the device."""
+        """Check the payload against the device; a burst needs no check."""
         if not isinstance(payload, Burst):
             check(self.solver.device, payload, shots)
 
     async def describe(self) -> dict[str, Any]:
-        """As the device says."""
+        """Describe the device."""
         device = self.solver.device
         return {"name": self.name, "kind": device.name, "properties": device.properties()}
 
     def renewed(self, slots: int) -> Qpu:
-        """The same device of the same service."""
+        """Create a QPU for the same device of the same service."""
         return ServedQpu(self.shared, self.name, slots, self.device, self.solver)
 
     async def backlog(self) -> float:
-        """As the service expects."""
+        """Expected wait according to the service, including the offload; inf if unknown."""
         model = self.shared.model
         wait = self.shared.service.devices[self.name].expected_wait
         return inf if wait is None else model.offload + model.wait + wait
 
     def task(self, payload: Payload) -> ServedTask:
-        """A payload that becomes a task of the service once it runs."""
+        """Wrap a payload that becomes a task of the service once it runs."""
         caller = self._callers.setdefault(payload.job, Caller("user", job=len(self._callers)))
         return ServedTask(self, payload, caller)
 
@@ -257,7 +257,7 @@ class ServedTask(QpuTask):
 
     @property
     def outlook(self) -> Outlook:
-        """As the service says; before it has the payload, as if there were no queue."""
+        """The service's estimate; before it has the payload, as if there were no queue."""
         now, model = self._qpu.world.now(), self._qpu.shared.model
         standing = self._qpu.shared.service.standing(self._task) if self._task else None
         if standing is None:
@@ -268,7 +268,7 @@ class ServedTask(QpuTask):
         return Outlook(standing.position or 0, standing.start, standing.end)
 
     async def run(self) -> Any:
-        """Submit it, wait for its end, and enter in the ledger what the service measured."""
+        """Submit the payload, wait for its end, and record the service's measurements."""
         shared, ledger = self._qpu.shared, self._payload.job.ledger
         await offloaded(shared.world, shared.model, self._payload.job)
         came = shared.world.now()
@@ -290,7 +290,7 @@ class ServedTask(QpuTask):
         return self._task
 
     async def _over(self, task: ServiceTask) -> None:
-        """Wait for a task's end; who waits no longer cancels it."""
+        """Wait for a task to end; cancel the task if the wait is cancelled."""
         world, begun = self._qpu.world, self._qpu.device.begun
         if task.started is not None:
             self._payload.begun()
@@ -308,7 +308,7 @@ class ServedTask(QpuTask):
 
 
 def checked_policy(name: str) -> str:
-    """A policy of the service; UsageError lists those there are."""
+    """Check that the service has a policy; UsageError lists the known ones."""
     if name not in POLICIES.names():
         known = ", ".join(POLICIES.names())
         raise UsageError(f"service.policy: there is no policy {name!r}; there are: {known}")
@@ -316,7 +316,7 @@ def checked_policy(name: str) -> str:
 
 
 def _calendars(qpu: QpuModel) -> tuple[dict[str, float] | None, list[Window]]:
-    """The calibration that the service knows of, and what it is drained for: all other windows."""
+    """The service's calibration (the first regular window), and the windows it is drained for."""
     for number, window in enumerate(qpu.windows):
         if window.every is not None and window.at + window.lasts <= window.every:
             planned = {"every": window.every, "lasts": window.lasts, "first": window.at}

@@ -1,7 +1,7 @@
-"""Options from files: `qtide.toml` of the present folder, and of the user for all folders.
+"""Options from files: `qtide.toml` in the current folder, and the user's for all folders.
 
-An entry applies to every command that has the option; one in a table, to that command only. The
-present folder's file takes precedence, entry by entry.
+A top-level entry applies to every command that has the option; an entry in a table, only to that
+command. The current folder's file takes precedence, entry by entry.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NAME = "qtide.toml"
 
 @dataclass(frozen=True)
 class File:
-    """A file of options: tables by the names of commands, and entries for all of them."""
+    """An options file: one table per command, and entries for all commands."""
 
     path: Path
     source: str
-    """What the user calls it."""
+    """Name of the file for the user."""
     entries: dict[str, Any]
 
     def find(self, command: Sequence[str], option: str) -> Any:
-        """The value of an option for a command, as `("token", "new")`; None if there is none."""
+        """Value of an option for a command such as `("token", "new")`; None if not set."""
         tables = [self.entries]
         for name in command:
             inner = tables[-1].get(name)
@@ -46,7 +46,7 @@ class Settings:
 
     @staticmethod
     def read(config: Path | None = None) -> Settings:
-        """The files that apply here: the named one, or the folder's and the user's."""
+        """Read the files that apply: the named one, or else the folder's and the user's."""
         if config is not None:
             return Settings((_read(Path(config), "--config"),))
         places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
@@ -56,19 +56,19 @@ class Settings:
         return Settings(tuple(_read(*each) for each in reversed(found.values())))
 
     def find(self, command: Sequence[str], option: str) -> tuple[Any, File] | None:
-        """The value of an option for a command, and the file that sets it."""
+        """Value of an option for a command, with the file that sets it; None if not set."""
         found = ((each.find(command, option), each) for each in self.files)
         return next(((value, file) for value, file in found if value is not None), None)
 
     def defaults(self, command: Any, *names: str) -> dict[str, Any]:
-        """The values of a command's options that are not on the command line."""
+        """Defaults for a command's options, and those of its subcommands, from the files."""
         if inner := getattr(command, "commands", None):
             return {name: self.defaults(each, *names, name) for name, each in inner.items()}
         found = {each.name: self.find(names, option_name(each)) for each in options_of(command)}
         return {name: value[0] for name, value in found.items() if value is not None}
 
     def entries(self, *command: str) -> Iterator[tuple[File, str, Any]]:
-        """Each entry of the tables of a command, or for all commands, with its file."""
+        """Yield the entries in a command's tables, or the top-level ones, each with its file."""
         for file in self.files:
             table = file.entries
             for name in command:
@@ -83,7 +83,7 @@ class Settings:
 
 
 def options_of(command: Any) -> list[Any]:
-    """The options of a command that a file may set."""
+    """Options of a command that a file may set."""
     return [
         each
         for each in command.params
@@ -92,13 +92,13 @@ def options_of(command: Any) -> list[Any]:
 
 
 def option_name(param: Any) -> str:
-    """The name of an option in a file: as on the command line, with or without dashes inside."""
+    """Name of an option in a file: as on the command line, with `_` for `-`."""
     longest: str = max(param.opts, key=len)
     return longest.lstrip("-").replace("-", "_")
 
 
 def unknown(file: File, key: str, what: str, known: Collection[str]) -> UsageError:
-    """The error for an unknown name."""
+    """Error for an unknown name, suggesting a similar one."""
     near = get_close_matches(key, known, 1)
     advice = f"did you mean {near[0]!r}?" if near else "remove it"
     return UsageError(f"{file.path}: {what}; {advice}")
@@ -115,7 +115,7 @@ def _read(path: Path, source: str) -> File:
 
 
 def _underscored(table: dict[str, Any]) -> dict[str, Any]:
-    """The same with `_` for `-` in all names: users may write either."""
+    """Replace `-` by `_` in all names; users may write either."""
     return {
         key.replace("-", "_"): _underscored(value) if isinstance(value, dict) else value
         for key, value in table.items()

@@ -1,4 +1,4 @@
-"""What a run is: everything that is needed to start it, and to resume it, as one JSON file."""
+"""A run's description: everything needed to start or resume it, in one JSON file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qtide.core.files import Damaged, read_json, write_json
 
 @dataclass(frozen=True)
 class Spec:
-    """The program, its arguments, and the options under their names on the command line."""
+    """The program, its arguments, and the options by their command-line names."""
 
     program: str
     words: list[str] = field(default_factory=list)
@@ -24,13 +24,13 @@ class Spec:
     time_scale: float = 1.0
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
-    """The options of the cluster's and the strategy's plug-ins, by name."""
+    """Options of the cluster and strategy plug-ins, by name."""
 
     session: bool = False
-    """Whether its program is a script that has a session."""
+    """Whether the program is a script with a session."""
 
     def setting(self) -> Setting:
-        """What its cluster needs to know."""
+        """Settings for the run's cluster."""
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)
 
     def write(self, file: Path) -> None:
@@ -39,7 +39,7 @@ class Spec:
 
     @staticmethod
     def read(file: Path) -> Spec:
-        """Read what `write` wrote, or an earlier version, which had all options on one level."""
+        """Read a file by `write`, or by an earlier version with all options on one level."""
         try:
             entries = read_json(file)
             known = {each.name for each in fields(Spec)}

@@ -1,4 +1,4 @@
-"""The start of a run: it is checked, gets its folder, and may get a driver of its own."""
+"""Starting a run: check it, create its folder, and optionally launch a separate driver."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from qtide.runs.spec import Spec
 
 @dataclass(frozen=True)
 class Advised:
-    """A strategy, and why it."""
+    """A recommended strategy and the reason."""
 
     strategy: str
     why: str
 
 
 Adviser = Callable[[Spec, Path], Advised]
-"""Gets the run as it was asked for, and the folder of the runs before."""
+"""Takes the run as requested and the folder of earlier runs."""
 
 ADVISERS: Plugins[Adviser] = Plugins("qtide.advisers", "adviser")
 
 
 def decided(spec: Spec, runs: Path) -> Spec:
-    """The run with a strategy; if an adviser has chosen it, says which and why."""
+    """Resolve the run's strategy; if an adviser chooses it, print which one and why."""
     if spec.strategy not in ADVISERS.names():
         return spec
     chosen = ADVISERS.load(spec.strategy)(spec, runs)
@@ -47,7 +47,7 @@ def decided(spec: Spec, runs: Path) -> Spec:
 
 BACKGROUND = "background"
 LIMIT = 60.0
-"""Seconds within which a background driver has to start."""
+"""Seconds a background driver has to start."""
 
 
 def check(spec: Spec, call: Call | None = None) -> str:
@@ -64,25 +64,25 @@ def check(spec: Spec, call: Call | None = None) -> str:
 
 
 def create(spec: Spec, runs: Path, name: str = "", call: Call | None = None) -> RunFolder:
-    """The folder of a new run, which was checked; an adviser may choose its strategy."""
+    """Check a run and create its folder; an adviser may choose its strategy."""
     spec = decided(spec, runs)
     title = check(spec, call)
     return created(runs, name or f"{title}-{stamp()}", with_precedent(spec, runs), call)
 
 
 def check_driver(driver: str) -> None:
-    """Refuse a place where no driver can be."""
+    """Refuse an unknown kind of driver."""
     if driver != BACKGROUND and driver not in (known := drivers()):
         raise UsageError(f"--driver is {' or '.join((BACKGROUND, *known))}, not {driver!r}")
 
 
 def drivers() -> list[str]:
-    """The kinds of clusters that can run a driver as a job."""
+    """Kinds of clusters that can run a driver as a job."""
     return [name for name in CLUSTERS.names() if _launches(CLUSTERS.load(name))]
 
 
 def launch(run: RunFolder, driver: str = BACKGROUND, extra: list[str] | None = None) -> str:
-    """Start a driver for a run, as a process or as a job of a cluster; where it is, in words."""
+    """Start a run's driver as a process or a cluster job; return a description of where it is."""
     if driver == BACKGROUND:
         return _in_background(run)
     command = ["env", f"{LAUNCHED_BY}={driver}", *_command(run)]
@@ -101,7 +101,7 @@ def _command(run: RunFolder) -> list[str]:
 
 
 def _in_background(run: RunFolder) -> str:
-    """Start a driver in its own session: it outlives this terminal."""
+    """Start a driver in its own session, so that it outlives this terminal."""
     with (run.path / "driver.log").open("wb") as log:
         process = subprocess.Popen(
             _command(run),

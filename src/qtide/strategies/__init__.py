@@ -1,1 +1,1 @@
-"""Strategies decide which nodes and which lease are held when. One short file each."""
+"""Strategies: each decides when a job holds which nodes and which lease."""

@@ -1,8 +1,8 @@
-"""elastic: nodes while they pay for themselves, back just as the quantum phase ends.
+"""elastic: holds nodes while they pay for themselves; they return as the quantum phase ends.
 
-The nodes of the phase after a quantum phase are asked for ahead of its expected end, by the time
-that grants take. Over each gap it decides, node by node, to keep or to give back: whichever is
-expected to cost less, idle nodes or lost time, as the user weighs them (`elastic_pool.py`).
+It requests the nodes for the phase after a quantum phase before the expected end, early enough
+for the cluster to grant them. Over each gap it decides, node by node, whether to keep or release:
+whichever should cost less, idle nodes or lost time, as the user weighs them (`elastic_pool.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
 from qtide.strategies.strategy import Assignment, Strategy, shape
 
 SUPPOSED = 0.01
-"""Seconds that an unknown gap lasts at least: nodes that are had again for free are given back."""
+"""Minimum seconds of an assumed gap, so that nodes that are free to get back are released."""
 
 
 class Elastic(Strategy):
-    """Tells its pool what is needed now, what comes next, and when."""
+    """Tells its pool which nodes are needed now, what comes next, and when."""
 
     summary = "nodes while they pay for themselves, back just as the quantum phase ends"
     rank = 40
@@ -36,17 +36,17 @@ class Elastic(Strategy):
         self._phases = 0
 
     def new_pool(self) -> ElasticPool:
-        """A pool that requests nodes early and decides about each idle one."""
+        """Create a pool that requests nodes early and decides about each idle one."""
         site = self.site
         resources = (site.world, site.cluster, self.job, self.nodes, self.forecast)
         return ElasticPool(self.options, *resources)
 
     async def open(self) -> None:
-        """Nothing is held before a task needs it."""
+        """Hold nothing yet; watch the demand of other jobs."""
         self.site.demand.watch(self.pool, self.pool.think_again)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """As many nodes as pay for the tasks."""
+        """Run the tasks on as many nodes as pay for themselves."""
         with self._during():
             work = self.pool.run(phase, key)
             now, remaining = self.site.world.now, self.forecast.tasks.remaining
@@ -55,7 +55,7 @@ class Elastic(Strategy):
             return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
-        """A lease for this phase alone; meanwhile, nodes go and come back."""
+        """Run the payload on a lease for this phase; nodes may be released and return meanwhile."""
         with self._during():
             usual = self.site.qpu.profile.seconds(phase.payload, phase.shots)
             usual = min(usual, inf if phase.limit is None else phase.limit)
@@ -63,13 +63,13 @@ class Elastic(Strategy):
             self._look_ahead(phase, key, lambda: asked + usual)
             async with self.leased() as lease:
                 end = self.site.world.now() + usual
-                # once the payload is handed in, the lease knows its place in the queue
+                # once the payload is submitted, the lease knows its place in the queue
                 self._look_ahead(phase, key, lambda: _end(lease, end))
                 return await self.solve(lease, phase, key)
 
     @contextmanager
     def _during(self) -> Iterator[None]:
-        """While a phase is under way, nodes are decided on; when none is, the program speaks."""
+        """Count running phases; after the last, the pool waits for the program's next phase."""
         self._phases += 1
         try:
             yield
@@ -82,7 +82,7 @@ class Elastic(Strategy):
         return [self.forecast.tasks.known(each) for each in places(shape(phase))]
 
     def _look_ahead(self, phase: Phase, key: str, end: Callable[[], float]) -> None:
-        """Prepare for the classical phases that come after this one; if unknown, suppose one."""
+        """Tell the pool which classical phases follow this one; if unknown, assume one."""
         needs = self.forecast.phases.needs(key) or [self._supposed(phase)]
         estimate = self.forecast.tasks.estimate
 
@@ -96,18 +96,18 @@ class Elastic(Strategy):
         self.pool.expect(stages)
 
     def _supposed(self, phase: Phase) -> Need:
-        """After what was never followed: the widest phase again, and a payload before."""
+        """Assume the widest known phase comes next, after a payload if this phase is classical."""
         quantum = isinstance(phase, Classical) and self.site.has_qpu
         after = self.site.qpu.profile.seconds(None) if quantum else 0.0
         return Need(max(after, SUPPOSED), 0.0, self.forecast.phases.widest())
 
 
 def _end(lease: Lease, otherwise: float) -> float:
-    """When the payload of a lease should be done."""
+    """Expected end of a lease's payload."""
     outlook = lease.outlook
     return outlook.end if outlook else otherwise
 
 
 def places(shape: PhaseShape) -> list[tuple[str, int]]:
-    """Where the tasks of a classical phase that need one node each stand."""
+    """Forecast keys of a classical phase's one-node tasks."""
     return [(shape.label, n) for n in shape.singles]

@@ -1,4 +1,4 @@
-"""The pool of `elastic`: which nodes to ask for, which to keep over a gap, which to give back."""
+"""Node pool of `elastic`: decides which nodes to request, keep over a gap, or release."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from qtide.strategies.node_pool import NodePool
 
 
 class Decisions:
-    """Writes each change of mind once."""
+    """Records decisions in the ledger, each only when it changes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: dict[str, bool] = {}
 
     def forget(self) -> None:
-        """A new gap begins: everything is decided anew."""
+        """Forget past decisions at the start of a new gap."""
         self._kept.clear()
 
     def over_a_gap(self, node: Node, verdict: NodeVerdict, **basis: float) -> None:
-        """A node is kept over a gap or given back."""
+        """Record whether a node is kept over a gap or released."""
         if self._kept.get(node.name) == verdict.keep:
             return
         self._kept[node.name] = verdict.keep
@@ -40,32 +40,32 @@ class Decisions:
         self._ledger.note(what, f"node/{node.name}", gap=verdict.gap, **costs, **basis)
 
     def ask_ahead(self, nodes: int, **basis: float) -> None:
-        """Nodes are asked for before the phase that needs them."""
+        """Record that nodes are requested before the phase that needs them."""
         self._ledger.note("asked ahead", "nodes", nodes=nodes, **basis)
 
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """Whether a node should idle over a gap, and the expected costs that this follows from."""
+    """Whether to keep a node idle over a gap, and the expected costs behind that decision."""
 
     gap: float
     idling: float
-    """If it is kept;"""
+    """Cost of keeping the node."""
     returning: float
-    """if it is given back, and asked for again in time;"""
+    """Cost of releasing the node and requesting it again in time."""
     missing: float
-    """if the next phase does without it."""
+    """Cost of running the next phases without it."""
 
     @property
     def keep(self) -> bool:
-        """Whether to keep it."""
+        """Whether to keep the node."""
         return self.idling <= self.returning and self.idling < self.missing
 
 
 class Stage(NamedTuple):
-    """A classical phase to come: when it begins, in seconds from now, how long, and its tasks.
+    """An upcoming classical phase: seconds until it begins, its duration, and its tasks' durations.
 
-    Of tasks that never ran, it is not known how long they take: None.
+    The duration of a task that never ran is None.
     """
 
     gap: float
@@ -74,20 +74,20 @@ class Stage(NamedTuple):
 
 
 class Trade:
-    """Weighs one job's choices."""
+    """Weighs a job's time against its node-seconds."""
 
     def __init__(self, time_weight: float, forecast: Forecast, most: int) -> None:
         self._time = time_weight
         self._node = 1 - time_weight
         self._forecast = forecast
         self._most = most
-        """The most nodes that the job may hold."""
+        """Maximum number of nodes the job may hold."""
 
     def over_a_gap(self, number: int, stages: Sequence[Stage], price: float = 0.0) -> NodeVerdict:
         """Weigh whether the `number`-th node should idle until the phases that need it.
 
-        The price is how many seconds other jobs lose by each second that it idles. In between, it
-        may idle through phases that have no task for it, or be given back later on.
+        `price` is the number of seconds other jobs lose for each second the node idles. A kept node
+        may idle through phases that have no task for it, or be released later.
         """
         if not stages:
             return NodeVerdict(0.0, 0.0, self._return(0.0), 0.0)
@@ -96,14 +96,14 @@ class Trade:
         merits = [self._merit(number, each.tasks) for each in stages]
         first = next((n for n, merit in enumerate(merits) if merit > 0), 0)
         missing, again = sum(merits), inf
-        for n, each in enumerate(stages):  # asked for again at the n-th phase, and not before
+        for n, each in enumerate(stages):  # requested again at the n-th phase, not before
             again = min(again, sum(merits[:n]) + self._return(each.gap) + held[n])
         return NodeVerdict(stages[first].gap, rate * stages[0].gap + held[0], again, missing)
 
     def held_costs(self, number: int, stages: Sequence[Stage], rate: float) -> list[float]:
-        """What it costs, from the beginning of each phase on, to have the `number`-th node then.
+        """Cost, from the start of each phase on, of holding the `number`-th node at that start.
 
-        The best of keeping it until the next phase, and of giving it back as the phase ends.
+        The cheaper of keeping it until the next phase and releasing it when the phase ends.
         """
         merits = [self._merit(number, each.tasks) for each in stages]
         costs = [0.0] * len(stages)
@@ -112,7 +112,7 @@ class Trade:
             best, lost = inf, 0.0
             if n + 1 < len(stages):
                 best = rate * max(0.0, stages[n + 1].gap - end) + costs[n + 1]
-            for m in range(n + 1, len(stages)):  # given back, and asked for again at the m-th phase
+            for m in range(n + 1, len(stages)):  # released, requested again at the m-th phase
                 best = min(best, lost + self._return(stages[m].gap - end) + costs[m])
                 lost += merits[m]
             unused = 0.0 if number <= len(stages[n].tasks) else stages[n].lasts
@@ -120,7 +120,7 @@ class Trade:
         return costs
 
     def patience(self, price: float = 0.0) -> float:
-        """How long to keep a node that is overdue: until idling has cost as much as its return.
+        """Seconds to keep an overdue node: until idling costs as much as requesting it again.
 
         The end of a quantum phase is known to the second, not to the millisecond.
         """
@@ -137,10 +137,10 @@ class Trade:
         *,
         ahead: bool = False,
     ) -> int:
-        """How many nodes pay for themselves; for tasks that never ran, one each.
+        """Number of nodes that pay for themselves; one per task if any task never ran.
 
-        Asked for ahead of time, they come when they are needed; otherwise the tasks wait for them.
-        What a node saves in the `later` phases, because it is there already, pays for it as well.
+        With `ahead`, the nodes arrive when they are needed; otherwise the tasks wait for them.
+        What a node saves in the `later` phases by being held already counts in its favour.
         """
         most = min(self._most, len(tasks))
         if not tasks or None in tasks:
@@ -154,17 +154,17 @@ class Trade:
         return 1 + costs.index(min(costs))
 
     def _saved_later(self, number: int, later: Sequence[Stage]) -> float:
-        """What it saves to have the `number`-th node when the present phase ends."""
+        """Cost saved later by holding the `number`-th node when the current phase ends."""
         if not later:
             return 0.0
         verdict = self.over_a_gap(number, later)
         return max(0.0, min(verdict.returning, verdict.missing) - verdict.idling)
 
     def ahead(self) -> float:
-        """How long before nodes are needed it is best to ask for them.
+        """Best number of seconds to request nodes before they are needed.
 
-        The quantile of the leads seen that the time weight names: asking still earlier would cost
-        as much in idle nodes as it saves of the job's time.
+        This is the quantile of the observed lead times at the time weight: requesting any earlier
+        would cost as much in idle nodes as it saves in the job's time.
         """
         leads = sorted(self._forecast.leads())
         return leads[max(0, ceil(self._time * len(leads)) - 1)]
@@ -179,19 +179,19 @@ class Trade:
         return self._time * seconds + self._node * more * self._forecast.turnaround()
 
     def _return(self, gap: float) -> float:
-        """What it costs to give a node back and to ask for it again in time."""
+        """Cost of releasing a node and requesting it again in time."""
         ahead = min(self.ahead(), gap)
         cost = self._asked_ahead(ahead, self._forecast.leads())
         return cost + self._node * self._forecast.turnaround()
 
     def _asked_ahead(self, ahead: float, leads: Sequence[float]) -> float:
-        """Of late nodes the time, of early ones their idling, on average over the waits seen."""
+        """Mean cost, over `leads`, of late nodes (job time) and early nodes (idle node time)."""
         late = sum([each - ahead for each in leads if each > ahead])
         early = sum([ahead - each for each in leads if each < ahead])
         return (self._time * late + self._node * early) / max(1, len(leads))
 
     def _merit(self, number: int, tasks: Sequence[float | None]) -> float:
-        """What the phase would lose without the `number`-th node: the others would do its work."""
+        """Cost to the phase if the other nodes did the work of the `number`-th node."""
         known = [each for each in tasks if each is not None]
         if number > len(tasks):
             return 0.0
@@ -203,22 +203,22 @@ class Trade:
 
 
 UNKNOWN_USE = 10.0
-"""Seconds that a node is supposed to be used for, while nothing is known."""
+"""Assumed seconds of use of a node when no task durations are known."""
 AGAIN = 1.0
-"""Seconds before which it is not worked out again when to ask for nodes."""
+"""Minimum seconds between checks for requesting nodes ahead, unless one is due sooner."""
 MOMENT = 1e-6
-"""Seconds that are no gap: by so little, floating-point numbers may fail to move the clock."""
+"""Gaps up to this many seconds count as none: rounding could keep the clock from advancing."""
 SHARE = number_from(0)
 SILENCE = 1.0
-"""Seconds within which a program says what it wants next; until then nothing is decided."""
+"""Seconds to wait for the program's next phase before deciding about idle nodes."""
 
 
 WEIGHTS = {"time": 1.0, "nodes": 0.0}
-"""The weight of a second of the job's time, by what the user wants to save."""
+"""Weight of a second of the job's time for each value of `--favour`."""
 
 
 def favour(word: str) -> str:
-    """One of the two words; numbers have an option of their own."""
+    """Parse `--favour`: time or nodes. Point to `--time-weight` if given a number."""
     if word in WEIGHTS:
         return word
     try:
@@ -231,7 +231,7 @@ def favour(word: str) -> str:
 
 
 def time_weight(word: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     value = number_from(0)(word)
     if value > 1:
         raise ValueError("it should be a number from 0 to 1")
@@ -240,7 +240,7 @@ def time_weight(word: str) -> float:
 
 @dataclass(frozen=True)
 class ElasticOptions:
-    """What its user may choose."""
+    """Options of `elastic`."""
 
     favour: Annotated[str | None, Option("What to save: time or nodes.", favour, "time|nodes")] = (
         None
@@ -256,27 +256,27 @@ class ElasticOptions:
 
     @property
     def weight(self) -> float:
-        """The weight of a second of the job's time; a node-second has the rest."""
+        """Weight of a second of the job's time; a node-second weighs one minus this."""
         return self.time_weight if self.favour is None else WEIGHTS[self.favour]
 
 
 Upcoming = Callable[[], Sequence[Stage]]
-"""The classical phases to come, as they are expected now: the expectation may move."""
+"""Returns the upcoming classical phases as currently expected; the forecast may change."""
 
 
 @dataclass(eq=False)
 class Fetch:
-    """A node that was decided on, and has not come yet."""
+    """A node the pool decided to request that has not arrived yet."""
 
     early: bool
     begun: bool = False
     withdrawn: bool = False
-    """Nobody counts on it any more, though it may still be in the cluster's queue."""
+    """No longer needed, though the request may still be in the cluster's queue."""
     work: Future[None] | None = None
 
 
 class ElasticPool(NodePool):
-    """Single nodes, each with a grant of its own."""
+    """A pool of single nodes, each with its own allocation."""
 
     def __init__(self, options: ElasticOptions, *resources: Any) -> None:
         super().__init__(*resources)
@@ -285,18 +285,18 @@ class ElasticPool(NodePool):
         self._decisions = Decisions(self.job.ledger)
         self._next: Upcoming | None = None
         self._quiet = True
-        """Whether no phase is under way: the program is about to say what it wants."""
+        """Whether no phase is running and the program has yet to start the next."""
         self._plan: Alarm | None = None
-        """When it is worked out again whether to ask for nodes ahead,"""
+        """Alarm for the next check whether to request nodes ahead."""
         self._pauses = (inf, 0.0)
-        """how long it seemed to be until then the last time, and how long was waited."""
+        """From the last check: seconds until the next request seemed due, and seconds waited."""
         self._fetches: set[Fetch] = set()
         self._kept: dict[Node, Alarm] = {}
-        """When it is decided anew about each node that is kept."""
+        """For each kept node, the alarm that triggers the next decision about it."""
 
     @property
     def coming(self) -> int:
-        """How many nodes were decided on and are not here yet."""
+        """Number of nodes decided on that have not arrived yet."""
         if not self._fetches:
             return self._coming
         planned = sum(not each.begun and not each.withdrawn for each in self._fetches)
@@ -304,7 +304,7 @@ class ElasticPool(NodePool):
         return self._coming + planned - leaving
 
     def expect(self, upcoming: Upcoming) -> None:
-        """What comes next is known better now: think again about the idle nodes."""
+        """Set the forecast of upcoming phases and decide again about the idle nodes."""
         self._next, self._quiet = upcoming, False
         self._pauses = (inf, 0.0)
         self._look_again(0.0)
@@ -314,18 +314,18 @@ class ElasticPool(NodePool):
                 self.on_idle(node)
 
     def on_done(self) -> None:
-        """A phase is over: nothing is decided before the program has spoken."""
+        """End a phase: put decisions off until the program starts the next one."""
         self._quiet = True
         self._decisions.forget()
 
     def work_on(self, tasks: Sequence[float | None]) -> None:
-        """Ask for as many nodes as pay for these tasks, and for what runs already."""
+        """Request as many nodes as pay for these tasks, on top of those for running tasks."""
         held = max(0, self.size - (self.load - len(tasks)))
         wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
         self.ensure(wanted + self.load - len(tasks))
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
-        """See to it that `nodes` nodes are here or on their way."""
+        """Request nodes until `nodes` are held or on their way."""
         for _ in range(min(nodes, self.most) - self.size - self.coming):
             fetch = Fetch(early)
             self._fetches.add(fetch)
@@ -333,7 +333,7 @@ class ElasticPool(NodePool):
             fetch.work.add_done_callback(partial(self._fetched, fetch))
 
     def on_idle(self, node: Node) -> None:
-        """Keep a node that has nothing to do, or give it back."""
+        """Keep or release an idle node."""
         if node in self._kept:
             self._kept.pop(node).cancel()
         if not self._quiet and not self.load:
@@ -344,13 +344,13 @@ class ElasticPool(NodePool):
             self._keep_or_release(node)
 
     def think_again(self) -> None:
-        """Another job stands still: a node that is kept may be worth more to it."""
+        """Decide again about kept nodes: another job has stalled and may need them more."""
         if self._kept and not self._quiet:
             for node in [each for each in self._kept if each in self.idle]:
                 self.on_idle(node)
 
     async def release_all(self) -> None:
-        """Give everything back; nothing is decided any more."""
+        """Cancel all pending decisions and release every node."""
         for alarm in (self._plan, *self._kept.values()):
             if alarm is not None:
                 alarm.cancel()
@@ -359,7 +359,7 @@ class ElasticPool(NodePool):
         await super().release_all()
 
     async def replace(self) -> None:
-        """In place of a lost node, as many as the tasks still need."""
+        """After a node loss, request as many nodes as the tasks still need."""
         self.ensure(self.singles)
 
     def _keep_or_release(self, node: Node) -> None:
@@ -374,38 +374,38 @@ class ElasticPool(NodePool):
         else:
             self.release_if_idle(node)
             if self._next and self._plan is None:
-                self._look_again(0.0)  # it may have come too early, and is needed again later
+                self._look_again(0.0)  # the node may have come too early and be needed later
 
     def _stages(self) -> Sequence[Stage]:
-        """The phases to come; one that is overdue should begin now."""
+        """The upcoming phases; overdue ones count as beginning now."""
         stages = self._next() if self._next else ()
         return [each if each.gap > MOMENT else each._replace(gap=0.0) for each in stages]
 
     def _after_this_phase(self) -> list[Stage]:
-        """The phases to come, as seen from when the next one could begin at the earliest."""
+        """The upcoming phases, with gaps counted from the expected end of the running tasks."""
         return self._after(self._stages(), self.forecast.tasks.remaining())
 
     def _after(self, stages: Sequence[Stage], moment: float) -> list[Stage]:
-        """The same phases as seen from a later moment."""
+        """The same phases, with gaps counted from `moment` seconds later."""
         return [each._replace(gap=max(0.0, each.gap - moment)) for each in stages]
 
     def _use(self) -> float:
-        """How long the phases to come should use a node."""
+        """Longest expected task of the upcoming phases, in seconds."""
         tasks = [task or 0.0 for stage in self._stages() for task in stage.tasks]
         return max(tasks, default=0.0) or UNKNOWN_USE
 
     def _gap(self) -> float:
-        """How long it is until the next classical phase should begin."""
+        """Expected seconds until the next classical phase."""
         return next((each.gap for each in self._stages()), 0.0)
 
     def _look_again(self, seconds: float) -> None:
-        """Work out after a while whether it is time to ask for nodes: what is expected may move."""
+        """Check again after `seconds` whether to request nodes; the forecast may change."""
         if self._plan is not None:
             self._plan.cancel()
         self._plan = self.world.alarm(seconds, self._fetch_in_time)
 
     def _fetch_in_time(self) -> None:
-        """Ask ahead, by as much as pays; of several nodes, for those that pay for themselves."""
+        """Request the nodes that pay for themselves ahead of the phases that need them."""
         self._plan, ahead = None, self._trade.ahead()
         pauses = []
         stages = self._stages()
@@ -421,13 +421,13 @@ class ElasticPool(NodePool):
         if pauses:
             pause, (before, waited) = min(pauses), self._pauses
             wait = max(pause / 2, min(pause, AGAIN))
-            if pause > before - waited / 2:  # the moment recedes, as tasks wait for a node
+            if pause > before - waited / 2:  # the due time recedes while tasks wait for a node
                 wait = max(wait, min(2 * waited, AGAIN))
             self._pauses = (pause, wait)
             self._look_again(wait)
 
     def _fetched(self, fetch: Fetch, _: object) -> None:
-        """Whatever became of it, nobody waits for it in vain."""
+        """Drop a finished request, and serve any task that still waits for nodes."""
         self._fetches.discard(fetch)
         self.see_to_waiting()
 
@@ -443,18 +443,18 @@ class ElasticPool(NodePool):
         self.join(allocation)
 
     def _withdraw(self) -> None:
-        """No task waits: what was asked for it is not needed any more."""
+        """Withdraw requests made for waiting tasks if no task waits any more."""
         for fetch in [each for each in self._fetches if not each.early]:
             if fetch.work is not None and not self.wanted:
                 fetch.withdrawn = True
                 fetch.work.cancel()
 
     def _reconsider_after(self, seconds: float, node: Node) -> None:
-        """What was decided holds for so long."""
+        """Decide again about a node after `seconds`."""
         self._kept[node] = self.world.alarm(seconds, partial(self._reconsider, node))
 
     def _reconsider(self, node: Node) -> None:
-        """If a node idles still, it is decided anew."""
+        """Decide again about a node if it is still idle."""
         self._kept.pop(node, None)
         self._quiet = False
         if node in self.idle and not self.wanted:

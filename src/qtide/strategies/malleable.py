@@ -1,4 +1,4 @@
-"""malleable: one node always; more for a classical phase, given back for a quantum phase."""
+"""malleable: always one node; more for a classical phase, released for a quantum phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qtide.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class MalleableOptions:
-    """What its user may choose."""
+    """Options of `malleable`."""
 
     expand_timeout: Annotated[
         float, Option("Seconds to wait for more nodes, then go on with fewer.", number_from(0))
@@ -20,7 +20,7 @@ class MalleableOptions:
 
 
 class Malleable(Strategy):
-    """Grows by allocations beside its one own node, and shrinks by ending them."""
+    """Grows by requesting allocations beside its one fixed node, and shrinks by releasing them."""
 
     summary = "one node always; more for a classical phase, given back for a quantum phase"
     rank = 10
@@ -28,11 +28,11 @@ class Malleable(Strategy):
     options: MalleableOptions
 
     async def open(self) -> None:
-        """Take the node and the lease that are held from start to end."""
+        """Acquire the node and the lease held from start to end."""
         await self.take(1)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Grow, then spread the tasks over the nodes there are."""
+        """Grow, then run the tasks on the nodes held."""
         work = self.pool.run(phase, key)
         try:
             await self._grow()
@@ -42,13 +42,13 @@ class Malleable(Strategy):
         return await work
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
-        """Shrink, unless a classical phase runs beside."""
+        """Shrink unless a classical phase is running, then run the payload."""
         if not self.pool.load:
             await self.pool.shrink(keep=1)
         return await self.solve_on_own_lease(phase, key)
 
     async def _grow(self) -> None:
-        """Wait for more nodes up to the timeout, then go on with what came."""
+        """Wait for more nodes up to the timeout, then continue with what arrived."""
         more = min(self.pool.load, self.nodes) - self.pool.size
         if more > 0:
             patience = self.options.expand_timeout

@@ -1,4 +1,4 @@
-"""The pool: the nodes that a job holds at the moment, and the tasks that wait for one of them."""
+"""The node pool: the nodes a job currently holds and the tasks waiting for them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from qtide.strategies.site import Demand
 
 @dataclass(eq=False)
 class Waiting:
-    """A task that needs so many nodes at once."""
+    """A task waiting for `nodes` nodes at once."""
 
     nodes: int
     granted: Future[list[Node]]
     regroup: Future[None] | None = None
-    """What sees to it that as many nodes are there together."""
+    """Background work that requests all the nodes together."""
 
 
 class TaskQueue:
-    """First come, first served."""
+    """Waiting tasks, first come, first served."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[Waiting, None] = OrderedDict()
@@ -43,38 +43,39 @@ class TaskQueue:
 
     @property
     def first(self) -> Waiting | None:
-        """Who is next."""
+        """The task next in line."""
         return next(iter(self._all), None)
 
     def add(self, waiting: Waiting) -> None:
-        """Wait behind all others."""
+        """Append a task to the queue."""
         self._all[waiting] = None
 
     def remove(self, waiting: Waiting) -> None:
-        """Wait no longer."""
+        """Remove a task from the queue."""
         del self._all[waiting]
 
     def singles(self, most: int) -> list[Waiting]:
-        """The first ones, as long as they are content with one node."""
+        """Leading tasks that need one node each, at most `most`."""
         return list(islice(takewhile(lambda each: each.nodes == 1, self._all), most))
 
     def everybody(self) -> list[Waiting]:
-        """All of them, in order."""
+        """All waiting tasks, in order."""
         return list(self._all)
 
 
 TRIES = 4
-"""How often a task is started before it counts as what kills its nodes."""
+"""Attempts per task; a task that loses a node in each of them is given up."""
 
 
 class NodePool:
-    """Tasks are spread over the nodes there are, first come first served.
+    """Runs tasks on the nodes it holds, first come, first served.
 
-    A node that is lost is replaced, and its task runs again. Subclasses say what becomes of
-    a node that has nothing to do.
+    Lost nodes are replaced and their tasks run again. Subclasses decide what to do with idle
+    nodes.
 
-    No pool waits for nodes while it holds on to what others may wait for: `starving` pools give
-    up their idle nodes, and `on_starving` lets the strategy give up its lease.
+    To avoid deadlocks, no pool waits for nodes while holding what other jobs may wait for:
+    `starving` pools release their idle nodes, and `on_starving` lets the strategy release its
+    lease.
     """
 
     def __init__(
@@ -91,14 +92,13 @@ class NodePool:
         self.most = most
         self.forecast = forecast or Forecast(world.now, cluster.expected_wait, cluster.waits_seen)
         self.load = 0
-        """How many nodes the unfinished tasks can use,"""
+        """Number of nodes the unfinished tasks can use."""
         self.singles = 0
-        """and those of them that are content with one."""
+        """Number of unfinished tasks that need one node."""
         self._unqueued = 0
-        """Tasks of a phase that has begun which are not in the queue yet: an idle node may be
-        theirs."""
+        """Tasks of started phases that are not queued yet; idle nodes may be for them."""
         self.demand = Demand()
-        """What other jobs of the site wait for; a strategy puts the site's own here."""
+        """Demand of the site's other jobs; the strategy sets it to the site's."""
         self.on_starving: Callable[[], None] = lambda: None
         self.idle: deque[Node] = deque()
         self._home: dict[Node, Allocation] = {}
@@ -107,18 +107,18 @@ class NodePool:
         self._regrouping = 0
         self._closed = False
         self._gives_way = 0
-        """For how many waits without a limit, such as for a lease, no idle node is kept."""
+        """Number of unbounded waits, such as for a lease, during which no idle node is kept."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
 
     @property
     def size(self) -> int:
-        """How many nodes are held."""
+        """Number of nodes held."""
         return len(self._home)
 
     @property
     def coming(self) -> int:
-        """How many nodes were asked for and are not here yet."""
+        """Number of nodes requested that have not arrived yet."""
         return self._coming
 
     @property
@@ -128,16 +128,16 @@ class NodePool:
 
     @property
     def starving(self) -> bool:
-        """Whether nothing goes on until the cluster grants more."""
+        """Whether the pool cannot proceed until the cluster grants more nodes."""
         return self._regrouping > 0 or (self.size == 0 and self.coming > 0)
 
     @property
     def stands_still(self) -> bool:
-        """Whether there are tasks to do and no node."""
+        """Whether tasks are waiting and the pool holds no node."""
         return not self._home and bool(self._waiting)
 
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
-        """The results of a phase's tasks."""
+        """Run a phase's tasks and return their results."""
         for task in phase.tasks:
             self._refuse_if_hopeless(task.nodes)
         self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
@@ -147,7 +147,7 @@ class NodePool:
         return self._run(phase, key)
 
     def join(self, allocation: Allocation) -> None:
-        """Nodes are there."""
+        """Add the nodes of an allocation to the pool."""
         self._home |= dict.fromkeys(allocation.nodes, allocation)
         for node in allocation.nodes:
             node.lost.add_done_callback(self._forgetting(node))
@@ -155,63 +155,63 @@ class NodePool:
                 self._offer(node)
 
     async def leave(self, allocations: Sequence[Allocation]) -> None:
-        """Give allocations back, and wait until they are."""
+        """Release allocations and wait until they are released."""
         await self.world.settled([self._release(each) for each in allocations])
 
     def release_if_idle(self, node: Node) -> None:
-        """Give the grant of a node back while other things go on, once all its nodes are idle."""
+        """Release a node's allocation in the background if all its nodes are idle."""
         allocation = self._home.get(node)
         held = [each for each, home in self._home.items() if home is allocation]
         if allocation is not None and all(each in self.idle for each in held):
             self._release(allocation)
 
     def give_way(self) -> None:
-        """Keep no idle node, now and from now on, until `keep_again`."""
+        """Release idle nodes, now and until `keep_again`."""
         self._gives_way += 1
         for node in list(self.idle):
             self.release_if_idle(node)
 
     def keep_again(self) -> None:
-        """What the job waited for has come, or is no longer wanted."""
+        """End one `give_way`: the wait it was for is over."""
         self._gives_way -= 1
 
     async def shrink(self, keep: int = 0) -> None:
-        """Give back all but the first `keep` nodes."""
+        """Release all but the first `keep` nodes."""
         kept = set(list(self._home.values())[:keep])
         await self.leave([each for each in dict.fromkeys(self._home.values()) if each not in kept])
 
     async def close(self) -> None:
-        """Give everything back, for good."""
+        """Release everything for good."""
         self._closed = True
         await self.release_all()
 
     async def release_all(self) -> None:
-        """Give everything back, also what is on its way, and wait until it is."""
+        """Cancel pending requests, release all nodes, and wait until that is done."""
         await self.world.cancel(self._started)
         await self.shrink()
         await self.world.settled(self._releases)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Start something that ends with the pool at the latest."""
+        """Start background work that is cancelled at the latest when the pool closes."""
         self._started = [each for each in self._started if not each.done()]
         self._started.append(self.world.start(work))
         return self._started[-1]
 
     def on_idle(self, node: Node) -> None:
-        """A node has nothing to do: it stays."""
+        """Called when a node becomes idle; by default it is kept."""
 
     def on_done(self) -> None:
-        """No task is left, until the program says what it wants next."""
+        """Called when no unfinished task is left."""
 
     async def replace(self) -> None:
-        """Ask for a node in place of a lost one."""
+        """Request a node to replace a lost one."""
         try:
             self.join(await self.fetch(1))
         except QtideError as error:
             self.give_up(error)
 
     async def fetch(self, nodes: int) -> Allocation:
-        """Ask the cluster for nodes."""
+        """Request nodes from the cluster."""
         self._coming += nodes
         if self.starving:
             self.on_starving()
@@ -219,21 +219,21 @@ class NodePool:
             allocation = await self.cluster.request(self.job, nodes)
         except BaseException:
             self._coming -= nodes
-            self.see_to_waiting()  # somebody may have counted on them
+            self.see_to_waiting()  # a task may have counted on them
             raise
         self._coming -= nodes
         return allocation
 
     def give_up(self, error: Exception) -> None:
-        """A node will not come: if no other is here or to come, whoever waits hears so."""
+        """Fail all waiting tasks with `error` if no node is held or coming."""
         if not self._home and not self.coming:
             for waiting in self._waiting.everybody():
                 self._refuse(waiting, error)
 
     async def _run(self, phase: Classical, key: str) -> list[Any]:
-        """Start the tasks, those first that took longest before: the phase ends sooner so."""
+        """Start the tasks, longest known first, so that the phase ends sooner."""
         label = phase.label
-        if len(phase.tasks) == 1:  # which needs no task of the world
+        if len(phase.tasks) == 1:  # saves starting a task in the world
             return [await self._task(phase.tasks[0], key, (label, 0))]
         last = self.forecast.tasks.last
         order = sorted(range(len(phase.tasks)), key=lambda n: -last((label, n)))
@@ -242,7 +242,7 @@ class NodePool:
 
     async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
         used: list[Node] = []
-        self._unqueued -= 1  # nothing else happens until it is in the queue
+        self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
                 try:
@@ -265,7 +265,7 @@ class NodePool:
     async def _attempt(
         self, task: Task[Any], key: str, place: tuple[str, int], used: list[Node]
     ) -> Any:
-        """Run a task once; the nodes that it used are the caller's to offer again."""
+        """Run a task once; the caller must offer the nodes in `used` again."""
         used.extend(await self._take(task.nodes))
         if not task.starting():
             return None
@@ -275,7 +275,7 @@ class NodePool:
         try:
             results = await self._perform(used, works)
         except TimedOut:
-            self.forecast.tasks.learn(place, 0.0)  # at least so long it takes, and no longer
+            self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
         self._learn(place, max(node.importing for node in used))
         return results if task.nodes > 1 else results[0]
@@ -294,13 +294,13 @@ class NodePool:
                 self._offer(node)
 
     def _learn(self, place: tuple[str, int], importing: float) -> None:
-        """So long a task works; what it had to import belongs to the start of its node."""
+        """Learn a task's duration; its import time counts as part of the node's start-up."""
         self.forecast.tasks.learn(place, importing)
         if importing and self.job.preparation.seconds is not None:
             self.forecast.node_started(self.job.preparation.seconds)
 
     async def _perform(self, nodes: list[Node], works: list[Work]) -> list[Any]:
-        if len(nodes) == 1:  # no further task of the world for what is most common
+        if len(nodes) == 1:  # saves tasks in the world in the common case
             return [await nodes[0].run(works[0])]
         pairs = zip(nodes, works, strict=True)
         return await self.world.all_of([node.run(work) for node, work in pairs])
@@ -312,7 +312,7 @@ class NodePool:
         self._match()
         self.see_to_waiting()
         if not self._unqueued and not self._waiting:
-            for node in list(self.idle):  # which all tasks together have left over
+            for node in list(self.idle):  # no task needs these
                 self.on_idle(node)
         if self.stands_still:
             self.demand.stands_still(self)
@@ -329,10 +329,10 @@ class NodePool:
                 waiting.regroup.cancel()
 
     def see_to_waiting(self) -> None:
-        """Let those regroup who are next and wait for more than is held, or for nothing.
+        """Regroup the next waiting tasks if they need more nodes than are held.
 
-        Those behind do not: they would ask for nodes that they may not use yet, in the way of those
-        that the first one asks for.
+        One-node tasks regroup only if no node is coming either. Tasks further back do not regroup:
+        they would request nodes they cannot use yet, competing with the first task's request.
         """
         first = None if self._closed else self._waiting.first
         if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
@@ -342,15 +342,15 @@ class NodePool:
                 each.regroup = self.start(self._regroup(each))
 
     async def _regroup(self, waiting: Waiting) -> None:
-        """A task needs more nodes at once than are held: ask for all of them together.
+        """Request all nodes together for a task that needs more at once than are held.
 
-        Collecting them one by one, two jobs could each hold what the other one waits for.
+        If jobs collected nodes one by one, two could each hold what the other waits for.
         """
         while waiting in self._waiting and waiting.nodes > self.size:
             for node in list(self.idle):
                 self.release_if_idle(node)
             if self.size + self.coming + waiting.nodes > self.most:
-                await self.world.sleep(1.0)  # until what is under way has come, or ended
+                await self.world.sleep(1.0)  # until pending nodes arrive or tasks end
                 continue
             self._regrouping += 1
             try:
@@ -395,7 +395,7 @@ class NodePool:
             self.idle.remove(node)
 
     def _forgetting(self, node: Node) -> Callable[[Any], None]:
-        """What happens when a node is gone: unless we gave it back ourselves, see to another."""
+        """Callback for the loss of a node: replace it unless the pool released it itself."""
 
         def forget(_: object) -> None:
             allocation = self._home.get(node)
@@ -420,7 +420,7 @@ class NodePool:
         if waiting in self._waiting:
             self._waiting.remove(waiting)
             waiting.granted.set_exception(error)
-            self._match()  # others had stood behind it,
+            self._match()  # others may have queued behind it
             self.see_to_waiting()  # or counted on the same nodes
 
     def _refuse_if_hopeless(self, nodes: int) -> None:

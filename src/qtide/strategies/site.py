@@ -1,4 +1,4 @@
-"""A site: where jobs run. A world, a cluster and a QPU, for one or several of them."""
+"""A site, where one or several jobs run: a world, a cluster and a QPU."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from qtide.core.world.world import World
 
 
 class Pool(Protocol):
-    """The node pool of a job."""
+    """A job's node pool."""
 
     @property
     def size(self) -> int:
-        """How many nodes it holds."""
+        """Number of nodes held."""
 
     @property
     def stands_still(self) -> bool:
-        """Whether its job has tasks to do and no node."""
+        """Whether its job has waiting tasks and no node."""
 
 
 class Demand:
-    """Knows the pools of all jobs, and tells whoever keeps a node when one stands still."""
+    """Tracks the pools of all jobs, and notifies the others when one stands still."""
 
     def __init__(self) -> None:
         self._pools: dict[Pool, Callable[[], None]] = {}
 
     def watch(self, pool: Pool, changed: Callable[[], None] = lambda: None) -> None:
-        """Count a job in, and call `changed` when another one begins to stand still."""
+        """Register a pool, and call `changed` when another job stands still."""
         self._pools[pool] = changed
 
     def forget(self, pool: Pool) -> None:
-        """The job is over."""
+        """Unregister a pool."""
         self._pools.pop(pool, None)
 
     def price(self, pool: Pool, size: int) -> float:
-        """How many seconds other jobs lose for each second that a pool keeps an idle node.
+        """Seconds that other jobs lose for each second a pool keeps an idle node.
 
-        A node that is given back goes to one of them as likely as a node of the cluster is ours,
-        and everybody in the queue moves up by as much as one node of the cluster does in a second.
+        A released node goes to one of them with the probability that a node of the cluster is held
+        by a registered job; and each job standing still advances by one `size`-th of a second.
         """
         standing = sum([each.stands_still for each in self._pools if each is not pool])
         if not standing:
@@ -49,7 +49,7 @@ class Demand:
         return (min(size, ours) + standing) / max(1, size)
 
     def stands_still(self, pool: Pool) -> None:
-        """A job has begun to stand still."""
+        """Notify the other pools that a job has begun to stand still."""
         for other, changed in list(self._pools.items()):
             if other is not pool:
                 changed()
@@ -57,14 +57,14 @@ class Demand:
 
 @runtime_checkable
 class Admitting(Protocol):
-    """A cluster that may give the leases of a QPU as well as nodes."""
+    """A cluster that can grant QPU leases as well as nodes."""
 
     def admit(self, qpu: Qpu) -> None:
-        """Be asked for the leases of a QPU from now on."""
+        """Handle lease requests for a QPU from now on."""
 
 
 class Site:
-    """What strategies have to do with; the QPU may be built when the first phase needs it."""
+    """The resources strategies work with; the QPU may be built when first needed."""
 
     def __init__(
         self,
@@ -85,19 +85,19 @@ class Site:
 
     @property
     def has_qpu(self) -> bool:
-        """Whether the QPU is there already."""
+        """Whether the QPU has been built."""
         return self._qpu is not None
 
     @property
     def qpu(self) -> Qpu:
-        """The QPU, built now if nobody has needed it before."""
+        """The QPU, built on first use."""
         if self._qpu is None:
             assert self._build is not None
             return self._admit(self._build())
         return self._qpu
 
     def _admit(self, qpu: Qpu) -> Qpu:
-        """Let the cluster know of the QPU beside it: it may grant its leases."""
+        """Tell the cluster about the QPU: it may grant its leases."""
         self._qpu = qpu
         if isinstance(self.cluster, Admitting):
             self.cluster.admit(qpu)

@@ -1,4 +1,4 @@
-"""split: a chain of heterogeneous allocations, nodes and QPU together, one quantum block each."""
+"""split: a chain of heterogeneous allocations (nodes and QPU), one per quantum block."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qtide.strategies.strategy import Assignment, Strategy
 
 
 class Split(Strategy):
-    """A block begins with a quantum phase and goes on with the classical phases after it.
+    """A block is a quantum phase and the classical phases after it.
 
-    Each block queues for its nodes and the QPU at the same time. The QPU is given back the moment
-    its part is over, while the classical part goes on; the journal carries the state across.
+    Each block queues for its nodes and the QPU together. The QPU is released as soon as the
+    quantum phase ends, while the classical part continues; the journal carries the state across.
     """
 
     summary = "a chain of heterogeneous allocations; the QPU is given back as its part ends"
@@ -26,11 +26,11 @@ class Split(Strategy):
         self._block: Future[Lease] | None = None
 
     async def open(self) -> None:
-        """What comes before the first quantum phase is a block of nodes alone."""
+        """Request the first block: nodes without the QPU, until the first quantum phase."""
         self.pool.join(await self.request(self.nodes))
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks on the nodes of the block, once it is there."""
+        """Run the tasks on the block's nodes once it is granted."""
         block = self._block
         if block is not None:
             await self.site.world.settled([block])
@@ -38,7 +38,7 @@ class Split(Strategy):
         return await self.pool.run(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
-        """The next block; beside phases that use the present one, a lease alone."""
+        """Start the next block; take only a lease if other phases use or wait for a block."""
         if self.pool.load or self._block is not None:
             async with self.leased() as lease:
                 return await self.solve(lease, phase, key)
@@ -49,7 +49,7 @@ class Split(Strategy):
             lease.release()
 
     async def wait_for_qpu(self) -> float:
-        """A block waits for its nodes as well."""
+        """Expected wait; a new block also waits for its nodes."""
         nodes = 0.0 if self.pool.load else self.forecast.lead(self.nodes)
         return max(nodes, await super().wait_for_qpu())
 
@@ -66,7 +66,7 @@ class Split(Strategy):
         return block.result()
 
     async def _queue(self) -> Lease:
-        """End the block before, and wait for the new one."""
+        """Release the previous block and wait for the next one."""
         await self.pool.release_all()
         block = await self.request(self.nodes, co_allocate=self.site.qpu)
         lease: Lease = block.take_co_allocated()

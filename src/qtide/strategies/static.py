@@ -9,17 +9,17 @@ from qtide.strategies.strategy import Strategy
 
 
 class Static(Strategy):
-    """Holds the most that any phase needs, whether it is used or not."""
+    """Holds the most that any phase needs, used or not."""
 
     summary = "all nodes and the QPU from start to end"
     rank = 0
 
     async def open(self) -> None:
-        """Take everything at once."""
+        """Acquire everything at once."""
         await self.take(self.nodes)
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks on the nodes that are held anyway."""
+        """Run the tasks on the nodes held."""
         return await self.pool.run(phase, key)
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

@@ -1,4 +1,4 @@
-"""What every strategy is made of: the site it works on, its job, its opening and its closing."""
+"""Base class of all strategies: opening, running phases, leases, and closing."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from qtide.strategies.node_pool import NodePool
 from qtide.strategies.site import Site
 
 FREE = 1.0
-"""Seconds of waiting up to which a QPU counts as free."""
+"""A QPU counts as free if the expected wait is at most this many seconds."""
 
 
 @dataclass(frozen=True)
 class Prospects:
-    """What is expected of a payload and of its classical equivalent, in seconds from now."""
+    """Forecast for a payload and its classical equivalent, in seconds."""
 
     wait: float
-    """Until the QPU begins; inf if nobody can say,"""
+    """Time until the QPU begins; inf if unknown."""
     busy: float
-    """and how long it takes then."""
+    """Time the QPU then takes."""
     lead: float
-    """Until the task begins,"""
+    """Time until the task begins."""
     work: float | None
-    """and how long it takes then; None if it never ran."""
+    """Time the task then takes; None if it never ran."""
 
     def choice(self, patience: float | None) -> CandidateChoice:
-        """The QPU or the task, by the user's patience or by what should end first."""
+        """Choose the QPU or the task, by the user's patience or by which should end first."""
         if self.wait == inf:
             return CandidateChoice("task", "nobody can say when the QPU is back")
         if patience is not None:
@@ -59,7 +59,7 @@ class Prospects:
         return CandidateChoice("task", said)
 
     def _by_what_is_free(self) -> CandidateChoice:
-        """So that it will be known how long the task takes, where that matters."""
+        """Use the QPU if it is free; otherwise run the task, which also shows how long it takes."""
         said = f"the QPU should begin in {self.wait:.1f} s; how long the task takes is not known"
         return CandidateChoice("qpu" if self.wait <= FREE else "task", said)
 
@@ -74,18 +74,18 @@ class Prospects:
 
 
 TRIES = 3
-"""How often a payload is handed to a QPU that fails on it."""
+"""Attempts per payload if the QPU fails."""
 
 LEASE_PATIENCE = 5.0
-"""Seconds that idle nodes are held while the job waits for a lease."""
+"""Seconds a job waiting for a lease keeps its idle nodes."""
 
 GRACE = 5.0
-"""Real seconds beyond the patience: until a service has said that it has begun, for example."""
+"""Extra real seconds beyond the patience, e.g. for a service to report that it has begun."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a strategy is given to do: a job on a site, and the most nodes that it may hold."""
+    """A job on a site, and the maximum number of nodes it may hold."""
 
     site: Site
     job: JobContext
@@ -93,12 +93,12 @@ class Assignment:
 
 
 class Strategy(ABC):
-    """Decides which nodes and which lease are held when. Subclasses say so phase by phase."""
+    """Decides when to hold which nodes and which lease. Subclasses decide phase by phase."""
 
     summary: str
-    """A line for the help."""
+    """One line for the help."""
     rank = 50
-    """Where it stands in tables: the baseline first."""
+    """Position in tables; the baseline comes first."""
     Options: type = NoOptions
 
     def __init__(self, assignment: Assignment, options: Any = None) -> None:
@@ -118,14 +118,14 @@ class Strategy(ABC):
         self._lease: Lease | None = None
         self._renewal: Future[Lease] | None = None
         self._begun: dict[str, Future[None]] = {}
-        """Of the payloads that may wait for so long only: whether the QPU has begun."""
+        """For each payload with a patience, a future that is done once the QPU has begun."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Take what is held from the start."""
+        """Acquire what is held from the start."""
 
     async def perform(self, phase: Phase, key: str) -> Any:
-        """Run a phase, and learn from it what follows what; refuse it before anything is queued."""
+        """Run a phase and record the phase order; refuse a bad payload before queueing anything."""
         if isinstance(phase, Classical):
             with self.forecast.phases.during(shape(phase), key):
                 return await self.classical(phase, key)
@@ -137,7 +137,7 @@ class Strategy(ABC):
             self.site.qpu.announced.pop((self.job, key), None)
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
-        """The QPU or the task, whichever the forecasts speak for."""
+        """Choose the QPU or the task by their forecasts."""
         seconds = self.site.qpu.profile.seconds(phase.payload, phase.shots)
         work = self.forecast.tasks.known((otherwise.name, 0))
         wait, lead = await self.wait_for_qpu(), self.wait_for_nodes(otherwise.nodes)
@@ -147,25 +147,25 @@ class Strategy(ABC):
         return choice
 
     async def wait_for_qpu(self) -> float:
-        """How long it should take until the QPU begins with a payload."""
+        """Expected seconds until the QPU begins a payload."""
         return await self.site.qpu.expected_wait(leased=self._lease is not None)
 
     def wait_for_nodes(self, nodes: int) -> float:
-        """How long it should take until a task for so many nodes begins."""
+        """Expected seconds until a task for `nodes` nodes begins."""
         if self.pool.size < nodes:
             return self.forecast.lead(nodes)
         return 0.0 if len(self.pool.idle) >= nodes else self.forecast.tasks.remaining()
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """Run the tasks of a phase on nodes."""
+        """Run a phase's tasks on nodes."""
 
     @abstractmethod
     async def quantum(self, phase: Quantum, key: str) -> Any:
-        """Run the payload of a phase on the QPU."""
+        """Run a phase's payload on the QPU."""
 
     async def _patiently(self, phase: Quantum, key: str) -> Any:
-        """Run a payload, or give it up if the QPU does not begin within the patience."""
+        """Run a payload; give up if the QPU does not begin within the patience."""
         if phase.patience is None:
             return await self.quantum(phase, key)
         world = self.site.world
@@ -189,9 +189,9 @@ class Strategy(ABC):
             begun.set_result(None)
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         await self.pool.close()
-        self.pool.on_starving = lambda: None  # or they would know each other, to be collected
+        self.pool.on_starving = lambda: None  # break the reference cycle
         self.site.demand.forget(self.pool)
         if self._lease is not None:
             self._lease.release()
@@ -199,21 +199,21 @@ class Strategy(ABC):
             await self.site.qpu.admission.returned(self.job)
 
     async def take(self, nodes: int) -> None:
-        """Take nodes and a lease at the same moment, to hold both for the whole run."""
+        """Acquire nodes and a lease together, to hold both for the whole run."""
         allocation = await self.request(nodes, co_allocate=self.site.qpu)
         self._lease = allocation.take_co_allocated()
         self.pool.join(allocation)
 
     def new_pool(self) -> NodePool:
-        """A pool without nodes."""
+        """Create an empty pool."""
         return NodePool(self.site.world, self.site.cluster, self.job, self.nodes, self.forecast)
 
     async def request(self, nodes: int, **terms: Any) -> Allocation:
-        """Ask the cluster for nodes for this job."""
+        """Request nodes from the cluster for this job."""
         return await self.site.cluster.request(self.job, nodes, **terms)
 
     async def solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
-        """Run a payload, again if the QPU fails; all of that within the limit of the phase."""
+        """Run a payload, retrying if the QPU fails, within the phase's time limit."""
         work = self._solve(lease, phase, key)
         if phase.limit is None:
             return await work
@@ -225,7 +225,7 @@ class Strategy(ABC):
             ) from None
 
     async def _solve(self, lease: Lease, phase: Quantum, key: str) -> Any:
-        """The seed is the phase's: always the same."""
+        """Run a payload with retries; every attempt uses the same seed."""
         seed = seed_of(self.job, key) if phase.seed is None else phase.seed
         terms = (phase.payload, phase.shots, seed, partial(self._begin, key))
         self.site.qpu.announced.pop((self.job, key), None)
@@ -239,7 +239,7 @@ class Strategy(ABC):
         return await lease.run(*terms)
 
     async def solve_on_own_lease(self, phase: Quantum, key: str) -> Any:
-        """Run a payload on the lease that is held for the whole run."""
+        """Run a payload on the lease held for the whole run."""
         lease = self._lease or await self._renewed_lease()
         try:
             return await self.solve(lease, phase, key)
@@ -248,7 +248,7 @@ class Strategy(ABC):
                 self._lend_lease()
 
     async def _renewed_lease(self) -> Lease:
-        """The lease again, after it was lent: phases that run together wait for the same one."""
+        """Get the lease back after lending it; concurrent phases share one request."""
         if self._renewal is None:
             self._renewal = self.pool.start(self._renew_lease())
         renewal = self._renewal
@@ -261,7 +261,7 @@ class Strategy(ABC):
         return self._lease
 
     async def _leased(self) -> Lease:
-        """Wait for a lease; who waits for long holds no idle node that others may wait for."""
+        """Wait for a lease; after `LEASE_PATIENCE`, release idle nodes that others may need."""
         lease = self.site.qpu.take(self.job)
         if lease is not None:
             return lease
@@ -269,7 +269,7 @@ class Strategy(ABC):
         try:
             return await self.site.qpu.lease(self.job)
         finally:
-            if not giving_way.cancel():  # it has given way already
+            if not giving_way.cancel():  # it has already given way
                 self.pool.keep_again()
 
     async def _give_way(self) -> None:
@@ -277,14 +277,14 @@ class Strategy(ABC):
         self.pool.give_way()
 
     def _lend_lease(self) -> None:
-        """The pool has to wait for nodes: whoever has them may be waiting for our lease."""
+        """Release the lease while the pool waits for nodes: their holder may be waiting for it."""
         if self._lease is not None and self._lease.outlook is None:
             self._lease.release()
             self._lease = None
 
     @asynccontextmanager
     async def leased(self) -> AsyncIterator[Lease]:
-        """A lease for as long as one phase takes."""
+        """Hold a lease for one phase."""
         lease = await self._leased()
         try:
             yield lease
@@ -301,13 +301,13 @@ def strategy_names() -> list[str]:
 
 
 def strategy(name: str, assignment: Assignment, given: Mapping[str, Any]) -> Strategy:
-    """The strategy of that name, with its own out of the given options."""
+    """Create the named strategy with those of the given options that it declares."""
     kind = STRATEGIES.load(name)
     return kind(assignment, chosen(kind.Options, given))
 
 
 def shape(phase: Phase) -> PhaseShape:
-    """A phase as the forecast knows it."""
+    """Describe a phase for the forecast."""
     if isinstance(phase, Quantum):
         return PhaseShape(asked(phase), quantum=True)
     singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
@@ -315,6 +315,6 @@ def shape(phase: Phase) -> PhaseShape:
 
 
 def seed_of(job: JobContext, key: str) -> int:
-    """A seed that depends on nothing but the job's seed and the phase's place."""
+    """A seed derived only from the job's seed and the phase's key."""
     digest = blake2b(f"{job.seed} {key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

@@ -1,4 +1,4 @@
-"""workflow: an allocation for each phase, none between."""
+"""workflow: one allocation per phase, none in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qtide.strategies.strategy import Strategy
 
 @dataclass(frozen=True)
 class WorkflowOptions:
-    """Who runs the steps."""
+    """Options of `workflow`."""
 
     engine: Annotated[
         str | None, Option("A workflow engine that runs the phases in place of qtide: streamflow.")
@@ -20,17 +20,17 @@ class WorkflowOptions:
 
 
 class Workflow(Strategy):
-    """Each phase is a step of its own that queues for exactly what it needs."""
+    """Each phase is a separate step that queues for exactly what it needs."""
 
     summary = "an allocation for each phase, none between"
     rank = 20
     Options = WorkflowOptions
 
     async def open(self) -> None:
-        """Nothing is held between phases."""
+        """Hold nothing between phases."""
 
     async def classical(self, phase: Classical, key: str) -> list[Any]:
-        """A pool for this phase alone."""
+        """Run the tasks in a pool for this phase only."""
         pool = self.new_pool()
         try:
             pool.join(await self.request(min(phase.nodes, self.nodes)))
@@ -39,6 +39,6 @@ class Workflow(Strategy):
             await pool.close()
 
     async def quantum(self, phase: Quantum, key: str) -> Any:
-        """A lease for this phase alone."""
+        """Run the payload on a lease for this phase only."""
         async with self.leased() as lease:
             return await self.solve(lease, phase, key)

@@ -1,1 +1,1 @@
-"""Clock, tasks and timeouts, in real or in virtual time, behind one interface."""
+"""Clock, tasks and timeouts in real or virtual time, behind one interface."""

@@ -1,4 +1,4 @@
-"""Real time, by asyncio. A scale makes the clock run faster: modelled minutes pass in seconds."""
+"""Real time, based on asyncio. A scale can speed up the clock: modelled minutes take seconds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class RealWorld(World):
-    """One second on this clock takes `scale` seconds.
+    """A world in which one second takes `scale` real seconds.
 
-    The clock starts from the time of day, so that the ledgers of several drivers, and of a run
-    that was resumed, line up.
+    The clock starts from the time of day, so that the ledgers of several drivers and of resumed
+    runs line up.
     """
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -29,45 +29,45 @@ class RealWorld(World):
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def now(self) -> float:
-        """The time of day, on the scaled clock."""
+        """Time of day on the scaled clock."""
         return (self._origin + time.monotonic()) / self.scale
 
     def counted(self, seconds: float) -> float:
-        """On the scaled clock, more or fewer."""
+        """Convert real seconds to seconds of the scaled clock."""
         return seconds / self.scale
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Let `seconds` of the scaled clock pass."""
+        """Wait for `seconds` of the scaled clock."""
         return asyncio.sleep(max(0.0, seconds) * self.scale)
 
     def future(self) -> Future[Any]:
-        """A new asyncio future."""
+        """Create an asyncio future."""
         return asyncio.get_running_loop().create_future()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """A new asyncio task."""
+        """Start an asyncio task."""
         task = asyncio.create_task(work)
-        self._tasks.add(task)  # asyncio itself holds its tasks only weakly
+        self._tasks.add(task)  # asyncio keeps only weak references to tasks
         task.add_done_callback(self._tasks.discard)
         return task
 
     def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
-        """A timer of the event loop: no task is started for it."""
+        """Set a timer of the event loop, without starting a task."""
         return asyncio.get_running_loop().call_later(max(0.0, seconds) * self.scale, action)
 
     def offload(self, function: Callable[..., T], *args: Any) -> Coroutine[Any, Any, T]:
-        """Call it in a thread."""
+        """Call the function in a thread."""
         return asyncio.to_thread(function, *args)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main`; SIGINT and SIGTERM cancel it, so that it cleans up.
+        """Run `main`; SIGINT and SIGTERM cancel it, so that it can clean up.
 
-        Where an event loop is running already, as in a notebook, it runs in a thread.
+        If an event loop is already running, as in a notebook, `main` runs in a thread.
         """
         if _in_a_loop():
             with LoopThread(main) as aside:
                 return aside.result()
-        if threading.current_thread() is not threading.main_thread():  # which has the signals
+        if threading.current_thread() is not threading.main_thread():  # only that one gets signals
             return asyncio.run(main)
         return asyncio.run(self._until_signalled(main))
 
@@ -92,11 +92,11 @@ def _in_a_loop() -> bool:
 
 
 PAUSE = 0.2
-"""Seconds after which a waiting caller looks up: only then does Python deliver a Ctrl-C to it."""
+"""Seconds between wake-ups of a waiting caller, so that Python can deliver Ctrl-C to it."""
 
 
 class LoopThread(Generic[T]):
-    """Runs a coroutine to its end; leaving the block cancels it, and waits until it has ended."""
+    """Runs a coroutine in a thread; leaving the block cancels it and waits until it has ended."""
 
     def __init__(self, main: Coroutine[Any, Any, T]) -> None:
         self._main = main
@@ -123,32 +123,32 @@ class LoopThread(Generic[T]):
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the coroutine is still running."""
         return not self._ended.is_set()
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop, soon; not at all if the loop has ended."""
+        """Schedule a function call in the loop; do nothing if the loop has ended."""
         assert self._loop is not None
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
     def cancel(self) -> None:
-        """Ask it to end."""
+        """Ask the coroutine to end."""
         assert self._task is not None
         self.call(self._task.cancel)
 
     def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the coroutine has ended."""
         while not self._ended.wait(PAUSE):
             continue
 
     def result(self) -> T:
-        """Wait for its result; raises what it raised."""
+        """Wait for the coroutine's result or raise its exception."""
         self.wait()
         value, error = self._outcome
         if error is not None:
             raise error
-        return value  # type: ignore[return-value]  # there is one, as there is no error
+        return value  # type: ignore[return-value]  # set if there is no error
 
     def _run(self) -> None:
         try:

@@ -1,8 +1,8 @@
-"""Virtual time: an event kernel that runs coroutines as fast as they come.
+"""Virtual time: an event kernel that runs coroutines as fast as possible.
 
-The events of one moment are in one list, and a heap holds only the moments: comparing bare floats,
-and using the heap once per moment, makes the kernel fast. Nothing is ever searched for: a task that
-is woken early leaves a void event behind, which is skipped.
+All events of one moment are in one list; a heap holds only the moments. The kernel is fast because
+it compares bare floats and uses the heap once per moment. It never searches for events: a task
+that is woken early leaves a void event behind, which is skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class Stuck(RuntimeError):  # noqa: N818 - a state of the world, reported as such
-    """Nothing is left to happen, and the main task has not ended."""
+    """No events are left, but the main task has not ended."""
 
 
 class VirtualFuture(Generic[T]):
-    """A result to come in virtual time."""
+    """A future in virtual time."""
 
     __slots__ = ("_callbacks", "_error", "_ready", "_result", "waiters")
 
@@ -37,7 +37,7 @@ class VirtualFuture(Generic[T]):
         self._result: T
 
     def done(self) -> bool:
-        """Whether there is a result, an exception, or it was cancelled."""
+        """Whether it has a result or an exception, or was cancelled."""
         return self.waiters is None
 
     def cancelled(self) -> bool:
@@ -57,7 +57,7 @@ class VirtualFuture(Generic[T]):
         return self._error
 
     def set_result(self, result: T, /) -> None:
-        """Give the result."""
+        """Set the result."""
         waiters = self.waiters
         if waiters is None:
             raise InvalidStateError("the result is already set")
@@ -68,7 +68,7 @@ class VirtualFuture(Generic[T]):
             self._call_back()
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Give an exception instead."""
+        """Set an exception instead."""
         self._error = exception
         self.set_result(cast("T", None))
 
@@ -112,7 +112,7 @@ class Resumption:
 
 
 class VirtualTask(VirtualFuture[T]):
-    """A coroutine on its way through virtual time."""
+    """A coroutine running in virtual time."""
 
     __slots__ = ("_cancelling", "_resumption", "_work")
 
@@ -124,9 +124,9 @@ class VirtualTask(VirtualFuture[T]):
         ready.append(self._resumption)
 
     def cancel(self) -> bool:
-        """Throw CancelledError into the coroutine, at the present moment.
+        """Throw CancelledError into the coroutine at the current moment.
 
-        A task that cancels itself gets it at its next wait; without one, it ends as cancelled.
+        A task that cancels itself gets it at its next wait; if there is none, it ends as cancelled.
         """
         if self.waiters is None:
             return False
@@ -137,20 +137,20 @@ class VirtualTask(VirtualFuture[T]):
         return True
 
     def end(self, result: T) -> None:
-        """The coroutine has returned."""
-        del self._resumption  # which knows the task: without it, no collector has to find both
+        """Set the result after the coroutine has returned."""
+        del self._resumption  # breaks the reference cycle, which spares the collector
         if self._cancelling:
             self.set_exception(CancelledError())
         else:
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """The coroutine has raised an error."""
+        """Set the exception after the coroutine has raised one."""
         del self._resumption
         self.set_exception(error)
 
     def _throw(self, _: None) -> Any:
-        if self.waiters is None:  # it had cancelled itself, then ended
+        if self.waiters is None:  # it cancelled itself, then ended
             return None
         self._cancelling = False
         self._resumption.run = self._work.send
@@ -158,7 +158,7 @@ class VirtualTask(VirtualFuture[T]):
 
 
 class VirtualAlarm:
-    """Calls a function when its time has come; what that raises ends the run of the world."""
+    """Calls a function at its time; an exception from it ends the world's run."""
 
     __slots__ = ("_action",)
 
@@ -167,33 +167,33 @@ class VirtualAlarm:
 
     @property
     def task(self) -> NoReturn:
-        """It has none that could fail: the error at hand goes on."""
-        raise  # noqa: PLE0704 - only asked for while an error is handled
+        """Re-raise the current error: an alarm has no task that could fail."""
+        raise  # noqa: PLE0704 - only used while an error is handled
 
     def run(self, _: None) -> None:
         """Call the function."""
         self._action()
 
     def cancel(self) -> None:
-        """Leave a void event behind."""
+        """Replace the function by a void event."""
         self._action = _nothing
 
 
 class ExternalEvents(Protocol):
-    """Something that lives beside a world's tasks, and keeps its own account of what is to come."""
+    """A source of events outside the world's tasks, with its own schedule."""
 
     def until(self, moment: float) -> float | None:
-        """When it has something for the tasks, if that is at `moment` or before."""
+        """Time of its next event for the tasks, if at or before `moment`; otherwise None."""
 
     def deliver(self) -> None:
-        """Hand that over, now that the clock stands there."""
+        """Deliver that event; the clock has reached its time."""
 
 
 class VirtualWorld(World):
-    """Deterministic: the same seed gives the same order of events.
+    """A deterministic world: the same seed gives the same order of events.
 
     With a seed, events of the same moment happen in a random order drawn from it, so that tests can
-    try many interleavings; without, in the order in which they were created.
+    try many interleavings; without a seed, in the order of their creation.
     """
 
     is_virtual = True
@@ -208,24 +208,24 @@ class VirtualWorld(World):
         self._beside: ExternalEvents | None = None
 
     def now(self) -> float:
-        """Seconds since the beginning of this world."""
+        """Seconds since this world began."""
         return self._now
 
     @coroutine
     def sleep(self, seconds: float) -> Generator[float, None, None]:
-        """Let virtual `seconds` pass (a bare generator: this is the hottest call of a model)."""
+        """Wait for virtual `seconds` (a bare generator, as this is a model's hottest call)."""
         yield seconds
 
     def future(self) -> VirtualFuture[Any]:
-        """A new virtual future."""
+        """Create a virtual future."""
         return VirtualFuture(self._ready)
 
     def start(self, work: Coroutine[Any, Any, T]) -> VirtualTask[T]:
-        """Run `work` from the present moment on."""
+        """Start `work` at the current moment."""
         return VirtualTask(self._ready, work)
 
     def alarm(self, seconds: float, action: Callable[[], object]) -> VirtualAlarm:
-        """An event of its own: no task is started for it."""
+        """Schedule a separate event, without starting a task."""
         alarm, moment = VirtualAlarm(action), self._now + (seconds if seconds > 0 else 0.0)
         if moment in self._later:
             self._later[moment].append(alarm)
@@ -236,21 +236,21 @@ class VirtualWorld(World):
 
     @coroutine
     def settled(self, futures: Iterable[Future[Any]]) -> Generator[Any, None, None]:
-        """Wait for one after the other: waking a task costs less than a gate that counts."""
+        """Wait for the futures one by one: waking a task costs less than a counting gate."""
         for each in futures:
             if not each.done():
                 yield each
 
     async def offload(self, function: Callable[..., T], *args: Any) -> T:
-        """Call it at once: computing takes no virtual time."""
+        """Call the function at once: computing takes no virtual time."""
         return function(*args)
 
     def beside(self, other: ExternalEvents) -> None:
-        """Before the clock moves, ask `other` whether it has something for the tasks before."""
+        """Before each move of the clock, ask `other` for earlier events."""
         self._beside = other
 
     def run(self, main: Coroutine[Any, Any, T], until: float = inf) -> T:
-        """Run `main`, and all it started, until `main` ends; TimeoutError once `until` has come."""
+        """Run `main` and all it starts until `main` ends; raise TimeoutError at `until`."""
         task = self.start(main)
         self._run(task, until)
         if not task.done():
@@ -260,7 +260,7 @@ class VirtualWorld(World):
         return task.result()
 
     def _run(self, main: VirtualTask[Any], until: float) -> None:  # noqa: C901, PLR0912 - hot
-        """Go from moment to moment; run what is due in order, then the tasks this made ready."""
+        """Go from moment to moment; run the due events, then the tasks they made ready."""
         moments, later, ready, now = self._moments, self._later, self._ready, self._now
         shuffle, events = self._shuffle, 0
         due: list[Resumption | VirtualAlarm]
@@ -268,7 +268,7 @@ class VirtualWorld(World):
             if ready:
                 due = [*ready]
                 ready.clear()
-            elif self._beside and self._delivered(self._beside, until):  # maybe set by a task
+            elif self._beside and self._delivered(self._beside, until):  # a task may set it
                 now = self._now
                 continue
             elif moments and moments[0] <= until:
@@ -300,7 +300,7 @@ class VirtualWorld(World):
         self.events += events
 
     def _delivered(self, beside: ExternalEvents, until: float) -> bool:
-        """Go to the moment, before the next event, at which there is something for the tasks."""
+        """Deliver external events due before the next event, and move the clock there."""
         moments = self._moments
         moment = beside.until(moments[0] if moments and moments[0] < until else until)
         if moment is None:
@@ -311,8 +311,8 @@ class VirtualWorld(World):
 
 
 def _nothing() -> None:
-    """Replaces what a cancelled alarm would have called."""
+    """Stand-in for the action of a cancelled alarm."""
 
 
 def _void(_: None) -> None:
-    """Replaces the event of a task that was cancelled in the meantime."""
+    """Stand-in for the event of a task that was cancelled in the meantime."""

@@ -1,4 +1,4 @@
-"""The one interface of time: code that awaits only what a world offers runs in every world."""
+"""The interface of time: code that awaits only what a world offers runs in every world."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Future(Protocol[T]):
-    """A result to come. A started task is one as well. asyncio's futures have this shape."""
+    """A future result; started tasks are futures too. asyncio's futures match this protocol."""
 
     def done(self) -> bool:
-        """Whether there is a result, an exception, or it was cancelled."""
+        """Whether it has a result or an exception, or was cancelled."""
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
@@ -28,48 +28,48 @@ class Future(Protocol[T]):
         """The exception, or None."""
 
     def set_result(self, result: T, /) -> None:
-        """Give the result."""
+        """Set the result."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Give an exception instead."""
+        """Set an exception instead."""
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
         """Call `callback(self)` once done."""
 
     def cancel(self) -> bool:
-        """Ask it to stop; False if it is done already."""
+        """Ask it to stop; return False if it is already done."""
 
     def __await__(self) -> Generator[Any, None, T]: ...
 
 
 class Alarm(Protocol):
-    """Something that is to happen later, unless it is cancelled."""
+    """A scheduled action that can be cancelled."""
 
     def cancel(self) -> object:
-        """Prevent it."""
+        """Cancel the action."""
 
 
 class World(ABC):
-    """A clock, and the tasks that run by it."""
+    """A clock and the tasks that run by it."""
 
     is_virtual = False
-    """Whether time passes only as its tasks let it: nobody outside waits for them meanwhile."""
+    """Whether time passes only as the tasks let it, with nobody outside waiting for them."""
 
     @abstractmethod
     def now(self) -> float:
-        """Seconds on this world's clock."""
+        """Current time on this world's clock, in seconds."""
 
     def counted(self, seconds: float) -> float:
-        """Convert seconds of the real clock to seconds of this one."""
+        """Convert real seconds to seconds of this clock."""
         return seconds
 
     @abstractmethod
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Let `seconds` pass."""
+        """Wait for `seconds`."""
 
     @abstractmethod
     def future(self) -> Future[Any]:
-        """A new future, without a result yet."""
+        """Create a future without a result."""
 
     @abstractmethod
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -77,37 +77,37 @@ class World(ABC):
 
     @abstractmethod
     def alarm(self, seconds: float, action: Callable[[], object]) -> Alarm:
-        """Call `action` after `seconds`, unless that is cancelled: a limit for a wait."""
+        """Call `action` after `seconds` unless cancelled, e.g. to limit a wait."""
 
     @abstractmethod
     def offload(self, function: Callable[..., T], *args: Any) -> Awaitable[T]:
-        """Call a function that computes for a while, without blocking other tasks."""
+        """Call a long-running function without blocking other tasks."""
 
     @abstractmethod
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end, from outside of any world."""
+        """Run `main` to its end, from outside any world."""
 
     async def settled(self, futures: Iterable[Future[Any]]) -> None:
-        """Wait until all are done, whatever became of them."""
+        """Wait until all are done, whatever their outcome."""
         await self._gate(list(futures), first=False)
 
     async def first_of(self, futures: Sequence[Future[T]]) -> Future[T]:
-        """Wait until one is done, and return it; the others continue."""
+        """Wait until one is done and return it; the others continue."""
         await self._gate(futures, first=True)
         return next(each for each in futures if each.done())
 
     async def all_of(self, works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         """Run all concurrently to their ends; then raise the first error in order, if any.
 
-        Since it waits for all, and fails by position, the outcome does not depend on timing.
+        Because it waits for all and fails by position, the outcome does not depend on timing.
         """
         works = list(works)
-        if len(works) == 1:  # which needs no task of its own
+        if len(works) == 1:  # needs no task of its own
             return [await works[0]]
         return await self.results([self.start(work) for work in works])
 
     async def results(self, tasks: Sequence[Future[T]]) -> list[T]:
-        """The results of started tasks, as `all_of` gives them."""
+        """Wait for started tasks and return their results, like `all_of`."""
         try:
             await self.settled(tasks)
         except CancelledError:
@@ -115,11 +115,11 @@ class World(ABC):
             raise
         for task in tasks:
             if not task.cancelled():
-                task.exception()  # retrieved, so that asyncio does not warn that it never was
+                task.exception()  # retrieve it, so that asyncio does not warn
         return [task.result() for task in tasks]
 
     async def timeout(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`; TimeoutError (and `work` cancelled) if that takes longer."""
+        """Return the result of `work`; cancel it and raise TimeoutError after `seconds`."""
         task: Future[T] = self.start(work)
         alarm: Future[Any] = self.start(self.sleep(seconds))
         either: list[Future[Any]] = [task, alarm]
@@ -132,7 +132,7 @@ class World(ABC):
             await self.cancel(either)
 
     async def cancel(self, tasks: Iterable[Future[Any]]) -> None:
-        """Cancel those that run, and wait until they have cleaned up."""
+        """Cancel the running tasks and wait until they have cleaned up."""
         running = [task for task in tasks if task.cancel()]
         await self.settled(running)
 
@@ -155,7 +155,7 @@ class World(ABC):
 
 
 class Signal:
-    """Stays set until it is cleared."""
+    """A flag to wait for; it stays set until cleared."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -163,17 +163,17 @@ class Signal:
         self.is_set = False
 
     def set(self) -> None:
-        """Set it, and let all waiters continue."""
+        """Set the signal and let all waiters continue."""
         self.is_set = True
         for waiter in self._waiters:
             release(waiter)
 
     def clear(self) -> None:
-        """Clear it: later callers of `wait` wait again."""
+        """Clear the signal: later callers of `wait` wait again."""
         self.is_set = False
 
     async def wait(self, limit: float | None = None) -> bool:
-        """Whether it was set within so many seconds; without a limit, wait until it is."""
+        """Wait until the signal is set, at most `limit` seconds; return whether it is set."""
         if self.is_set:
             return True
         waiter: Future[None] = self._world.future()
@@ -191,7 +191,7 @@ class Signal:
 
 
 def release(waiter: Future[None]) -> None:
-    """Resolve a future, unless it is done already."""
+    """Resolve a future unless it is already done."""
     if not waiter.done():
         waiter.set_result(None)
 
@@ -216,7 +216,7 @@ class Lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif not waiter.cancelled():
-                self._pass_on()  # it got the lock at the moment it was cancelled
+                self._pass_on()  # it got the lock just as it was cancelled
             raise
 
     async def __aexit__(self, *_: object) -> None:
@@ -234,7 +234,7 @@ class Lock:
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
-"""Seconds until a background task that keeps failing is tried again."""
+"""Maximum seconds before a failing background task is tried again."""
 
 
 class BackgroundTasks:
@@ -261,9 +261,9 @@ class BackgroundTasks:
         pause: float,
         longest: float = LONGEST_PAUSE,
     ) -> None:
-        """Do something again and again, whatever goes wrong: a failure is logged, and tried again.
+        """Repeat `work` forever; log failures and try again.
 
-        After each failure in a row the pause doubles, from a second to `longest`.
+        The pause doubles after each consecutive failure, from one second up to `longest`.
         """
         self.start(self._repeated(name, work, pause, longest))
 
@@ -277,7 +277,7 @@ class BackgroundTasks:
                 failures = 0
             except Exception as error:
                 failures += 1
-                log.error(  # noqa: TRY400 - the reason is enough, many times in a row
+                log.error(  # noqa: TRY400 - the reason is enough for repeated failures
                     "background task failed and is tried again",
                     extra={"task": name, "why": f"{type(error).__name__}: {error}"},
                 )
@@ -285,7 +285,7 @@ class BackgroundTasks:
             await self._world.sleep(delay)
 
     async def cancel(self) -> None:
-        """Cancel all of them, and wait until they have cleaned up."""
+        """Cancel all tasks and wait until they have cleaned up."""
         await self._world.cancel(list(self._running))
 
     def _done(self, task: Future[None]) -> None:
