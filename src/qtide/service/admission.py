@@ -33,7 +33,7 @@ from qtide.core.world.real import RealWorld
 from qtide.service.limits import FairSemaphore
 
 
-class Refused(QtideError):  # noqa: N818 - what happened
+class Refused(QtideError):  # noqa: N818 - named after what happened
     """The job has no right to a QPU (HTTP 403)."""
 
 
@@ -41,7 +41,7 @@ class Unproven(Refused):
     """The credential is forged, replayed, expired, or made for another request (HTTP 401)."""
 
 
-class Unreachable(QtideError):  # noqa: N818 - what happened
+class Unreachable(QtideError):  # noqa: N818 - named after what happened
     """Munge or Slurm does not answer; the caller should try again (HTTP 503)."""
 
 
@@ -64,7 +64,7 @@ ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
 WAITING = 256
 """Maximum number of requests of one peer or user that wait for their turn."""
 FRESH = 60.0
-"""Seconds after which Slurm is asked again whether it checks accounts."""
+"""Seconds to remember whether Slurm checks accounts."""
 
 
 @dataclass(frozen=True)

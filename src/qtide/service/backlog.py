@@ -55,7 +55,7 @@ class Backlog:
     def __bool__(self) -> bool:
         return bool(self._tasks or self._over_quota or self._blocked)
 
-    def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - what users call it
+    def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - the name users know
         """The unfinished task with that id, if any."""
         return self._tasks.get(id) or self._arriving.get(id)
 

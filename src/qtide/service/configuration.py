@@ -61,7 +61,7 @@ class DeviceSetup(BaseModel):
 
     kind: str
     profile: str | None = None
-    """Timing of an emulated device; a real one has its own."""
+    """Timing profile of an emulated device; a real one has its own timing."""
     policy: str = "fair"
     slots: Annotated[int, Field(ge=1)] = 16
     """How many jobs may hold one of its virtual QPUs at once."""
@@ -162,7 +162,7 @@ class Configuration(Section):
     anonymous: bool = False
     """Require no tokens; only for a demonstration on the loopback."""
     operators: list[str] = []
-    """Users whose tokens may see all tasks, drain devices and read all accounts."""
+    """Users whose tokens may see all tasks, drain devices and read all usage."""
     certificate: Path | None = None
     key: Path | None = None
     retention_days: Annotated[float, Field(gt=0)] = 30.0
@@ -269,7 +269,7 @@ def sentence(error: ErrorDetails) -> str:
 
 
 def _entries(place: list[str]) -> list[str]:
-    """The names of the entries of a part of the file."""
+    """The names of the entries in a part of the file."""
     part: Any = Configuration
     for name in place:
         field = getattr(part, "model_fields", {}).get(name)

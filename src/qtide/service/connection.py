@@ -54,7 +54,7 @@ class ConnectionSettings(Protocol):
         """Maximum bytes of a request."""
 
 
-class HeadTooLong(Exception):  # noqa: N818 - what happened
+class HeadTooLong(Exception):  # noqa: N818 - named after what happened
     """The head or the trailers of a request have too many fields or bytes."""
 
 
@@ -197,7 +197,7 @@ class Connection(Accepted):
                 self._expect(self._limits.header_seconds)
         elif self._received > self._most:
             self._refuse(413, "too_large", "the request is too large; send less at once")
-        elif self._end is not None:  # it makes progress
+        elif self._end is not None:  # the request makes progress
             self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
 
     def pause_writing(self) -> None:

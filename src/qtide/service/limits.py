@@ -64,7 +64,7 @@ class Limits(BaseModel):
     """Valid tokens of a job at once; a job that asks again gets the token it has."""
 
 
-class OverLimit(QtideError):  # noqa: N818 - what happened
+class OverLimit(QtideError):  # noqa: N818 - named after what happened
     """The caller is at its limit and may try again later (HTTP 429)."""
 
     def __init__(self, sentence: str, retry_after: float = 1.0) -> None:
@@ -72,19 +72,19 @@ class OverLimit(QtideError):  # noqa: N818 - what happened
         self.retry_after = retry_after
 
 
-class Overloaded(QtideError):  # noqa: N818 - what happened
+class Overloaded(QtideError):  # noqa: N818 - named after what happened
     """All callers together use all that the service has (HTTP 503)."""
 
 
-class TooLarge(QtideError):  # noqa: N818 - what happened
+class TooLarge(QtideError):  # noqa: N818 - named after what happened
     """A request has more bytes than allowed (HTTP 413)."""
 
 
-class StorageFull(QtideError):  # noqa: N818 - what happened
+class StorageFull(QtideError):  # noqa: N818 - named after what happened
     """A user has stored as much as allowed, or the disk is nearly full (HTTP 507)."""
 
 
-class WrongSite(QtideError):  # noqa: N818 - what happened
+class WrongSite(QtideError):  # noqa: N818 - named after what happened
     """A web page of another site sent the request (HTTP 403)."""
 
 

@@ -31,7 +31,7 @@ SubjectKey = tuple[str, str]
 """The kind, user or account, and the name."""
 
 
-class QuotaExceeded(QtideError):  # noqa: N818 - what happened
+class QuotaExceeded(QtideError):  # noqa: N818 - named after what happened
     """A user or an account has reached its maximum number of tasks."""
 
 

@@ -206,7 +206,7 @@ def _port(configuration: Configuration) -> socket.socket:
 
 
 def _unix(path: Path) -> socket.socket:
-    """Bind the Unix socket, replacing one that an earlier service left behind."""
+    """Bind the Unix socket in a folder that only we write to, replacing an earlier service's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -225,12 +225,12 @@ class Service:
     def device(
         self, name: str, caller: Caller | None = None, api: str | None = None
     ) -> ServedDevice:
-        """The device of that name, if the caller may use it and the API offers it."""
+        """Find the device of that name, if the caller may use it and the API offers it."""
         found = list(self.devices.values()) if api is None else self.offered(api)
         return self._find_device(found if caller is None else usable(caller, found), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
-        """The devices that an API shows."""
+        """The devices that an API offers."""
         found = (each for each in self.devices.values() if not each.removed)
         return [each for each in found if each.offered_by(api)]
 
@@ -287,7 +287,7 @@ class Service:
         blocked = self._backlog.blocked_by_device()
         return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
 
-    def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
+    def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - the name users know
         """Find a task of the caller by its id or a prefix; operators find every task.
 
         Only the owner sees its payload and answer.
@@ -313,7 +313,7 @@ class Service:
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
     async def answer(self, caller: Caller, task: ServiceTask) -> Encoded:
-        """The answer to a finished task of the caller."""
+        """The answer to the caller's finished task."""
         check_owns(caller, task)
         if task.answer is not None:
             return task.answer

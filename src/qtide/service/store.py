@@ -56,11 +56,11 @@ CREATE TABLE drains (
 """
 
 
-class StoreFailed(QtideError):  # noqa: N818 - what happened
+class StoreFailed(QtideError):  # noqa: N818 - named after what happened
     """The store cannot be opened or written."""
 
 
-class ValueTooLarge(QtideError):  # noqa: N818 - what happened
+class ValueTooLarge(QtideError):  # noqa: N818 - named after what happened
     """The value is too large to store; the other writes in its commit succeed."""
 
 

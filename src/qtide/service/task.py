@@ -12,7 +12,7 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, release
 
 
-class NotFound(QtideError):  # noqa: N818 - what happened
+class NotFound(QtideError):  # noqa: N818 - named after what happened
     """It does not exist, or belongs to another user."""
 
 
@@ -20,15 +20,15 @@ class Gone(NotFound):
     """The task exists, but its payload and answer have been deleted."""
 
 
-class Forbidden(QtideError):  # noqa: N818 - what happened
+class Forbidden(QtideError):  # noqa: N818 - named after what happened
     """The caller is known, but may not do this."""
 
 
-class Conflict(QtideError):  # noqa: N818 - what happened
+class Conflict(QtideError):  # noqa: N818 - named after what happened
     """The request contradicts an earlier one, or is ambiguous."""
 
 
-class CannotPromise(QtideError):  # noqa: N818 - what happened
+class CannotPromise(QtideError):  # noqa: N818 - named after what happened
     """The task cannot be promised a start within its maximum wait."""
 
     def __init__(self, reason: str, start: float | None, sentence: str) -> None:

@@ -23,7 +23,7 @@ FRESH = 2.0
 """Seconds to cache a lookup; a revoked token may stay valid for that long."""
 
 
-class NotAllowed(QtideError):  # noqa: N818 - what happened
+class NotAllowed(QtideError):  # noqa: N818 - named after what happened
     """The caller has no valid token."""
 
 

@@ -187,7 +187,7 @@ class SimulatedDevice:
 
 
 class SimulatedWorker:
-    """Runs the tasks it is sent, one by one."""
+    """A simulated worker, which runs the tasks it is sent one by one."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self.properties: dict[str, Any] = {"formats": ["burst"]}
@@ -233,7 +233,7 @@ class SimulatedWorker:
             self._occupation.ended, self._occupation = self._world.now(), None
 
     def say(self, header: Header, body: bytes = b"") -> None:
-        """Send a message to the listener."""
+        """Send a message to the reader of `messages`."""
         if not self._dead:
             self._outgoing.append((header, body))
             self._spoke.set()

@@ -37,7 +37,7 @@ RefusalBody = dict[str, Any]
 
 @dataclass(frozen=True)
 class Api:
-    """One way to call the service."""
+    """An API of the service."""
 
     prefix: str
     """The prefix of its paths; if several match, the longest one wins."""

@@ -397,7 +397,7 @@ async def _to_submit(
     )
 
 
-def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
+def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - the name users know
     """The caller's circuit job; refuse tasks with other payloads, from other APIs."""
     task = service.task(caller, id)
     if task.format != "iqm":

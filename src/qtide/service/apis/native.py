@@ -118,7 +118,7 @@ class DrainForm(BaseModel):
 
 
 class UsageForm(BaseModel):
-    """What a user, account, job or device has used."""
+    """Usage of a user, account, job or device."""
 
     user: str | None = None
     account: str | None = None
@@ -147,7 +147,7 @@ class QuotaForm(BaseModel):
 
 
 class ErrorForm(BaseModel):
-    """What was wrong, where, and what to do."""
+    """An error: what was wrong, where, and what to do."""
 
     error: str
     message: str
@@ -388,7 +388,7 @@ def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
 
 
 async def _wait(service: Service, request: Request, task: ServiceTask, seconds: float) -> None:
-    """Wait for a task's end, unless its sender hangs up."""
+    """Wait for a task's end, unless the client hangs up."""
     if seconds > 0 and not task.over:
         await while_connected(request, service.wait(task, seconds))
 

@@ -227,7 +227,7 @@ class Dispatcher:
 
     @property
     def _at_work(self) -> bool:
-        """Whether tasks are on the device, or between it and the queue."""
+        """Whether tasks are on the device, or on their way between it and the queue."""
         return bool(self._queue.handed or self._recovering or self._background)
 
     async def recover(self, tasks: list[ServiceTask]) -> None:

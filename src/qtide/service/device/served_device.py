@@ -140,7 +140,7 @@ class ServedDevice:
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
 
     def offered_by(self, api: str) -> bool:
-        """Whether an API shows it."""
+        """Whether an API offers it."""
         return self.setup.apis is None or api in self.setup.apis
 
     @property

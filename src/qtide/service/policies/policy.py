@@ -274,7 +274,7 @@ class RankedBlock:
         """Minimum over the keys of `rate * key[0]` less the seconds before the key in the block."""
         if rate not in self._slacks:
             before = accumulate(self.seconds, initial=0.0)
-            self._slacks[rate] = min(rate * key[0] - at for key, at in zip(self.keys, before))  # noqa: B905 - the last sum is of no key
+            self._slacks[rate] = min(rate * key[0] - at for key, at in zip(self.keys, before))  # noqa: B905 - there is one more sum than keys
         return self._slacks[rate]
 
 
