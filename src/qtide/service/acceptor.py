@@ -1,7 +1,8 @@
-"""Accepting connections: each is counted as soon as it is accepted, before TLS or any byte of it.
+"""Accept connections, and count each one before TLS and before its first byte.
 
 A peer is a user at the Unix socket, or an address. Once a request on a connection shows a token,
-the connection counts for the token's user: users behind one address do not lock each other out.
+the connection counts towards that token's user, so users behind one address do not lock each other
+out.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from qtide.service.limits import OverLimit
 log = logging.getLogger(__name__)
 
 HANDSHAKE_LIMIT = 5.0
-"""Seconds within which a client has to agree on TLS."""
+"""Seconds that a client has for the TLS handshake."""
 PAUSE = 0.1
-"""Seconds until connections are accepted again after that has failed."""
+"""Seconds to wait before accepting again after a failure."""
 LOOPBACK = ("127.", "::1", "::ffff:127.")
 ESTABLISHED = "01"
 """The state of an open connection in /proc/net/tcp."""
@@ -38,11 +39,11 @@ TOO_MANY = (
 
 @dataclass(frozen=True)
 class Peer:
-    """Who is at the other end, before any token is seen."""
+    """The other end of a connection, as known before it shows a token."""
 
     name: str
     uid: int | None = None
-    """The user, if the kernel vouches for it: only at the Unix socket."""
+    """The user id as the kernel reports it; only for the Unix socket."""
     unix: bool = False
 
 
@@ -56,14 +57,15 @@ def peer_of(connection: socket.socket) -> Peer:
             user = peer_uid(connection)
             return Peer(f"uid {user}", user, unix=True)
         return Peer(f"address {connection.getpeername()[0]}")
-    except OSError:  # it has gone already
+    except OSError:  # the peer has already gone
         return UNKNOWN
 
 
 def loopback_uid(connection: socket.socket) -> int | None:
-    """The user at the other end of a loopback connection; None if the kernel does not tell.
+    """The user at the other end of a loopback connection; None if the kernel does not say.
 
-    Reads the kernel's whole table of connections, which takes milliseconds: not for the event loop.
+    Reads the kernel's whole connection table, which takes milliseconds: do not call it in the event
+    loop.
     """
     try:
         theirs, ours = connection.getpeername()[:2], connection.getsockname()[:2]
@@ -77,24 +79,24 @@ def loopback_uid(connection: socket.socket) -> int | None:
         for row in Path(table).read_text().splitlines()[1:]:
             fields = row.split()
             if fields[1:3] == wanted:
-                # a closed socket has no inode, and seems to belong to root
+                # a closed socket has no inode and appears to belong to root
                 return int(fields[7]) if fields[3] == ESTABLISHED and int(fields[9]) else None
     return None
 
 
 def _in_table(family: int, host: str, port: int) -> str:
-    """An address as the kernel writes it: words of four bytes in the machine's order."""
+    """An address as the kernel prints it: four-byte words in the machine's byte order."""
     packed = socket.inet_pton(family, host)
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     return "".join(f"{int.from_bytes(word, 'little'):08X}" for word in words) + f":{port:04X}"
 
 
 class Accepted(asyncio.Protocol):
-    """A connection, as far as accepting and counting it needs."""
+    """The interface of a connection that accepting and counting it needs."""
 
     peer: Peer
     handshake: asyncio.Task[None] | None
-    """The task that agrees on TLS."""
+    """The task that runs the TLS handshake; None once it is done."""
 
     @property
     @abstractmethod
@@ -104,19 +106,19 @@ class Accepted(asyncio.Protocol):
     @property
     @abstractmethod
     def held(self) -> bool:
-        """Whether its only request waits for a task to end."""
+        """Whether its only request is waiting for a task to end."""
 
     @abstractmethod
     def give_way(self) -> None:
-        """Close it; a request that waits for a task is answered first."""
+        """Close it, but first answer a request that waits for a task."""
 
     @abstractmethod
     def shut_down(self) -> None:
-        """Close it after what is being answered."""
+        """Close it once its current requests are answered."""
 
 
 class Connections:
-    """The open connections: by peer until a request shows a token, then by user."""
+    """The open connections, counted by peer until a request shows a token, then by user."""
 
     def __init__(
         self, each: int, total: int, refused: Callable[[int, str], None] = lambda *_: None
@@ -127,10 +129,10 @@ class Connections:
         self._unproven: dict[str, dict[Accepted, None]] = {}
         self._proven: dict[str, dict[Accepted, None]] = {}
         self.refused = refused
-        """Told of every connection that is refused or ended, with a status and a word."""
+        """Called with a status and a reason for every connection refused or evicted."""
 
     def adopt(self, each: int, total: int) -> None:
-        """Allow other numbers from now on; those that are open stay."""
+        """Change the limits; open connections stay open."""
         self._each = each
         self._total = total
 
@@ -141,7 +143,7 @@ class Connections:
         return len(self._owner)
 
     def open(self, connection: Accepted) -> bool:
-        """Whether a new connection may stay; if there are too many, another one gives way."""
+        """Count a new connection, evicting another if there are too many; False if it must go."""
         name = connection.peer.name
         if len(self._unproven.get(name, ())) >= self._each and not self._evict_unproven(name):
             return False
@@ -155,9 +157,9 @@ class Connections:
         return True
 
     def prove(self, connection: Accepted, user: str) -> None:
-        """A request on it showed the token of a user: from now on it counts for that user.
+        """Count a connection towards a user from now on, since a request showed the user's token.
 
-        If the user has too many, an idle one of them gives way, or one that only waits for a task.
+        If the user has too many, evict an idle one, or one that only waits for a task.
         """
         if connection not in self._owner:
             return
@@ -168,7 +170,7 @@ class Connections:
         self._proven.setdefault(user, {})[connection] = None
 
     def close(self, connection: Accepted) -> None:
-        """It is closed."""
+        """Stop counting a connection."""
         name = self._owner.pop(connection, None)
         if name is None:
             return
@@ -182,7 +184,7 @@ class Connections:
         return self._evict(next(iter(self._unproven.get(name, ())), None))
 
     def _evict_proven(self, user: str) -> bool:
-        """The oldest that is idle, otherwise the oldest that waits for a task."""
+        """Evict the user's oldest idle connection, else the oldest that waits for a task."""
         found = self._proven.get(user, ())
         idle = next((each for each in found if each.idle), None)
         return self._evict(idle or next((each for each in found if each.held), None))
@@ -201,7 +203,7 @@ def _largest(groups: dict[str, dict[Accepted, None]]) -> str:
 
 
 class Acceptor:
-    """Accepts connections at one socket, for as long as it runs."""
+    """Accepts the connections of one listening socket."""
 
     def __init__(
         self,
@@ -223,14 +225,14 @@ class Acceptor:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(self._listener)
-            except OSError as error:  # no descriptor is left, or the peer went away meanwhile
+            except OSError as error:  # out of file descriptors, or the peer has gone
                 log.warning("connection not accepted", extra={"why": str(error)})
                 await asyncio.sleep(PAUSE)
                 continue
             self._admit(accepted)
 
     def _admit(self, accepted: socket.socket) -> None:
-        """Count a connection, or refuse it; then agree on TLS."""
+        """Count a connection and start its TLS handshake, or refuse it."""
         if accepted.family != socket.AF_UNIX:
             with suppress(OSError):
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,6 +1,6 @@
-"""Who may use a virtual QPU: a user who proves by munge to own a running job that holds a slot.
+"""Admission to a virtual QPU, for a user with munge's proof who owns a running job with a slot.
 
-The job's environment is not trusted, and there is no list of users: munge says who is asking, and
+The job's environment is not trusted, and there is no list of users: munge tells who is asking, and
 slurmctld what the job holds.
 """
 
@@ -33,43 +33,43 @@ from qtide.core.world.real import RealWorld
 from qtide.service.limits import FairSemaphore
 
 
-class Refused(QtideError):  # noqa: N818 - what happened
+class Refused(QtideError):  # noqa: N818 - named after what happened
     """The job has no right to a QPU (HTTP 403)."""
 
 
 class Unproven(Refused):
-    """The credential proves nothing: forged, replayed, expired, for another request (401)."""
+    """The credential is forged, replayed, expired, or made for another request (HTTP 401)."""
 
 
-class Unreachable(QtideError):  # noqa: N818 - what happened
-    """Munge or Slurm gave no answer, so the caller is not admitted and should try again (503)."""
+class Unreachable(QtideError):  # noqa: N818 - named after what happened
+    """Munge or Slurm does not answer; the caller should try again (HTTP 503)."""
 
 
 LIMIT = 5.0
-"""Seconds within which munged, slurmctld and the user database each have to answer."""
+"""Seconds that munged, slurmctld and the user database each have to answer."""
 THREADS = 4
 LONGEST = 4096
-"""Characters that a credential of ours never has."""
+"""Maximum length of a credential in characters; ours are shorter."""
 
 FAULTS = {1, 5, 6, 7}
-"""Libmunge's own codes for: internal error, no memory, no munged, no answer in time."""
+"""Libmunge's codes for an internal error, no memory, no munged, and a timeout."""
 
 WHY = {15: "has expired", 16: "is from the future: compare the clocks", 17: "was used before"}
-"""The codes that a user can act on; all others count as forgeries."""
+"""Libmunge's codes that a user can act on; all others count as forgeries."""
 AT_ONCE = 8
-"""Queries that slurmctld gets at the same time; it has other things to do."""
+"""Maximum number of concurrent queries to slurmctld, which has other work to do."""
 
 ALIVE = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
-"""States in which a job has started and its processes will continue."""
+"""States of a job that has started and whose processes will continue."""
 WAITING = 256
-"""Requests of one peer or user that wait for their turn."""
+"""Maximum number of requests of one peer or user that wait for their turn."""
 FRESH = 60.0
-"""Seconds after which Slurm is asked again whether it checks accounts."""
+"""Seconds to remember whether Slurm checks accounts."""
 
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """The request that a credential is bound to, as received."""
+    """The request, as received, that a credential must be bound to."""
 
     method: str
     path: str
@@ -78,7 +78,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who made a credential, according to a munged that shares our key."""
+    """The maker of a credential, according to a munged that shares our key."""
 
     uid: int
     gid: int
@@ -86,7 +86,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Holder:
-    """A job, or a component of a heterogeneous one, by its start: a requeued job is another."""
+    """A job or heterogeneous component; its start time tells it from a requeued run."""
 
     job: int
     start: int
@@ -94,14 +94,14 @@ class Holder:
 
 @dataclass(frozen=True)
 class Grant:
-    """What a token may be made of."""
+    """What an admitted job's token is issued for."""
 
     user: str
     account: str
-    """Empty if Slurm knows of none, or does not check who may use which."""
+    """Empty if Slurm knows none, or does not check who may use which account."""
     job: int
     holder: Holder
-    """The job or component that has the slot: when it ends or gives it back, the grant ends."""
+    """The job or component with the slot; the grant ends when it ends or returns the slot."""
 
 
 class SlurmAdmission:
@@ -131,9 +131,9 @@ class SlurmAdmission:
     async def admit(
         self, credential: str, request: AdmissionRequest, peer: str = "a peer"
     ) -> Grant:
-        """Admit the sender of a request; `Refused` says why not, `Unreachable` to try again.
+        """Admit the sender of a request, or raise `Refused` or, to try again, `Unreachable`.
 
-        Peers take turns at munge, and users at Slurm: whoever asks often delays nobody else.
+        Peers take turns at munge and users at Slurm, so frequent callers delay nobody else.
         """
         job = _job_of(request)
         async with self._decoding.turn(peer):
@@ -150,11 +150,11 @@ class SlurmAdmission:
         return await self._grant(own, holder, await self._user(identity))
 
     async def running(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Those of the holders that still run and have their slot."""
+        """The holders that still run and still have their slot."""
         return await self._jobs.holding(holders)
 
     def close(self) -> None:
-        """End the threads of admission."""
+        """End the munge threads."""
         self._munge.close()
 
     async def _grant(self, own: SlurmJob, holder: SlurmJob, user: str) -> Grant:
@@ -165,7 +165,7 @@ class SlurmAdmission:
         return Grant(user, account, entry.job, holder.holder)
 
     async def _accounts_count(self) -> bool:
-        """Whether a job's account is more than what its user typed."""
+        """Whether to believe a job's account: Slurm checks it, or the operator trusts it."""
         if self._trust_accounts:
             return True
         asked, found = self._checked
@@ -178,7 +178,7 @@ class SlurmAdmission:
         return found
 
     async def _user(self, identity: Identity) -> str:
-        """In a thread, since it may query a directory service."""
+        """Look up the user's name, in a thread since that may query a directory service."""
         entry = asyncio.to_thread(pwd.getpwuid, identity.uid)
         try:
             return (await asyncio.wait_for(entry, self._limit)).pw_name
@@ -193,7 +193,7 @@ class SlurmAdmission:
 
 
 def _job_of(request: AdmissionRequest) -> int:
-    """The body is {"job": NUMBER}."""
+    """The job number in a request body of the form {"job": NUMBER}."""
     try:
         job = json.loads(request.body)["job"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -204,7 +204,10 @@ def _job_of(request: AdmissionRequest) -> int:
 
 
 def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob]:
-    """Reveals nothing about other users' jobs; root's credential admits only root's jobs."""
+    """The caller's parts of a running job; refuse without revealing other users' jobs.
+
+    Root's credential admits only root's jobs.
+    """
     own = [part for part in parts if part.entry.uid == identity.uid]
     if not own or own[0].entry.job != job or own[0].entry.state != "RUNNING":
         raise Refused(f"job {job} is no running job of yours")
@@ -213,29 +216,29 @@ def _owned(parts: list[SlurmJob], identity: Identity, job: int) -> list[SlurmJob
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job, or a component of one, with the slots that it holds."""
+    """A job or a component of one, with the number of slots it holds."""
 
     entry: QueueEntry
     slots: int
 
     @staticmethod
     def of(entry: QueueEntry, names: Collection[str]) -> SlurmJob:
-        """The names of slots, as licences or as GRES."""
+        """Count an entry's slots: licences or GRES with one of these names."""
         return SlurmJob(entry, slots_held(entry.licences, entry.gres, entry.nodes, names))
 
     @property
     def holder(self) -> Holder:
-        """The job or component that its slots depend on."""
+        """It as a holder of slots."""
         return Holder(self.entry.job, int(self.entry.start or 0))
 
     @property
     def holds(self) -> bool:
-        """Whether it has started, has not ended, and has a slot."""
+        """Whether it has started, has not ended, and holds a slot."""
         return self.entry.state in ALIVE and self.slots > 0
 
 
 class SlotJobs:
-    """The jobs of one cluster."""
+    """Queries about the jobs of one cluster and their slots."""
 
     def __init__(
         self, slurm: Slurm, names: Collection[str] = SLOT_NAMES, limit: float = LIMIT
@@ -247,9 +250,9 @@ class SlotJobs:
         self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
 
     async def of(self, job: int) -> list[SlurmJob]:
-        """The job with that number first, then its other components; empty if there is none.
+        """The job with that number, then its other components; empty if there is none.
 
-        All tasks of a step ask at once: Slurm is queried once for all of them.
+        All tasks of a step ask at the same time, so they share one query.
         """
         if job not in self._asked:
             self._asked[job] = asyncio.create_task(self._of(job))
@@ -257,7 +260,7 @@ class SlotJobs:
         return await asyncio.shield(self._asked[job])
 
     async def holding(self, holders: Iterable[Holder]) -> set[Holder]:
-        """Those that still have a slot, in one query however many they are."""
+        """The holders that still have a slot; takes a single query."""
         known = set(holders)
         if not known:
             return set()
@@ -282,7 +285,7 @@ class SlotJobs:
 
 
 class Munge:
-    """A munged, by its socket; None is the system's default."""
+    """Client of the munged at a socket; None means the system's default."""
 
     def __init__(self, socket: Path | None = None, limit: float = LIMIT) -> None:
         self._socket = str(socket) if socket else None
@@ -290,14 +293,14 @@ class Munge:
         self._threads = ThreadPoolExecutor(THREADS, "munge")
 
     async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
-        """Who sends this request; a credential is good for one request, once."""
+        """Identify the sender of a request; a credential is valid once, for one request."""
         identity, payload = await self.decode(credential)
         if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
             raise Unproven("the credential was made for another request; make one for this")
         return identity
 
     async def decode(self, credential: str) -> tuple[Identity, bytes]:
-        """Who made a credential, and its payload."""
+        """The maker of a credential, and its payload."""
         if len(credential) > LONGEST or not (credential.isascii() and credential.isprintable()):
             raise Unproven("the credential was not made by munge")
         work = asyncio.get_running_loop().run_in_executor(self._threads, self._decode, credential)
@@ -309,7 +312,7 @@ class Munge:
             raise _refusal(failed) from None
 
     def close(self) -> None:
-        """End the threads; one that waits for munged is not waited for."""
+        """End the threads, without waiting for those that wait for munged."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _decode(self, credential: str) -> tuple[Identity, bytes]:
@@ -318,7 +321,7 @@ class Munge:
 
 
 def _decoded(munge: Libmunge, credential: bytes) -> tuple[Identity, bytes]:
-    """Libmunge returns the payload even of a bad credential: only the code decides."""
+    """Decode a credential; trust only the code, since bad ones also return a payload."""
     payload, length = ctypes.c_void_p(), ctypes.c_int()
     uid, gid = ctypes.c_uint32(), ctypes.c_uint32()
     places = [ctypes.byref(each) for each in (payload, length, uid, gid)]

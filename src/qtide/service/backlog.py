@@ -1,4 +1,4 @@
-"""The backlog: all tasks that are not over, at their devices or held back by a quota."""
+"""The backlog of unfinished tasks, queued at their devices or held back by a quota."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from qtide.service.task import (
 log = logging.getLogger(__name__)
 
 AT_ONCE = 50
-"""Tasks that are passed on before others have their turn."""
+"""Tasks to release from a quota before yielding to the event loop."""
 
 
 class Backlog:
-    """Knows each of them from its acceptance to its end."""
+    """Keeps every task from its acceptance to its end."""
 
     def __init__(
         self, world: World, devices: Mapping[str, ServedDevice], meter: QuotaMeter
@@ -49,19 +49,19 @@ class Backlog:
         self._arriving: dict[str, ServiceTask] = {}
         self._over_quota: dict[str, SubjectKey] = {}
         self._blocked: dict[SubjectKey, dict[str, ServiceTask]] = {}
-        """The tasks beyond a quota, by whose it is, in the order of their arrival."""
+        """Tasks held back by a quota, by its user or account, in order of arrival."""
         self._background = BackgroundTasks(world)
 
     def __bool__(self) -> bool:
         return bool(self._tasks or self._over_quota or self._blocked)
 
-    def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - what users call it
-        """The task with that id, if it is not over."""
+    def find(self, id: str) -> ServiceTask | None:  # noqa: A002 - the name users know
+        """The unfinished task with that id, if any."""
         return self._tasks.get(id) or self._arriving.get(id)
 
     @contextmanager
     def arriving(self, task: ServiceTask) -> Iterator[None]:
-        """A task is being written: whoever sends it again gets this one, and is told of its end."""
+        """Make a task findable while it is written, so that a repeated request gets it."""
         self._arriving[task.id] = task
         try:
             yield
@@ -69,7 +69,7 @@ class Backlog:
             del self._arriving[task.id]
 
     def add(self, task: ServiceTask, blocked: SubjectKey | None) -> None:
-        """A task was accepted; `blocked` says whose quota leaves no room for it, if any's."""
+        """Add an accepted task; `blocked` is the user or account without room in its quota."""
         self._tasks[task.id] = task
         if blocked is None:
             self._let_wait(task)
@@ -77,13 +77,13 @@ class Backlog:
             self._park(task, blocked)
 
     def cancel(self, task: ServiceTask) -> bool:
-        """Cancel a task; True if it was only waiting and can be ended at once."""
+        """Cancel a task; return True if it was only waiting and can end at once."""
         if self._unpark(task) or task.device not in self._devices:
             return True
         return self._devices[task.device].dispatcher.cancel(task)
 
     def remove(self, task: ServiceTask) -> None:
-        """A task is over."""
+        """Remove a finished task, charge it, and release tasks that now fit their quota."""
         self._tasks.pop(task.id, None)
         self._meter.charge(task, self._world.now())
         self._meter.count(task.caller, -1)
@@ -92,11 +92,11 @@ class Backlog:
         self._admit_of(self._meter.keys(task.caller))
 
     def admit(self) -> None:
-        """Pass on tasks whose quota has room again."""
+        """Release the tasks whose quota has room again."""
         self._admit_of(list(self._blocked))
 
     def _admit_of(self, subjects: Iterable[SubjectKey]) -> None:
-        """Look only at the first of those whom one of these quotas holds back."""
+        """Release tasks held back by these quotas, `AT_ONCE` at a time."""
         waiting = [subject for subject in subjects if subject in self._blocked]
         left = AT_ONCE
         for number, subject in enumerate(waiting):
@@ -110,7 +110,7 @@ class Backlog:
         self._admit_of(subjects)
 
     def _pass_on(self, subject: SubjectKey, most: int) -> int:
-        """Pass on tasks in order, as long as there is room; return how many were looked at."""
+        """Release tasks in order while the quota has room; return how many were examined."""
         now, seen = self._world.now(), 0
         while seen < most and (tasks := self._blocked.get(subject)):
             task = next(iter(tasks.values()))
@@ -127,7 +127,7 @@ class Backlog:
         return seen
 
     def _let_wait(self, task: ServiceTask) -> None:
-        """Let a task wait for its device, unless that is gone: then for its return."""
+        """Queue a task at its device; if the device is gone, the task waits for its return."""
         if task.device in self._devices:
             self._devices[task.device].dispatcher.add(task)
 
@@ -145,9 +145,9 @@ class Backlog:
         return True
 
     def take_over(self, device: ServedDevice) -> None:
-        """Let the tasks of a device that took the place of another one, or came back, wait there.
+        """Queue the tasks of a device that was replaced or came back.
 
-        Only called while none of them is on a device.
+        Call this only while none of them is on a device.
         """
         for task in self._tasks.values():
             waits = task.id not in self._over_quota and task.state is TaskState.QUEUED
@@ -155,7 +155,7 @@ class Backlog:
                 device.dispatcher.add(task)
 
     def blocked_by_device(self) -> Counter[str]:
-        """How many tasks of each device wait for room in a quota."""
+        """Number of tasks per device that wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
 
     def standing(self, task: ServiceTask) -> TaskStanding:
@@ -166,14 +166,14 @@ class Backlog:
             return TaskStanding("down")
         device = self._devices[task.device]
         outlook = device.outlook(task)
-        if outlook is None:  # between quota and device, while that is committed
+        if outlook is None:  # between quota and device, while the change is committed
             return TaskStanding("queue")
         return TaskStanding(
             None if task.state is TaskState.RUNNING else device.why_waiting(), outlook
         )
 
     async def take_up(self, tasks: list[ServiceTask]) -> None:
-        """Continue the tasks that an earlier service left."""
+        """Take up the unfinished tasks of an earlier service."""
         for task in tasks:
             self._meter.count(task.caller, 1)
             self._tasks[task.id] = task
@@ -193,7 +193,7 @@ class Backlog:
 
 
 def for_log(task: ServiceTask) -> dict[str, Any]:
-    """What a log may say of a task: who and how long, never what."""
+    """The fields of a task that may be logged: its owner and times, never its content."""
     return {
         "task": task.id,
         "device": task.device,
@@ -208,7 +208,7 @@ def for_log(task: ServiceTask) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a caller submits."""
+    """A caller's request to run a payload."""
 
     device: str
     payload: Encoded
@@ -221,13 +221,13 @@ class Submission:
     digest: str = ""
     request: bytes | None = None
     api: str = "native"
-    """The API by which it was submitted."""
+    """The API that received it."""
     hung_up: HungUp | None = None
-    """Says when its sender has gone, so that nothing more is done for it."""
+    """Returns a future that resolves when the sender has gone, so that work for it can stop."""
 
     @property
     def size(self) -> int:
-        """The bytes that it takes on disk."""
+        """Bytes it takes on disk."""
         return len(self.payload.data) + len(self.request or b"")
 
 
@@ -254,7 +254,7 @@ class Intake:
     async def accept(
         self, caller: Caller, device: ServedDevice, submission: Submission
     ) -> ServiceTask:
-        """Accept a task: from here on it is not lost."""
+        """Check and store a task; once this returns, the task is durable."""
         self._check_priority(caller, submission.priority)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
         shots = device.shots(submission.shots)
@@ -263,7 +263,7 @@ class Intake:
         seed = self._chance.getrandbits(31) if submission.seed is None else submission.seed
         seconds = device.seconds(checked, extent, shots)
         if not device.knows_seconds(checked.seconds, extent):
-            # a guess refuses nothing: the task runs once within the quota, then it is known
+            # a guess must not refuse a task: cap it to the quota until one such task has run
             seconds = min(seconds, self._meter.most_seconds(caller))
         task = ServiceTask(
             id=str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
@@ -291,7 +291,7 @@ class Intake:
         return task
 
     async def _keep_or_refuse(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
-        """Reserve what the task needs, in the moment in which it is checked, then write it."""
+        """Check and reserve what the task needs without yielding in between, then write it."""
         blocked = self._meter.blocked(task.caller, task.seconds, task.submitted)
         if task.max_wait is not None:
             self._promise(device, task, over_quota=blocked is not None)
@@ -315,7 +315,7 @@ class Intake:
             raise _cannot(task, device.why_waiting(), None, "the store took too long to accept it")
 
     def _promise(self, device: ServedDevice, task: ServiceTask, *, over_quota: bool) -> None:
-        """Promise a task its start, or refuse it."""
+        """Promise a task its latest start, or refuse it."""
         reason = device.why_waiting()
         if over_quota:
             raise _late(task, "quota", self._meter.next_day(task.submitted))

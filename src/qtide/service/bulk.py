@@ -1,6 +1,6 @@
-"""Bulk work: small bodies are read at once, large ones by processes that may be killed, in turn.
+"""Reading and writing of bodies: small ones inline, large ones in processes that may be killed.
 
-An API names the functions that may be run so (`Api.bulk`); each takes and returns bytes.
+An API names the functions that may run there (`Api.bulk`); each takes and returns bytes.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from qtide.core.world.world import World
 from qtide.service.limits import FairSemaphore
 
 Done = tuple[dict[str, Any], bytes]
-"""What was read, without its bulk; and the bulk as bytes."""
+"""The fields of a body without its bulk, and the bulk as bytes."""
 Work = Callable[[bytes], Done]
-"""A function of a module, which the process imports."""
+"""A module-level function, which the process can import."""
 Writer = Callable[[bytes], Iterator[bytes]]
-"""The same, if its result is long: it is written piece by piece."""
+"""The same for a long result, which it yields in pieces."""
 
 MOST_VALUES = 4_000_000
-"""Commas and brackets of a request: what it has of values is no more than that."""
+"""Maximum number of commas and brackets in a request, which bounds its number of values."""
 SMALL = 16 * 1024
-"""Bytes that are worked on at once: the worst of them take two milliseconds."""
+"""Largest body in bytes to handle inline; the worst of them takes two milliseconds."""
 PLACES = 2
 LIMIT = 20.0
-"""Seconds that the work may take."""
+"""Maximum seconds of work on a body or a piece."""
 COMMAND = (sys.executable, "-m", "qtide.service.bulk_process")
 
 
 class Bulk:
-    """Processes that are started when they are needed; no caller occupies all of them."""
+    """Processes started on demand; no caller can occupy all of them."""
 
     def __init__(self, world: World, log: IO[bytes] | None = None) -> None:
         self._turns = FairSemaphore(world, "bodies", each=PLACES - 1, total=PLACES)
@@ -46,18 +46,18 @@ class Bulk:
         self._log = log
 
     def allow(self, works: Iterable[Work | Writer]) -> None:
-        """Let the processes run these functions; call it before the first of them is started."""
+        """Let the processes run these functions; call this before the first process starts."""
         self._allowed |= {_reference(work) for work in works}
 
     async def do(self, work: Work, data: bytes, who: str) -> Done:
-        """The result of an allowed function; a refusal is raised as such."""
+        """Run an allowed function and return its result, or raise its refusal."""
         if len(data) <= SMALL:
             return work(data)
         async with self._turns.turn(who):
             return await self._by_process(_reference(work), data)
 
     async def stream(self, work: Writer, data: bytes, who: str) -> AsyncIterator[bytes]:
-        """What an allowed function writes, piece by piece."""
+        """Yield what an allowed function writes, piece by piece."""
         if len(data) <= SMALL:
             for piece in work(data):
                 yield piece
@@ -124,19 +124,19 @@ def _reference(work: Work | Writer) -> str:
 
 
 def read_submission(body: bytes) -> Done:
-    """A request of the native API: its fields, and the bytes of its payload."""
+    """Read a request of the native API: its fields, and its payload as bytes."""
     form = read_form(body)
     value, data = form.pop("payload", None), form.pop("data", None)
     return form, json.dumps(value).encode() if data is None else _from_base64(data)
 
 
 def read_form_alone(body: bytes) -> Done:
-    """A request that is nothing but fields."""
+    """Read a request that has only fields."""
     return read_form(body), b""
 
 
 def read_form(body: bytes) -> dict[str, Any]:
-    """The object that a request is; refused before it is read if it has too many values."""
+    """Parse a request as a JSON object; refuse one with too many values before parsing it."""
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise PayloadRefused("the request has too many values; send less at once")
     try:

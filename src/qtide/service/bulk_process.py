@@ -1,4 +1,4 @@
-"""The process that reads and writes what is large, so that the service never waits for it."""
+"""The process that reads and writes large bodies, so that the service never blocks on them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from qtide.core.sandbox import confine
 
 MOST_MEMORY = 2**30
 WORN = 256 * 1024
-"""Kilobytes of memory after which the process ends: the next one begins small again."""
+"""Kilobytes of memory beyond which the process exits, so that the next one starts small."""
 NICENESS = 15
 
 
 def main() -> None:
-    """Run the functions named on the command line until the service is gone."""
+    """Run the functions named on the command line until the service has gone."""
     works = {each: _imported(each) for each in sys.argv[1:]}
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _done(work: Callable[[bytes], Any], body: bytes) -> Iterator[tuple[Header, bytes]]:
-    """The result, or why there is none; a long one piece by piece."""
+    """Yield the result, a long one in pieces, or the reason for a refusal."""
     try:
         result = work(body)
         if isinstance(result, tuple):

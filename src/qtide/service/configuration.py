@@ -32,7 +32,7 @@ DAY = 86_400.0
 
 
 class Section(BaseModel):
-    """A part of the file: unknown entries are mistakes."""
+    """A part of the file that allows no unknown entries."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +43,7 @@ class CalibrationPlan(Section):
     every: Seconds
     lasts: Seconds
     first: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Seconds until the first one begins; by default, the first period ends with it."""
+    """Seconds until the first one begins; by default, it ends the first period."""
 
     @model_validator(mode="after")
     def _leaves_time(self) -> CalibrationPlan:
@@ -55,29 +55,29 @@ class CalibrationPlan(Section):
 
 
 class DeviceSetup(BaseModel):
-    """One device. Entries beyond these are the device's own options."""
+    """One device; further entries are the device's own options."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: str
     profile: str | None = None
-    """Timing of an emulated device; a real one has its own."""
+    """Timing profile of an emulated device; a real one has its own timing."""
     policy: str = "fair"
     slots: Annotated[int, Field(ge=1)] = 16
-    """How many jobs may hold a virtual QPU of it at once."""
+    """How many jobs may hold one of its virtual QPUs at once."""
     retries: Annotated[int, Field(ge=0)] = 2
-    """How often a task is run again if the device or the service died on it."""
+    """How often to rerun a task if the device or the service died during it."""
     limit: Seconds = 600.0
-    """How long a task may occupy the device; one that should take longer is refused."""
+    """Maximum seconds a task may occupy the device; tasks expected to take longer are refused."""
     promised: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """The share of the time ahead that may be promised to tasks with a longest wait."""
+    """The share of future time that may be promised to tasks with a maximum wait."""
     python: str | None = None
-    """The interpreter of the environment that has the device's packages."""
+    """Path of the Python interpreter that has the device's packages."""
     calibration: CalibrationPlan | None = None
     apis: list[str] | None = None
-    """The APIs that offer it; None means all. IQM's shows devices that take IQM's circuits."""
+    """The APIs that offer it; None means all. IQM's shows only devices that accept IQM circuits."""
     users: list[str] | None = None
-    """Who may use it, beside the accounts; if neither is named, everybody."""
+    """Users who may use it, besides the accounts; if neither is set, everybody may."""
     accounts: list[str] | None = None
 
     @property
@@ -113,13 +113,13 @@ class Quota(Section):
     """Upper limits; None means no limit."""
 
     tasks: Annotated[int, Field(ge=1)] | None = None
-    """Tasks that wait or run at once."""
+    """Tasks waiting or running at once."""
     qpu_seconds: Seconds | None = None
-    """Seconds of devices per day (UTC)."""
+    """Seconds of device time per day (UTC)."""
 
 
 class Quotas(Section):
-    """Limits by user and by account; `user` and `account` apply to those not named."""
+    """Limits per user and per account; `user` and `account` are the defaults."""
 
     user: Quota = Quota(tasks=10_000)
     account: Quota = Quota()
@@ -128,11 +128,11 @@ class Quotas(Section):
 
 
 class Fair(Section):
-    """The settings of fair share."""
+    """Settings of the fair-share policy."""
 
     half_life: Seconds = DAY
     head_start: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
-    """Seconds by which those with little recent usage go before the others, at most."""
+    """Maximum seconds by which owners with little recent usage go before the others."""
     shares: dict[str, Seconds] = {}
 
 
@@ -151,7 +151,7 @@ class SlurmSection(Section):
     licence: str = "qpu"
     gres: str = "qpu"
     trust_accounts: bool = False
-    """Charge the account that a job names even if Slurm does not check who may use it."""
+    """Charge the account that a job names, even if Slurm does not check who may use it."""
 
 
 class Configuration(Section):
@@ -160,15 +160,15 @@ class Configuration(Section):
     listen: str = "127.0.0.1:8037"
     state: Path = Field(default_factory=lambda: state_folder() / "service")
     anonymous: bool = False
-    """Without tokens: only for a demonstration on the loopback."""
+    """Require no tokens; only for a demonstration on the loopback."""
     operators: list[str] = []
-    """Users whose tokens may see all tasks, drain devices and read all accounts."""
+    """Users whose tokens may see all tasks, drain devices and read all usage."""
     certificate: Path | None = None
     key: Path | None = None
     retention_days: Annotated[float, Field(gt=0)] = 30.0
-    """How long payloads and answers are kept after a task's end; its usage record stays."""
+    """Days to keep payloads and answers after a task's end; its usage record stays."""
     most_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
-    """The largest request accepted."""
+    """Maximum bytes of a request."""
     devices: Annotated[dict[Name, DeviceSetup], Field(min_length=1)]
     quotas: Quotas = Quotas()
     fair: Fair = Fair()
@@ -176,7 +176,7 @@ class Configuration(Section):
     slurm: SlurmSection | None = None
     limits: Limits = Limits()
     socket: Path | None = None
-    """The Unix socket for clients of this host; by default `socket` in the state's folder."""
+    """The Unix socket for clients on this host; by default `socket` in the state folder."""
 
     @property
     def host(self) -> str:
@@ -185,21 +185,21 @@ class Configuration(Section):
 
     @property
     def port(self) -> int:
-        """The port to listen on; 0 takes any that is free."""
+        """The port to listen on; 0 means any free one."""
         return int(self.listen.rpartition(":")[2])
 
     @property
     def folder(self) -> Path:
-        """The folder of the state."""
+        """The state folder."""
         return self.state.expanduser()
 
     @property
     def unix_socket(self) -> Path:
-        """Where clients of this host connect."""
+        """The Unix socket where clients on this host connect."""
         return self.folder / "socket" if self.socket is None else self.socket.expanduser()
 
     def listening(self, address: str) -> Configuration:
-        """The same on another address, checked like the file."""
+        """Return a copy that listens on another address, checked like the file."""
         try:
             return Configuration(**dict(self) | {"listen": address})
         except ValidationError as error:
@@ -217,7 +217,7 @@ class Configuration(Section):
 
     @model_validator(mode="after")
     def _safe(self) -> Configuration:
-        """Require TLS and tokens on any address but the loopback."""
+        """Require TLS and tokens on any address other than the loopback."""
         if _loopback(self.host):
             return self
         if self.anonymous:
@@ -231,7 +231,7 @@ class Configuration(Section):
 
 
 def demonstration() -> Configuration:
-    """What `qtide serve --demo` serves: every emulated device, on the loopback, without tokens."""
+    """Configuration of `qtide serve --demo`: all emulated devices, on the loopback, no tokens."""
     return Configuration(
         state=state_folder() / "demo",
         anonymous=True,
@@ -255,7 +255,7 @@ def _check_name(plugins: Plugins[Any], name: str) -> None:
 
 
 def sentence(error: ErrorDetails) -> str:
-    """A mistake that pydantic found: where, and what is wrong."""
+    """Describe a pydantic error in one sentence: where it is, and what is wrong."""
     *above, last = error["loc"] or ("",)
     where = ".".join(str(each) for each in error["loc"])
     said = error["msg"].removeprefix("Value error, ")
@@ -269,7 +269,7 @@ def sentence(error: ErrorDetails) -> str:
 
 
 def _entries(place: list[str]) -> list[str]:
-    """The names of the entries of a part of the file."""
+    """The names of the entries in a part of the file."""
     part: Any = Configuration
     for name in place:
         field = getattr(part, "model_fields", {}).get(name)
@@ -292,9 +292,9 @@ def _loopback(host: str) -> bool:
 
 
 MOST_ROUNDS = 10
-"""How often a configuration is checked again without what was wrong in it."""
+"""Maximum number of checks, each without the entries that were wrong before."""
 LIMIT = 60.0
-"""Seconds within which another Python has to say whether it knows a device."""
+"""Seconds that another Python has to say whether it knows a device."""
 ASK = (
     "import json, sys\n"
     "from qtide.backends.devices.device import make\n"
@@ -302,11 +302,11 @@ ASK = (
     "try:\n    make(*json.load(sys.stdin))\n"
     "except QtideError as error:\n    sys.exit(str(error))\n"
 )
-"""What another Python is asked: it ends with a sentence if it does not know the device."""
+"""Code for another Python, which exits with a sentence if it does not know the device."""
 
 
 def read_configuration(file: Path) -> Configuration:
-    """The configuration in a file; a mistake in it raises an error of one sentence."""
+    """Read the configuration from a file, or raise a one-sentence `UsageError`."""
     found, mistakes = examined(file)
     if found is None or mistakes:
         more = f" ({len(mistakes) - 1} more: qtide serve --check {file})" if mistakes[1:] else ""
@@ -315,7 +315,7 @@ def read_configuration(file: Path) -> Configuration:
 
 
 def examined(file: Path) -> tuple[Configuration | None, list[str]]:
-    """The configuration in a file, unless it cannot be understood, and every mistake in it."""
+    """Read a file: return its configuration, or None if it is invalid, and all its mistakes."""
     try:
         entries = tomllib.loads(file.read_text())
     except OSError as error:
@@ -328,7 +328,7 @@ def examined(file: Path) -> tuple[Configuration | None, list[str]]:
             found = Configuration(**entries)
         except ValidationError as error:
             mistakes += [sentence(each) for each in error.errors()]
-            # without what is wrong, more may be found
+            # without the wrong entries, the next check may find more
             removed = [_take_out(entries, each) for each in error.errors()]
             if not all(removed):
                 return None, mistakes
@@ -339,8 +339,8 @@ def examined(file: Path) -> tuple[Configuration | None, list[str]]:
 
 
 def _take_out(entries: dict[str, Any], error: ErrorDetails) -> bool:
-    """Remove a wrong entry; whether there was one to remove."""
-    if not error["loc"]:  # the whole contradicts itself: it listens beyond the loopback
+    """Remove a wrong entry; return whether there was one to remove."""
+    if not error["loc"]:  # the entries contradict each other: it listens beyond the loopback
         return entries.pop("listen", None) is not None
     *above, last = error["loc"]
     part: Any = entries
@@ -371,7 +371,7 @@ def _mistakes(configuration: Configuration) -> Iterator[str]:
 
 
 def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
-    """Unknown kinds and options, by the Python that has the device; files that cannot be read."""
+    """Report unknown kinds and options, using the device's Python, and unreadable files."""
     try:
         _ask(setup.python, setup) if setup.python else make(setup.kind, setup.options)
     except QtideError as error:
@@ -383,7 +383,7 @@ def _mistakes_of(setup: DeviceSetup) -> Iterator[str]:
 
 
 def _ask(python: str, setup: DeviceSetup) -> None:
-    """Have another Python make the device."""
+    """Make the device in another Python, to see whether that works."""
     words = json.dumps([setup.kind, setup.options], default=str)
     try:
         done = subprocess.run(
@@ -412,12 +412,12 @@ FIXED_LIMITS = ("limits.validators", "limits.admissions_per_user")
 
 
 class Revision:
-    """From one configuration to another, for a service that goes on."""
+    """The change from one configuration to another in a running service."""
 
     def __init__(self, old: Configuration, new: Configuration) -> None:
         fixed = [*FIXED, *_tls(old, new)]
         self.configuration = new.model_copy(update={name: getattr(old, name) for name in fixed})
-        """The new one, with the old entries where only a restart can change them."""
+        """The new configuration, with the old value of each entry that needs a restart."""
         differences = list(_differences(old.model_dump(), new.model_dump()))
         later = {*fixed, *FIXED_LIMITS}
         self.after_restart = [each for each in differences if _is_in(each, later)]
@@ -425,7 +425,7 @@ class Revision:
 
 
 def _tls(old: Configuration, new: Configuration) -> tuple[str, ...]:
-    """A certificate can be replaced by another, but neither come nor go."""
+    """The TLS entries, if TLS was turned on or off: only a restart can change that."""
     same = (old.certificate is None) == (new.certificate is None)
     return () if same else ("certificate", "key")
 
@@ -435,7 +435,7 @@ def _is_in(place: str, parts: set[str]) -> bool:
 
 
 def _differences(old: Any, new: Any, place: str = "") -> Iterator[str]:
-    """Where two configurations differ; what the entries are may be secret."""
+    """Yield the names of entries that differ, not their values, which may be secret."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         if old != new:
             yield place

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: parses its requests, runs the application, and enforces its limits.
+"""One HTTP/1.1 connection, which parses requests, runs the application, and enforces limits.
 
-The head of a request, the pace of its sender and what waits to be read are limited here, where the
-bytes come in. The parser is httptools', by its public interface.
+It limits the head of a request, the pace of its sender and the bytes waiting to be read, where they
+come in. It parses with httptools, through its public interface.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from qtide.service.limits import Limits
 log = logging.getLogger(__name__)
 
 KEY = "qtide.connection"
-"""Where a request's scope has its connection."""
+"""The key of the connection in a request's scope."""
 MOST_FIELDS = 100
-"""Of a request's head, and of the trailers after its body."""
+"""Maximum number of fields in a request's head and the trailers after its body."""
 SWALLOWED = 64 * 1024
-"""Bytes of a refused request that are read after the answer, so that its sender gets to read it."""
+"""Bytes of a refused request to read after the answer, so that its sender can read the answer."""
 MOST_UNREAD = 64 * 1024
-"""Bytes of a body that the application has not taken; beyond that, no more are read."""
+"""Bytes of a body, not yet taken by the application, beyond which reading pauses."""
 LINGER = 1.0
-"""Seconds for which a refused connection is still open: its peer reads the answer, and cannot come
-again at once."""
+"""Seconds to keep a refused connection open, so that its peer reads the answer and cannot return
+at once."""
 KEEP_ALIVE = 5.0
-"""Seconds that a connection may be idle after a request."""
+"""Seconds that a connection may stay idle after a request."""
 LOOK = 1.0
-"""Seconds between two looks whether a connection's time is up."""
+"""Seconds between two checks of whether a connection's time is up."""
 FAILED = b"Internal Server Error"
 
 
 class ConnectionSettings(Protocol):
-    """What a connection is limited by."""
+    """The settings that limit a connection."""
 
     @property
     def limits(self) -> Limits:
@@ -51,15 +51,15 @@ class ConnectionSettings(Protocol):
 
     @property
     def most_bytes(self) -> int:
-        """The largest request."""
+        """Maximum bytes of a request."""
 
 
-class HeadTooLong(Exception):  # noqa: N818 - what happened
+class HeadTooLong(Exception):  # noqa: N818 - named after what happened
     """The head or the trailers of a request have too many fields or bytes."""
 
 
 class Connection(Accepted):
-    """A connection that is ended if it sends too much, or too slowly, or does not read."""
+    """A connection that ends if its peer sends too much or too slowly, or does not read."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Connection(Accepted):
         self._headers: list[tuple[bytes, bytes]] = []
         self._url = b""
         self._exchanges: deque[Exchange] = deque()
-        """The requests that are not answered; only the first is being worked on."""
+        """Unanswered requests; only the first is being processed."""
         self._receiving: Exchange | None = None
         """The request whose body is being received."""
         self._received = self._fields = 0
@@ -100,13 +100,13 @@ class Connection(Accepted):
     # What the application uses
 
     def prove(self, user: str) -> None:
-        """A request on it showed a valid token of that user."""
+        """Count it towards a user, since a request on it showed the user's valid token."""
         if self._user != user:
             self._connections.prove(self, user)
             self._user = user
 
     def hung_up(self) -> asyncio.Future[None]:
-        """Resolved if the peer goes before it has its answer."""
+        """A future that resolves if the peer leaves before it has its answer."""
         gone = self.loop.create_future()
         if self.transport is None or self.transport.is_closing():
             gone.set_result(None)
@@ -115,16 +115,16 @@ class Connection(Accepted):
         return gone
 
     def hold(self, waiting: asyncio.Future[Any] | None) -> None:
-        """Its request waits for a task's end, or no longer does; it may have to give way."""
+        """Set the future that its request waits for, a task's end; None when it stops waiting."""
         self._held = waiting
 
     async def local_uid(self) -> int | None:
-        """The user at the other end, if it is a process of this host and the kernel tells."""
+        """The user at the other end, if it is a process on this host and the kernel says so."""
         if self.peer.uid is not None:
             return self.peer.uid
         return await asyncio.to_thread(loopback_uid, self._accepted)
 
-    # What counts connections uses
+    # What `Connections` uses
 
     @property
     def idle(self) -> bool:
@@ -133,11 +133,11 @@ class Connection(Accepted):
 
     @property
     def held(self) -> bool:
-        """Whether its only request waits for a task to end."""
+        """Whether its only request is waiting for a task to end."""
         return self._held is not None and len(self._exchanges) == 1
 
     def give_way(self) -> None:
-        """Close it; a request that waits for a task is answered first, and told how that stands."""
+        """Close it, but first answer a request that waits for a task with the task's state."""
         if self._held is not None and self._exchanges:
             self._exchanges[0].keep_alive = False
             self._held.cancel()
@@ -147,7 +147,7 @@ class Connection(Accepted):
             self.transport.abort()
 
     def shut_down(self) -> None:
-        """The service stops: close it after what is being answered."""
+        """Close it once its current requests are answered, since the service stops."""
         self._closing = True
         for exchange in self._exchanges:
             exchange.keep_alive = False
@@ -157,13 +157,13 @@ class Connection(Accepted):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bytes can be received."""
+        """Start to expect a request."""
         self.transport = cast("asyncio.Transport", transport)
         self._expect(self._limits.header_seconds)
         self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has gone."""
+        """Clean up, and tell everything that waits that the peer has gone."""
         self._connections.close(self)
         if self._looking is not None:
             self._looking.cancel()
@@ -183,7 +183,7 @@ class Connection(Accepted):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # another protocol was proposed; we stay with this one
+            pass  # the peer proposed another protocol; we stay with this one
         except httptools.HttpParserError:
             if self._fields > MOST_FIELDS or self._received > self._limits.header_bytes:
                 self._refuse(431, "head_too_long", "the head of the request is too long")
@@ -193,25 +193,25 @@ class Connection(Accepted):
         if self._in_head:
             if self._received > self._limits.header_bytes:
                 self._refuse(431, "head_too_long", "the head of the request is too long")
-            elif self._due is None and self.idle:  # bytes that begin no request
+            elif self._due is None and self.idle:  # these bytes begin no request
                 self._expect(self._limits.header_seconds)
         elif self._received > self._most:
             self._refuse(413, "too_large", "the request is too large; send less at once")
-        elif self._end is not None:  # it makes progress
+        elif self._end is not None:  # the request makes progress
             self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as we answer."""
+        """Pause answers, because the peer reads too slowly."""
         self.writable.clear()
         self._due = self.loop.time() + self._limits.stalled_seconds
 
     def resume_writing(self) -> None:
-        """It has read on."""
+        """Resume answers, because the peer has read on."""
         self.writable.set()
         self._due = self._end
 
     def _look(self) -> None:
-        """End the connection if its time is up; look again a little later."""
+        """End the connection if its time is up; schedule the next check."""
         assert self.transport is not None
         self._looking = self.loop.call_later(LOOK, self._look)
         if self._due is None or self.loop.time() < self._due:
@@ -229,23 +229,23 @@ class Connection(Accepted):
     # What the parser calls
 
     def on_message_begin(self) -> None:
-        """A request begins: its head has to be here soon."""
+        """Begin a request, and set the deadline of its head."""
         self._url, self._headers, self._fields = b"", [], 0
         self._expect(self._limits.header_seconds)
 
     def on_url(self, url: bytes) -> None:
-        """A part of its path."""
+        """Add a part of its URL."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One field of the head, or of the trailers."""
+        """Add a field of the head or the trailers."""
         self._fields += 1
         if self._fields > MOST_FIELDS:
             raise HeadTooLong
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """The head is here: now the body has its time."""
+        """Start the exchange, and set the deadline of the body."""
         head = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
         if head > self._limits.header_bytes:
             raise HeadTooLong
@@ -276,10 +276,10 @@ class Connection(Accepted):
         if len(self._exchanges) == 1:
             exchange.start(self._app)
         elif self.transport is not None:
-            self.transport.pause_reading()  # until the request before it is answered
+            self.transport.pause_reading()  # until the previous request is answered
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body; what comes after a refusal is dropped, and not for long."""
+        """Pass on a part of the body; after an early answer, drop it, up to a limit."""
         exchange = self._receiving
         assert exchange is not None
         assert self.transport is not None
@@ -290,7 +290,7 @@ class Connection(Accepted):
             self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        """The request is here: as long as we work on it, the peer need not send anything."""
+        """End the request; the peer need not send anything while we process it."""
         assert self._receiving is not None
         self._receiving.receive_end()
         self._receiving = None
@@ -303,14 +303,14 @@ class Connection(Accepted):
     # What an exchange calls
 
     def resume_reading(self) -> None:
-        """More of the body is wanted."""
+        """Read on, because the application wants more of the body."""
         assert self.transport is not None
-        pipelined = len(self._exchanges) > 1  # then the request before them is answered first
+        pipelined = len(self._exchanges) > 1  # then answer the previous request first
         if not (pipelined or self._refused or self.transport.is_closing()):
             self.transport.resume_reading()
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """The answer is sent: work on the next request."""
+        """Go on with the next request after an answer was sent."""
         assert self.transport is not None
         self._exchanges.remove(exchange)
         self._hung_up.clear()
@@ -325,7 +325,7 @@ class Connection(Accepted):
         elif self._in_head:
             self.resume_reading()
             self._expect_next()
-        else:  # the rest of a request that was refused early comes soon or never
+        else:  # the rest of a request refused early comes soon or never
             self.resume_reading()
             self._expect(self._limits.stalled_seconds)
 
@@ -338,11 +338,11 @@ class Connection(Accepted):
         self._due = min(self._end, self.loop.time() + self._limits.stalled_seconds)
 
     def _expect_next(self) -> None:
-        """The next request may come, or never."""
+        """Set the deadline of the next request, which may never come."""
         self._end = self._due = self.loop.time() + KEEP_ALIVE
 
     def _refuse(self, status: int, error: str, message: str) -> None:
-        """Answer without the application, read no more, and close a little later."""
+        """Answer without the application, stop reading, and close a little later."""
         assert self.transport is not None
         if self._refused or self.transport.is_closing():
             return
@@ -361,12 +361,12 @@ class Connection(Accepted):
 
 
 class Exchange:
-    """One request and the answer to it, as the application receives and sends them (ASGI)."""
+    """One request and its answer, as an ASGI application receives and sends them."""
 
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool) -> None:
         self.keep_alive = keep_alive
         self.started = False
-        """Whether the head of the answer is sent."""
+        """Whether the head of the answer has been sent."""
         self.complete = False
         self._connection = connection
         self._scope = scope
@@ -383,18 +383,18 @@ class Exchange:
         self._task = self._connection.loop.create_task(self._run(app))
 
     def receive_part(self, body: bytes) -> int:
-        """A part of the body has come; how many bytes the application has not taken yet."""
+        """Add a part of the body; return how many bytes the application has yet to take."""
         self._body += body
         self._changed.set()
         return len(self._body)
 
     def receive_end(self) -> None:
-        """All of the request has come."""
+        """Mark the request as fully received."""
         self._more = False
         self._changed.set()
 
     def disconnect(self) -> None:
-        """The peer has gone."""
+        """Tell the application that the peer has gone."""
         self._disconnected = True
         self._changed.set()
 
@@ -406,7 +406,7 @@ class Exchange:
         if self._disconnected or self.complete:
             return
         self.keep_alive = False
-        if self.started:  # the answer is cut short, as its length or its last chunk tells
+        if self.started:  # its length or missing last chunk tells the client it is cut
             self.complete = True
             self._connection.exchange_ended(self)
             return
@@ -471,5 +471,5 @@ class Exchange:
     def _write(self, data: bytes) -> None:
         transport = self._connection.transport
         assert transport is not None
-        with suppress(RuntimeError):  # it is closing: the peer has gone
+        with suppress(RuntimeError):  # the transport is closing: the peer has gone
             transport.write(data)

@@ -1,4 +1,4 @@
-"""The limits of a service: the settings in `[limits]`, and what enforces them.
+"""The limits of a service: the settings in `[limits]`, and the classes that enforce them.
 
 A `LeakyBucket` limits what a caller takes per second, a `FairSemaphore` what it holds at once.
 """
@@ -23,90 +23,91 @@ MB = 2**20
 
 
 class Limits(BaseModel):
-    """A peer is a user of this host, or the address of another one; a user has a token."""
+    """Limits per peer (a user of this host, or a remote address) and per user (with a token)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     connections: Count = 4096
-    """Open at once, of all peers; never more than the process may open files."""
+    """Open connections of all peers; capped by the process's limit of open files."""
     connections_per_peer: Count = 512
     header_bytes: Bytes = 32 * 1024
     header_seconds: Time = 10.0
-    """Within which the head of a request has to arrive."""
+    """Seconds for the head of a request to arrive."""
     body_seconds: Time = 60.0
-    """Within which the rest of a request has to arrive."""
+    """Seconds for the rest of a request to arrive."""
     stalled_seconds: Time = 15.0
-    """Without any progress of a sender or a reader."""
+    """Seconds that a sender or reader may make no progress."""
     requests_per_user: Count = 1000
-    """Being answered at once, including those that wait for a task's end."""
+    """Requests in progress at once, including those that wait for a task's end."""
     requests_per_second_per_user: Count = 200
-    """While others ask as well; whoever asks more often is slowed down."""
+    """Requests per second beyond which a user is slowed down while others send requests too."""
     bytes_in_flight: Bytes = 96 * MB
-    """Of requests and answers of all users, held in memory at once."""
+    """Bytes of all users' requests and answers in memory at once."""
     bytes_in_flight_per_user: Bytes = 40 * MB
     bytes_per_second_per_user: Bytes = 16 * MB
-    """Of requests and answers, after the first so many; whoever is faster is slowed down."""
+    """Bytes of requests and answers per second, after an equal burst; faster users are slowed."""
     refusals_per_second: Count = 100
-    """Answers to requests of one peer without a valid token; more of them wait."""
+    """Answers per second to one peer's requests without a valid token; further ones wait."""
     validators: Count = 2
-    """Processes per device that check payloads; no user occupies all of them."""
+    """Processes per device that check payloads; no user can occupy all of them."""
     validation_seconds: Time = 30.0
-    """Per user and minute, of checking payloads."""
+    """Seconds of payload checks per user and minute."""
     stored_bytes_per_user: Bytes = 1024 * MB
-    """Payloads and answers of a user on disk; no user gets more than a quarter of what is free."""
+    """Bytes of a user's payloads and answers on disk; at most a quarter of the free space."""
     stored_bytes_per_second_per_user: Bytes = 4 * MB
-    """After the first 16 MB; whoever stores faster is slowed down, so that others are not."""
+    """Bytes per second after a burst of 16 MB; faster users are slowed, so that others are not."""
     disk_reserve: Annotated[int, Field(ge=0)] = 64 * MB
-    """Free space that new tasks do not use: it is for the answers of accepted ones."""
+    """Free bytes that new tasks may not use, kept for the answers of accepted tasks."""
     admissions_per_user: Count = 256
-    """Requests of a user's jobs for a token that wait at once."""
+    """Token requests of a user's jobs that may wait at once."""
     tokens_per_job: Count = 8
-    """Valid at once; a job that asks again gets the token that it has."""
+    """Valid tokens of a job at once; a job that asks again gets the token it has."""
 
 
-class OverLimit(QtideError):  # noqa: N818 - what happened
-    """The caller takes as much as it may; after a while it may take more (HTTP 429)."""
+class OverLimit(QtideError):  # noqa: N818 - named after what happened
+    """The caller is at its limit and may try again later (HTTP 429)."""
 
     def __init__(self, sentence: str, retry_after: float = 1.0) -> None:
         super().__init__(sentence)
         self.retry_after = retry_after
 
 
-class Overloaded(QtideError):  # noqa: N818 - what happened
-    """All callers together take as much as the service has (HTTP 503)."""
+class Overloaded(QtideError):  # noqa: N818 - named after what happened
+    """All callers together use all that the service has (HTTP 503)."""
 
 
-class TooLarge(QtideError):  # noqa: N818 - what happened
-    """A request has more bytes than any may have (HTTP 413)."""
+class TooLarge(QtideError):  # noqa: N818 - named after what happened
+    """A request has more bytes than allowed (HTTP 413)."""
 
 
-class StorageFull(QtideError):  # noqa: N818 - what happened
+class StorageFull(QtideError):  # noqa: N818 - named after what happened
     """A user has stored as much as allowed, or the disk is nearly full (HTTP 507)."""
 
 
-class WrongSite(QtideError):  # noqa: N818 - what happened
+class WrongSite(QtideError):  # noqa: N818 - named after what happened
     """A web page of another site sent the request (HTTP 403)."""
 
 
 MOST_KNOWN = 10_000
-"""Callers whose buckets are remembered; then empty ones are forgotten."""
+"""Number of buckets beyond which empty ones are forgotten."""
 LONGEST_DELAY = 10.0
-"""Seconds that a caller is made to wait at most; beyond that, its request is refused."""
+"""Maximum seconds to delay a caller; a request that would wait longer is refused."""
 ALONE = 1.0
-"""Seconds without a request of anybody else after which a caller is alone."""
+"""Seconds without a request from anybody else after which a caller counts as alone."""
 SLICE = 20
-"""Items of a list that are worked on before others have their turn."""
+"""Items of a list to process before others get their turn."""
 REST = 2.0
-"""How long work on a list rests after a slice, in multiples of the time that the slice took."""
+"""How long to rest after a slice of a list, as a multiple of the time the slice took."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class LeakyBucket:
-    """What each caller takes fills its bucket, which leaks at `rate` per second and holds `burst`.
+    """A bucket per caller: what it takes fills the bucket, which leaks `rate` per second.
 
-    Whoever overfills it waits (`wait`) or is refused (`check`) until enough has leaked.
+    A caller whose bucket holds more than `burst` waits (`wait`) or is refused (`check`) until
+    enough has leaked.
     """
 
     def __init__(self, world: World, rate: float, burst: float) -> None:
@@ -114,15 +115,15 @@ class LeakyBucket:
         self._rate = rate
         self._burst = burst
         self._empty_at: dict[str, float] = {}
-        """When each caller's bucket will be empty."""
+        """The time at which each caller's bucket will be empty."""
 
     def adopt(self, rate: float, burst: float) -> None:
-        """Leak and hold other amounts from now on; the levels stay."""
+        """Change rate and burst; keep the time at which each bucket will be empty."""
         self._rate = rate
         self._burst = burst
 
     def charge(self, who: str, amount: float) -> None:
-        """Count what a caller takes."""
+        """Add what a caller takes to its bucket."""
         now = self._world.now()
         if len(self._empty_at) > MOST_KNOWN:
             self._empty_at = {each: at for each, at in self._empty_at.items() if at > now}
@@ -155,9 +156,9 @@ class LeakyBucket:
 
 
 class FairSemaphore:
-    """Places for all callers together, of which each may hold only some.
+    """Places shared by all callers, of which each caller may hold only some.
 
-    A caller that finds none free is refused (`take`) or waits (`turn`). Those that wait are served
+    A caller that finds none free is refused (`take`) or waits (`turn`). Waiting callers get places
     in turn, however many requests each of them has.
     """
 
@@ -179,17 +180,17 @@ class FairSemaphore:
         self._waiting: dict[str, deque[Future[None]]] = {}
 
     def adopt(self, each: int, total: int | None = None) -> None:
-        """Offer other numbers of places from now on; what is taken stays taken."""
+        """Change the numbers of places; places already taken stay taken."""
         self._each = each
         self._total = total
 
     @property
     def taken(self) -> int:
-        """The places that all callers hold together."""
+        """Number of places that all callers hold together."""
         return self._taken
 
     def take(self, who: str, amount: int = 1) -> None:
-        """Take places at once, or refuse."""
+        """Take places immediately, or refuse."""
         if self._held[who] + amount > self._each:
             raise OverLimit(
                 f"{who} may have {self._each} {self._noun} at once; wait until some have ended"
@@ -200,7 +201,7 @@ class FairSemaphore:
         self._taken += amount
 
     def give_back(self, who: str, amount: int = 1) -> None:
-        """Give places back; those that wait get them in turn."""
+        """Return places, and pass them to the waiting callers in turn."""
         self._taken -= amount
         self._held[who] -= amount
         if self._held[who] <= 0:
@@ -212,14 +213,14 @@ class FairSemaphore:
             queue = self._waiting.pop(following)
             future = queue.popleft()
             if queue:
-                self._waiting[following] = queue  # behind all others
+                self._waiting[following] = queue  # behind all other callers
             if not future.done():
                 self.take(following)
                 release(future)
 
     @contextmanager
     def taking(self, who: str, amount: int = 1) -> Iterator[None]:
-        """Take places for as long as the block runs, or refuse."""
+        """Hold places while the block runs, or refuse."""
         self.take(who, amount)
         try:
             yield
@@ -228,7 +229,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def turn(self, who: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for as long as the block runs."""
+        """Wait for a place, and hold it while the block runs."""
         await self.wait(who)
         try:
             yield
@@ -236,9 +237,9 @@ class FairSemaphore:
             self.give_back(who)
 
     async def wait(self, who: str) -> None:
-        """Wait for a place."""
+        """Wait for a place, and take it."""
         full = self._total is not None and self._taken >= self._total
-        if not full and self._held[who] < self._each:  # then nobody who may have it waits
+        if not full and self._held[who] < self._each:  # then no waiting caller may take it
             self.take(who)
             return
         queue = self._waiting.setdefault(who, deque())
@@ -253,25 +254,25 @@ class FairSemaphore:
                 queue.remove(future)
                 if not queue:
                     self._waiting.pop(who, None)
-            elif future.done() and not future.cancelled():  # it was granted meanwhile
+            elif future.done() and not future.cancelled():  # the place was granted in the meantime
                 self.give_back(who)
             raise
 
 
 class Contention:
-    """Whether several callers ask at present.
+    """Tells whether several callers are active now.
 
-    This is no limit of its own: it says when the limits apply that only protect others.
+    This is not a limit itself: it tells when to apply the limits that only protect other callers.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._last, self._last_at = "", -ALONE
         self._other_at = -ALONE
-        """When somebody other than the last caller asked."""
+        """When somebody other than the last caller last sent a request."""
 
     def joins(self, who: str) -> bool:
-        """Note a request; whether others have asked lately."""
+        """Note a request; return whether others have sent one recently."""
         now = self._world.now()
         if who != self._last:
             self._last, self._other_at = who, self._last_at
@@ -282,7 +283,7 @@ class Contention:
 async def in_slices(
     world: World, items: Sequence[Item], work: Callable[[Item], Result]
 ) -> list[Result]:
-    """Work on a long list in slices, and rest after each for longer than it took."""
+    """Process a long list in slices, and rest after each for longer than it took."""
     results: list[Result] = []
     for first in range(0, len(items), SLICE):
         began = world.now()

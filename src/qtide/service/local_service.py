@@ -1,6 +1,6 @@
-"""A service on this host for a test, a benchmark or a notebook, without an operator or a QPU.
+"""A local service for a test, a benchmark or a notebook, without an operator or a QPU.
 
-It is the real service in its own process, with emulated devices, and may be killed.
+It is the real service, in its own process and with emulated devices; tests may kill it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from qtide.service.tokens import issue
 
 QTIDE = Path(sys.executable).with_name("qtide")
 START_LIMIT = 60.0
-"""Seconds within which the devices have to be ready."""
+"""Seconds that the devices have to get ready."""
 
 
 class LocalService:
-    """`qtide serve` on a free port of the loopback; `head` and `devices` are its configuration.
+    """`qtide serve` on a free loopback port, configured by `head` and `devices`.
 
-    If it is bound, it ends with the thread that started it, even if that is killed. `most_files`
+    With `bound`, it ends with the thread that started it, even if that is killed. `most_files`
     limits its open files.
     """
 
@@ -54,14 +54,14 @@ class LocalService:
         self.file.write_text(words + devices)
         self.url = f"http://{self._place}"
         self.socket = f"unix://{self.state / 'socket'}"
-        """Its Unix socket: the user who started it operates it there."""
+        """URL of its Unix socket, where the user who started it is an operator."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, ready: bool = True) -> LocalService:
-        """Start it; with `ready`, wait until every device is."""
+        """Start it; with `ready`, wait until every device is ready."""
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [QTIDE, "serve", self.file, "--listen", self._place],  # whatever qtide.toml says
+                [QTIDE, "serve", self.file, "--listen", self._place],  # overrides qtide.toml
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=self._prepare if self._bound or self._most_files else None,  # noqa: PLW1509 - it only calls the kernel
@@ -71,7 +71,7 @@ class LocalService:
         return self
 
     def watch(self, process: subprocess.Popen[bytes]) -> LocalService:
-        """Take over a service that was started in another way, once its devices are ready."""
+        """Take over a service started elsewhere, and wait until its devices are ready."""
         self._process = process
         self._await_devices()
         return self
@@ -84,13 +84,13 @@ class LocalService:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     def kill(self) -> None:
-        """Kill it, as a power cut would, but only this process."""
+        """Kill this process, and only this one, like a power cut."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> int:
-        """Ask it to stop, as systemd would."""
+        """Terminate it as systemd would, and return its exit code."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -101,17 +101,17 @@ class LocalService:
 
     @property
     def pid(self) -> int:
-        """Of the service itself."""
+        """The process id of the service itself."""
         assert self._process is not None
         return self._process.pid
 
     def log(self) -> list[dict[str, Any]]:
-        """Its log."""
+        """The entries of its log."""
         lines = (self.folder / "serve.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def token(self, user: str = "ada", account: str = "", *, days: float = 1.0, **more: Any) -> str:
-        """A token, as an operator would create it."""
+        """Issue a token, as an operator would."""
         made, write = issue(Caller(user, account, **more), 86_400 * days)
         store = connect(self.state / "store.sqlite")
         try:
@@ -121,15 +121,15 @@ class LocalService:
         return made
 
     def client(self, user: str = "ada", account: str = "", **more: Any) -> Client:
-        """A client of that user."""
+        """A client with a new token of that user."""
         return Client(self.url, self.token(user, account, **more))
 
     def operator(self) -> Client:
-        """A client of the user who started the service, as an operator."""
+        """An operator's client, as the user who started the service."""
         return Client(self.socket, patience=0.0)
 
     def workers(self) -> list[int]:
-        """The processes of its devices."""
+        """Process ids of its device workers."""
         found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(each) for each in found]
 

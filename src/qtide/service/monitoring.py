@@ -1,6 +1,6 @@
-"""What operators watch: metrics for Prometheus, and a log of one JSON object per line.
+"""Monitoring for operators: Prometheus metrics, and a log with one JSON object per line.
 
-Metrics are by device and account, never by user, job or task.
+Metrics are labelled by device and account, never by user, job or task.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LABELS = ("device", "account")
 
 
 class ServiceMetrics:
-    """Counts what happens; the present state is looked up on request."""
+    """Counts events as they happen, and reads the current state on request."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # the creation time of a series is of no use here
+        disable_created_metrics()  # creation times of series are useless here
         self._registry = registry = CollectorRegistry()
         self._tasks = Counter(
             "qtide_tasks_total", "Tasks by how they ended", (*LABELS, "status"), registry=registry
@@ -75,20 +75,20 @@ class ServiceMetrics:
         )
 
     def refused(self, status: int, reason: str) -> None:
-        """A request or a connection was refused."""
+        """Count a refused request or connection."""
         self._refusals.labels(str(status), reason).inc()
 
     def accepted(self, task: ServiceTask) -> None:
-        """A task is in the store."""
+        """Count a task that was stored."""
         self._accepted.labels(*_labels(task)).inc()
 
     def began(self, task: ServiceTask) -> None:
-        """A task is on the device."""
+        """Observe the wait of a task that began on the device."""
         assert task.started is not None
         self._waits.labels(*_labels(task)).observe(max(0.0, task.started - task.submitted))
 
     def ended(self, task: ServiceTask) -> None:
-        """A task is over."""
+        """Count a finished task, and what it used."""
         self._tasks.labels(*_labels(task), str(task.state)).inc()
         self._qpu_seconds.labels(*_labels(task)).inc(task.used)
         if task.started is not None:
@@ -101,12 +101,12 @@ class ServiceMetrics:
         *,
         accounts: bool = True,
     ) -> bytes:
-        """All metrics, in Prometheus's format; without `accounts`, summed over the accounts.
+        """All metrics in Prometheus's format; without `accounts`, summed over the accounts.
 
-        `blocked` says how many tasks of each device wait for a quota.
+        `blocked` is the number of tasks per device that wait for a quota.
         """
         for gauge in (self._waiting, self._state):
-            gauge.clear()  # a device may be gone
+            gauge.clear()  # devices may have gone
         for device in devices:
             self._waiting.labels(device.name, "queue").set(device.waiting)
             self._waiting.labels(device.name, "quota").set((blocked or {}).get(device.name, 0))
@@ -116,13 +116,13 @@ class ServiceMetrics:
 
 
 class _Summed:
-    """The metrics of a registry, with the values of all accounts added up."""
+    """The metrics of a registry, summed over all accounts."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, without the label of the account."""
+        """Yield the metrics without their account label."""
         for metric in self._registry.collect():
             sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
             for sample in metric.samples:
@@ -139,14 +139,14 @@ def _labels(task: ServiceTask) -> tuple[str, str]:
 
 
 KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}
-"""Attributes of every record; all others were added by the caller of the logger."""
+"""Attributes of every log record; a caller of the logger added any others."""
 
 
 class JsonLines(logging.Formatter):
-    """A machine-readable log: one JSON object per line."""
+    """Formats each log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's message and the fields that were added to it."""
+        """Format a record's message and the fields added to it."""
         extra = {name: value for name, value in vars(record).items() if name not in KNOWN}
         words = {"time": round(record.created, 3), "level": record.levelname.lower()}
         words |= {"event": record.getMessage()} | extra

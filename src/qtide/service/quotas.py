@@ -1,7 +1,7 @@
-"""Quotas: how many tasks and QPU seconds each user and account may use, and how many bytes on disk.
+"""Quotas of tasks, QPU seconds and bytes on disk, per user and account.
 
-A task reserves the seconds it is expected to take. When it is done, the seconds it took are charged
-and the rest is released. Nothing more is stored: all of it follows from the tasks in the store.
+A task reserves the seconds it is expected to take. When it ends, it is charged the seconds it took
+and the rest is released. Counts are not stored: they follow from the tasks in the store.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from qtide.service.task import Caller, Forbidden, ServiceTask
 MOST_KNOWN = 100_000
 Number = TypeVar("Number", int, float)
 SubjectKey = tuple[str, str]
-"""Whether it is a user or an account, and its name."""
+"""The kind, user or account, and the name."""
 
 
-class QuotaExceeded(QtideError):  # noqa: N818 - what happened
-    """A user or an account has as many tasks as allowed."""
+class QuotaExceeded(QtideError):  # noqa: N818 - named after what happened
+    """A user or an account has reached its maximum number of tasks."""
 
 
 class NeverFits(Forbidden):
-    """A task takes longer than its user or account may use in a whole day."""
+    """A task takes longer than its user's or account's quota of a whole day."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What a user or an account has of its quota now, and so what is left of it."""
+    """What a user or an account uses of its quota now, and what is left."""
 
     subject: Subject
     tasks: int
-    """Waiting or running."""
+    """Tasks waiting or running."""
     seconds: float
-    """Used today, or reserved."""
+    """QPU seconds used today or reserved."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is sent: None stands for no limit."""
+        """Convert it for clients; None means no limit."""
         quota = self.subject.quota
         return {
             "of": self.subject.kind,
@@ -77,7 +77,7 @@ class Remaining:
 
 
 class QuotaMeter:
-    """What each user and account has reserved and used today."""
+    """Counts what each user and account has reserved and used today."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
@@ -88,7 +88,7 @@ class QuotaMeter:
         self._known: dict[tuple[str, str], tuple[Subject, ...]] = {}
 
     def accept(self, caller: Caller) -> None:
-        """Count one task more, or refuse it."""
+        """Count one more task, or refuse it."""
         for subject in self._subjects(caller):
             most = subject.quota.tasks
             if most is not None and self._tasks[subject.key] >= most:
@@ -99,7 +99,7 @@ class QuotaMeter:
         self.count(caller, 1)
 
     def check_fits(self, caller: Caller, seconds: float) -> None:
-        """Refuse a task that would wait forever."""
+        """Refuse a task that no day's quota can hold."""
         for subject in self._subjects(caller):
             most = subject.quota.qpu_seconds
             if most is not None and seconds > most:
@@ -109,12 +109,12 @@ class QuotaMeter:
                 )
 
     def most_seconds(self, caller: Caller) -> float:
-        """The seconds that a caller may use on a whole day."""
+        """Maximum seconds that a caller may use in a day."""
         limits = (subject.quota.qpu_seconds for subject in self._subjects(caller))
         return min((each for each in limits if each is not None), default=math.inf)
 
     def left(self, caller: Caller, now: float) -> list[Remaining]:
-        """What the user and the account of a caller may still use."""
+        """What is left for the caller's user and account."""
         self._roll_over(now)
         return [
             Remaining(each, self._tasks[each.key], self._seconds[each.key])
@@ -122,21 +122,21 @@ class QuotaMeter:
         ]
 
     def adopt(self, quotas: Quotas) -> None:
-        """Limit by other quotas from now on; what is counted stays."""
+        """Switch to other quotas; keep the counts."""
         self._quotas = quotas
         self._known.clear()
 
     def count(self, caller: Caller, tasks: int) -> None:
-        """Count so many tasks more, or fewer."""
+        """Change a caller's number of tasks by `tasks`."""
         for subject in self._subjects(caller):
             self._tasks[subject.key] += tasks
 
     def fits(self, caller: Caller, seconds: float, now: float) -> bool:
-        """Whether so many seconds more are within today's limits; if none are in use, always."""
+        """Whether `seconds` more fit into today's limits; always true if none are in use."""
         return self.blocked(caller, seconds, now) is None
 
     def blocked(self, caller: Caller, seconds: float, now: float) -> SubjectKey | None:
-        """The user or account whose limit of today leaves no room for so many seconds more."""
+        """The user or account whose limit leaves no room for `seconds` more today, if any."""
         self._roll_over(now)
         for subject in self._subjects(caller):
             most, used = subject.quota.qpu_seconds, self._seconds[subject.key]
@@ -146,32 +146,32 @@ class QuotaMeter:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no task counts, and nothing is reserved."""
+        """Whether no tasks are counted and nothing is reserved."""
         return not self._held and not any(self._tasks.values())
 
     def keys(self, caller: Caller) -> list[SubjectKey]:
-        """The user and the account of a caller."""
+        """Keys of the caller's user and account."""
         return [subject.key for subject in self._subjects(caller)]
 
     def hold(self, task: ServiceTask, now: float) -> None:
-        """Reserve what a task should take."""
+        """Reserve the seconds that a task should take."""
         self._roll_over(now)
         self._held[task.id] = task
         self._add(task.caller, task.seconds)
 
     def charge(self, task: ServiceTask, now: float) -> None:
-        """Replace what a task had reserved by what it took; 0 releases all of it."""
+        """Replace what a task reserved by what it used; 0 releases all of it."""
         self._roll_over(now)
         held = task.seconds if self._held.pop(task.id, None) else 0.0
         self._add(task.caller, task.used - held)
 
     def note(self, caller: Caller, seconds: float, now: float) -> None:
-        """Count what was used earlier today."""
+        """Count seconds used earlier today."""
         self._roll_over(now)
         self._add(caller, seconds)
 
     def next_day(self, now: float) -> float:
-        """When the counts of the next day begin."""
+        """The time at which the next day's counts begin."""
         return (now // DAY + 1) * DAY
 
     def _add(self, caller: Caller, seconds: float) -> None:
@@ -179,7 +179,7 @@ class QuotaMeter:
             self._seconds[subject.key] = max(0.0, self._seconds[subject.key] + seconds)
 
     def _roll_over(self, now: float) -> None:
-        """A new day: what is still reserved counts for it."""
+        """Reset the counts on a new day, to what is still reserved."""
         if self._day != int(now // DAY):
             self._day = int(now // DAY)
             self._seconds.clear()
@@ -187,7 +187,7 @@ class QuotaMeter:
                 self._add(task.caller, task.seconds)
 
     def _subjects(self, caller: Caller) -> tuple[Subject, ...]:
-        """The user, and the account if there is one: looked up once for each."""
+        """The caller's user and, if it has one, account; cached."""
         names = caller.user, caller.account
         if names not in self._known:
             if len(self._known) >= MOST_KNOWN:
@@ -210,18 +210,18 @@ def _rest(most: Number | None, used: Number) -> Number | None:
 BYTES = "length(payload) + coalesce(length(request), 0) + coalesce(length(answer), 0)"
 BY_USER = f"SELECT user, sum({BYTES}) AS bytes FROM tasks WHERE payload IS NOT NULL GROUP BY user"
 SMALL_TASK = 2**16
-"""Bytes of a task that may use half of the reserve."""
+"""Maximum bytes of a small task, which may use half of the reserve."""
 WRITTEN = 2
-"""How often a task is on disk at first: in the log of the database, and in itself."""
+"""Copies of a new task on disk: one in the database's log, one in the database."""
 PART = 4
-"""No user gets more than one such part of the disk that is free."""
+"""A user gets at most this fraction (1 / PART) of the free disk space."""
 MB = 2**20
 BURST = 16 * MB
-"""Bytes that a user may store at once."""
+"""Bytes that a user may store in a burst."""
 
 
 class Storage:
-    """What each user stores."""
+    """Counts and limits what each user stores."""
 
     def __init__(self, world: World, store: Store, limits: Limits, folder: Path) -> None:
         self._bucket = LeakyBucket(world, limits.stored_bytes_per_second_per_user, BURST)
@@ -229,27 +229,27 @@ class Storage:
         self._limits = limits
         self.folder = folder
         self._arriving = 0
-        """Bytes that were accepted and may not be on disk yet."""
+        """Bytes accepted that may not be on disk yet."""
         self._bytes: Counter[str] = Counter()
 
     def adopt(self, limits: Limits) -> None:
-        """Limit by other settings from now on; what is counted stays."""
+        """Switch to other limits; keep the counts."""
         self._limits = limits
         self._bucket.adopt(limits.stored_bytes_per_second_per_user, BURST)
 
     def remember(self) -> None:
-        """Count what is on disk."""
+        """Initialize the counts from what is on disk."""
         rows = self._store.read(lambda db: db.execute(BY_USER).fetchall())
         self._bytes = Counter({row["user"]: row["bytes"] for row in rows})
 
     async def keep_pace(self, user: str, size: int) -> None:
-        """Wait if a user stores faster than the disk can write for one of many."""
+        """Wait if a user stores faster than its fair part of the disk's speed."""
         self._bucket.charge(user, size)
         await self._bucket.wait(user)
 
     @contextmanager
     def reserving(self, user: str, size: int) -> Iterator[None]:
-        """Count a task that is being accepted, or refuse it; if it is not accepted, it is free."""
+        """Count a task during its acceptance, or refuse it; uncount it if the block fails."""
         self._check(user, size)
         self._bytes[user] += size
         self._arriving += size
@@ -268,7 +268,7 @@ class Storage:
             self._bucket.charge(task.caller.user, len(task.answer.data))
 
     async def purge(self, before: float) -> int:
-        """Delete what is too old, as much as is deleted at once; the number of tasks."""
+        """Delete one batch of what is too old; return its number of tasks."""
         purged: int = await self._delete(
             "ended < ? AND payload IS NOT NULL LIMIT ?",
             (before, records.PURGE_AT_ONCE),
@@ -277,11 +277,11 @@ class Storage:
         return purged
 
     async def forget(self, id: str) -> None:  # noqa: A002 - the column's name
-        """Delete what a task stored."""
+        """Delete a task's payload and answer."""
         await self._delete("id = ? AND payload IS NOT NULL", (id,), records.forget(id))
 
     def trouble(self) -> str | None:
-        """Why nothing can be stored now."""
+        """Why nothing can be stored now; None if it can."""
         free = self._free()
         if free is not None and free < self._limits.disk_reserve / 2:
             return f"the disk is full: {free // MB} MB are left in {self.folder}"
@@ -315,7 +315,7 @@ class Storage:
             raise StorageFull("the disk of the service is full; tell its operator")
 
     def _free(self) -> int | None:
-        """The free bytes of the disk; None if there is no folder, as in a simulation."""
+        """Free bytes on the disk; None if there is no folder, as in a simulation."""
         try:
             found = os.statvfs(self.folder)
         except OSError:
@@ -323,7 +323,7 @@ class Storage:
         return found.f_bavail * found.f_frsize
 
     async def _delete(self, which: str, values: tuple[Any, ...], action: Action[Any]) -> Any:
-        """Delete, and count out what was deleted."""
+        """Run a deletion, and subtract what it deletes from the counts."""
         find = f"SELECT user, {BYTES} AS bytes FROM tasks WHERE {which}"
 
         def counted(db: sqlite3.Connection) -> tuple[list[sqlite3.Row], Any]:

@@ -1,4 +1,4 @@
-"""Tasks as rows of the store: every change of a task that has to survive a crash."""
+"""Tasks as rows of the store: every change and query of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
     " max_wait, submitted, state, attempts, started, ended, used, error"
 )
-"""All columns of a task but the large ones."""
+"""All columns of a task except the large ones."""
 
 
 PURGE_AT_ONCE = 500
@@ -22,18 +22,18 @@ PURGE_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class Draft:
-    """What is stored in addition to the task itself."""
+    """What to store in addition to the task itself."""
 
     payload: Encoded
     digest: str
-    """Of the whole request: tells whether a repeated key means the same task."""
+    """Digest of the whole request, to tell whether a repeated key means the same task."""
     key: str | None = None
     request: bytes | None = None
-    """The request in the format of its API, if that has to return it."""
+    """The request in the format of its API, if the API has to return it."""
 
 
 def insert(task: ServiceTask, draft: Draft) -> Any:
-    """Accept a task."""
+    """Insert an accepted task."""
     caller = task.caller
     row = {
         "id": task.id,
@@ -64,19 +64,19 @@ def insert(task: ServiceTask, draft: Draft) -> Any:
 
 
 def withdraw(task: ServiceTask) -> Any:
-    """Remove a task that was not accepted after all, and of which nobody was told."""
+    """Delete a task that was not accepted after all, before anybody learnt of it."""
     return lambda store: store.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
 
 
 def payloads(tasks: Sequence[ServiceTask]) -> Any:
-    """The payloads of tasks that go to the device."""
+    """Read the payloads of tasks that go to the device."""
     find = "SELECT payload FROM tasks WHERE id = ?"
     ids = [(task.id,) for task in tasks]
     return lambda store: [store.execute(find, each).fetchone()["payload"] for each in ids]
 
 
 def begin(task: ServiceTask) -> Any:
-    """Record that a task has begun on the device: from now on, the attempt counts."""
+    """Record that a task began on the device; from now on, the attempt counts."""
     words = (
         "UPDATE tasks SET state = 'running', attempts = ?, started = ?"
         " WHERE id = ? AND attempts <= ? AND state IN ('queued', 'running')"
@@ -86,16 +86,16 @@ def begin(task: ServiceTask) -> Any:
 
 
 def hand_back(tasks: Iterable[ServiceTask]) -> Any:
-    """Record that tasks wait again, how often they began, and what they are charged so far."""
+    """Record that tasks wait again, with their attempts and what they have used so far."""
     words = "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ? WHERE id = ?"
     rows = [(task.attempts, task.used, task.id) for task in tasks]
     return lambda store: store.executemany(words, rows)
 
 
 def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> Any:
-    """Record how a task ended: True, unless it had ended already, or a later attempt has started.
+    """Record how a task ended; False if it had already ended or a later attempt has started.
 
-    The store may know of fewer attempts, if it refused to record the last one.
+    The store may know of fewer attempts, if it failed to record the last one.
     """
     row = {
         "id": task.id,
@@ -126,14 +126,14 @@ EMPTY = "payload = NULL, request = NULL, answer = NULL, answer_format = 'purged'
 
 
 def forget(id: str) -> Any:  # noqa: A002 - the column's name
-    """Delete payload and answer of a task; its usage record stays."""
+    """Delete a task's payload and answer; keep its usage record."""
     return lambda store: store.execute(f"UPDATE tasks SET {EMPTY} WHERE id = ?", (id,))
 
 
 def purge(before: float) -> Any:
-    """Delete payloads and answers of tasks that ended before a moment; their usage records stay.
+    """Delete payloads and answers of tasks that ended before a time; keep their usage records.
 
-    Only a limited number at a time, to block no other write; returns how many.
+    Deletes a limited number, so as not to block other writes; returns how many.
     """
     words = (
         f"UPDATE tasks SET {EMPTY}"
@@ -144,14 +144,14 @@ def purge(before: float) -> Any:
 
 
 def count_live(store: sqlite3.Connection) -> int:
-    """How many tasks are not over."""
+    """Number of unfinished tasks."""
     words = "SELECT count(*) FROM tasks WHERE state IN ('queued', 'running')"
     count: int = store.execute(words).fetchone()[0]
     return count
 
 
 def live(store: sqlite3.Connection) -> list[ServiceTask]:
-    """All tasks that are not over, in the order of their arrival."""
+    """All unfinished tasks, in order of arrival."""
     rows = store.execute(
         f"SELECT {COLUMNS} FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
     )
@@ -159,7 +159,7 @@ def live(store: sqlite3.Connection) -> list[ServiceTask]:
 
 
 def find(id: str) -> Any:  # noqa: A002 - the column's name
-    """The task with that id, or None."""
+    """Find the task with that id, or None."""
 
     def action(store: sqlite3.Connection) -> ServiceTask | None:
         row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
@@ -169,8 +169,8 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
 
 
 def find_by_prefix(user: str | None, prefix: str) -> Any:
-    """The ids of a user's tasks, or of all, with that prefix; at most two: then it is ambiguous."""
-    # the sign in +user makes SQLite use the index of ids, not go through all tasks of the user
+    """Find the ids with a prefix among a user's or all tasks; two mean it is ambiguous."""
+    # the sign in +user makes SQLite use the index of ids instead of scanning all the user's tasks
     words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = coalesce(?, user) LIMIT 2"
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
@@ -181,25 +181,25 @@ def find_by_prefix(user: str | None, prefix: str) -> Any:
 
 
 def find_by_key(user: str, key: str) -> Any:
-    """The id and the digest of what a user submitted with a key, or None."""
+    """Find the id and digest of what a user submitted with a key, or None."""
     words = "SELECT id, digest FROM tasks WHERE user = ? AND key = ?"
     return lambda store: store.execute(words, (user, key)).fetchone()
 
 
 def find_blob(id: str, column: str) -> Any:  # noqa: A002 - the column's name
-    """The payload, the request or the answer of a task, with the format of its answer."""
+    """Read a task's payload, request or answer, with the format of its answer."""
     words = f"SELECT {column}, answer_format FROM tasks WHERE id = ?"
     return lambda store: store.execute(words, (id,)).fetchone()
 
 
 def answer_extent(id: str) -> Any:  # noqa: A002 - the column's name
-    """The row, the format and the bytes of a task's answer."""
+    """Read the row, format and size of a task's answer."""
     words = "SELECT sequence, answer_format, length(answer) AS bytes FROM tasks WHERE id = ?"
     return lambda store: store.execute(words, (id,)).fetchone()
 
 
 def answer_piece(sequence: int, at: int, size: int) -> Any:
-    """A piece of an answer, without reading all of it."""
+    """Read a piece of an answer, without reading all of it."""
 
     def action(store: sqlite3.Connection) -> bytes:
         with store.blobopen("tasks", "answer", sequence, readonly=True) as blob:
@@ -210,9 +210,9 @@ def answer_piece(sequence: int, at: int, size: int) -> Any:
 
 
 def of_user(user: str | None, states: Sequence[str], limit: int, before: int | None) -> Any:
-    """Tasks of a user, or of all, newest first, each with its sequence number.
+    """Find the tasks of a user, or of all, newest first, each with its sequence number.
 
-    The states are asked for one by one: so each is a stretch of an index.
+    It queries each state separately, so that each is a range of an index.
     """
     terms = ["sequence < :before"] + (["user = :user"] if user is not None else [])
     values = {"user": user, "limit": limit, "before": 2**62 if before is None else before}
@@ -237,9 +237,9 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
 
 
 def used_since(moment: float, at_once: float) -> Any:
-    """Usage as rows of user, account, used and ended, in the order of their ends.
+    """Read usage as rows of user, account, used and ended, ordered by end.
 
-    What an owner used within so many seconds is one row.
+    Merges an owner's usage within each interval of `at_once` seconds into one row.
     """
     words = (
         "SELECT user, account, sum(used) AS used, max(ended) AS ended FROM tasks"
@@ -249,7 +249,7 @@ def used_since(moment: float, at_once: float) -> Any:
 
 
 def jobs_since(moment: float) -> Any:
-    """The jobs of tasks that ended since, or have not, and when each submitted its first."""
+    """Read the jobs of tasks unfinished or ended since then, each with its first submission."""
     words = (
         "SELECT user, job, min(submitted) AS began FROM tasks WHERE job IS NOT NULL"
         " AND (ended > ? OR state IN ('queued', 'running')) GROUP BY user, job ORDER BY 3"
@@ -258,7 +258,7 @@ def jobs_since(moment: float) -> Any:
 
 
 def task_of(row: sqlite3.Row) -> ServiceTask:
-    """A row as a task; by place, since names take twice as long."""
+    """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
     priority, max_wait, submitted, state, attempts, started, ended, used, error = rest
     return ServiceTask(
@@ -289,10 +289,10 @@ KEYS = ("user", "account", "job", "device")
 def usage(
     by: Sequence[str], user: str | None, since: float | None, until: float | None, now: float
 ) -> Any:
-    """Usage of a period in rows; a running task counts with the time it has run so far.
+    """Read the usage of a period; a running task counts with the time it has run so far.
 
-    A task occupied the device up to its end. Of two adjacent periods, each gets the seconds that
-    lie in it, and the one in which the task ended gets the task.
+    A task is taken to have occupied the device right up to its end. Each of two adjacent periods
+    gets the seconds that lie in it; the one in which the task ended also counts the task.
     """
     assert all(key in KEYS for key in by)
     names = ", ".join(by)

@@ -1,4 +1,4 @@
-"""Running the service: one process, one loop, until a signal ends it."""
+"""The server process: one event loop that runs the service until a signal ends it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from qtide.service.service import Service
 
 
 def application(service: Service) -> tuple[FastAPI, list[Api]]:
-    """The application for a service, and its APIs, each with a life of its own."""
+    """Make the web application of a service; also return its APIs, whose `life` to enter."""
     settings = service.configuration
     access = Authenticator(service.register, anonymous=settings.anonymous)
     made = (APIS.load(name)(service, access) for name in APIS.names())
@@ -85,18 +85,18 @@ def _add_public_routes(app: FastAPI, service: Service, access: Authenticator) ->
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        """The description of the API, as a page that needs neither scripts nor the internet."""
+        """The API's description, as a page that needs neither scripts nor the internet."""
         return HTMLResponse(_page(app.openapi()))
 
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics(request: Request) -> PlainTextResponse:
-        """Metrics for Prometheus; accounts are named to operators only."""
+        """Metrics for Prometheus; only operators see them by account."""
         accounts = await access.operates(request.scope)
         return PlainTextResponse(service.metrics_text(accounts=accounts))
 
 
 def _page(description: dict[str, Any]) -> str:
-    """The OpenAPI description as HTML: every route, what it takes and what it answers."""
+    """Render the OpenAPI description as HTML: each route, its parameters and responses."""
     parts = [f"<h1>qtide {description['info']['version']}</h1>", INTRODUCTION]
     for path, methods in sorted(description["paths"].items()):
         for method, route in methods.items():
@@ -122,12 +122,12 @@ INTRODUCTION = (
 )
 PUBLIC = 0o644
 NOTIFY_LIMIT = 1.0
-"""Seconds within which systemd has to take a message."""
+"""Seconds that systemd has to take a message."""
 
 
 @contextmanager
 def announced(configuration: Configuration, url: str) -> Iterator[None]:
-    """Tell where the service is, for as long as the block runs."""
+    """Publish the addresses of the service in files while the block runs."""
     place = configuration.unix_socket.absolute()
     words = {"url": url, "socket": str(place), "state": str(configuration.folder.absolute())}
     text = f"{json.dumps(words)}\n".encode()
@@ -143,7 +143,7 @@ def announced(configuration: Configuration, url: str) -> Iterator[None]:
 
 
 def tell_systemd(word: str) -> None:
-    """Tell systemd, if it has started us as a service of `Type=notify`, how far we are."""
+    """Notify systemd, if it started this process as a service of `Type=notify`."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return
@@ -165,7 +165,7 @@ FIRST_INHERITED = 3
 
 
 def listeners(configuration: Configuration) -> list[socket.socket]:
-    """The sockets to serve on, the port first."""
+    """Open the sockets to serve on, or take systemd's; the port comes first."""
     inherited = _inherited()
     found = [each for each in inherited if each.family != socket.AF_UNIX]
     found = found or [_port(configuration)]
@@ -179,7 +179,7 @@ def listeners(configuration: Configuration) -> list[socket.socket]:
 
 
 def _inherited() -> list[socket.socket]:
-    """What systemd opened for this process."""
+    """The sockets that systemd opened for this process."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return []
     number = int(os.environ.get("LISTEN_FDS", "0"))
@@ -191,7 +191,7 @@ def _inherited() -> list[socket.socket]:
 
 
 def _port(configuration: Configuration) -> socket.socket:
-    """Bind the socket first: early clients wait, and a second service fails at once."""
+    """Bind the port early, so that early clients wait and a second service fails at once."""
     family = socket.AF_INET6 if ":" in configuration.host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on a socket whose protocol is TCP
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -206,17 +206,17 @@ def _port(configuration: Configuration) -> socket.socket:
 
 
 def _unix(path: Path) -> socket.socket:
-    """A socket in a folder that only we write to; the one that an earlier service left goes."""
+    """Bind the Unix socket in a folder that only we write to, replacing an earlier service's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with opened_folder(path.parent) as folder:  # paths of sockets may only be short
+        with opened_folder(path.parent) as folder:  # socket paths have to be short
             place = folder / path.name
             with suppress(FileNotFoundError):
                 if stat.S_ISSOCK(place.lstat().st_mode):
                     place.unlink()
             listener.bind(str(place))
-            place.chmod(0o666)  # whoever reaches it still needs a token
+            place.chmod(0o666)  # clients still need a token
     except OSError as error:
         listener.close()
         raise QtideError(f"cannot listen on {path}: {error.strerror}") from None
@@ -227,20 +227,20 @@ def _unix(path: Path) -> socket.socket:
 log = logging.getLogger(__name__)
 
 Reread = Callable[[], Configuration] | None
-"""Reads the configuration again; None if there is no file of it."""
+"""Reads the configuration again; None if it has no file."""
 SWITCH = 0.0005
-"""Seconds for which a thread that reads the store may hold up the event loop."""
+"""Maximum seconds that a store reader thread may block the event loop."""
 GARBAGE = 50_000
-"""Allocations before the garbage collector looks for cycles."""
+"""Allocations after which the garbage collector looks for cycles."""
 STOP_LIMIT = 10
-"""Seconds within which open requests have to end."""
+"""Seconds that open requests have to end when the server stops."""
 STOP_POLL = 0.01
 RESERVED_FILES = 128
-"""Files that no connection may take: for the store, for devices, for Slurm's commands."""
+"""File descriptors kept for the store, the devices and Slurm's commands."""
 
 
 class Server:
-    """Answers requests at its sockets until a signal ends it."""
+    """Answers requests on its sockets until a signal ends it."""
 
     def __init__(
         self, service: Service, sockets: list[socket.socket], reread: Reread = None
@@ -256,7 +256,7 @@ class Server:
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        """Open the service, answer requests until a signal comes, and close it again."""
+        """Open the service, answer requests until a signal arrives, and close the service."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
@@ -277,7 +277,7 @@ class Server:
             await self._finish()
 
     async def _finish(self) -> None:
-        """Let the requests that are being answered end, within a limit."""
+        """Wait for current requests to finish, up to `STOP_LIMIT`."""
         end = asyncio.get_running_loop().time() + STOP_LIMIT
         for each in self._connections:
             each.shut_down()
@@ -291,19 +291,19 @@ class Server:
         return Connection(self._app, settings, self._connections, accepted, peer)
 
     def _stop(self) -> None:
-        """Stop after a signal; delayed responses are sent at once."""
+        """Stop after a signal, and send delayed responses at once."""
         self._service.let_go()
         self._stopped.set()
 
     def _hang_up(self) -> None:
-        """Read the configuration again; a demonstration has none, and ends with its terminal."""
+        """Reload the configuration; a demonstration has no file, and ends with its terminal."""
         if self._reread is None:
             self._stop()
         else:
             self._background.start(self._reload(self._reread))
 
     async def _reload(self, reread: Callable[[], Configuration]) -> None:
-        """Go on by the configuration as it is now; if it is wrong, by the old one."""
+        """Switch to the configuration as it is now; if it is wrong, keep the old one."""
         try:
             new = await asyncio.to_thread(reread)
             revision = Revision(self._service.configuration, new)
@@ -328,7 +328,7 @@ def _tls(configuration: Configuration) -> ssl.SSLContext | None:
 
 
 def serve(configuration: Configuration, reread: Reread = None) -> None:
-    """Serve until a signal comes; at a SIGHUP, read the configuration again."""
+    """Serve until a signal arrives; reload the configuration on SIGHUP."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -345,7 +345,7 @@ def serve(configuration: Configuration, reread: Reread = None) -> None:
         held = opened.pop_all()
     log.info("serving", extra={"url": url})
     sys.setswitchinterval(SWITCH)
-    gc.freeze()  # what was imported stays: the collector need not look through it again
+    gc.freeze()  # imported objects stay: the collector can skip them
     gc.set_threshold(GARBAGE)
 
     async def run() -> None:
@@ -356,7 +356,7 @@ def serve(configuration: Configuration, reread: Reread = None) -> None:
 
 
 def _most_connections(configuration: Configuration) -> tuple[int, int]:
-    """How many a peer may have, and how many all of them."""
+    """Maximum connections of one peer, and of all peers together."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limits = configuration.limits
     return limits.connections_per_peer, max(1, min(limits.connections, files - RESERVED_FILES))
@@ -364,7 +364,7 @@ def _most_connections(configuration: Configuration) -> tuple[int, int]:
 
 @contextmanager
 def _leaving_nothing(folder: Path) -> Iterator[None]:
-    """If the start is refused, remove the files that it has made."""
+    """Remove the files that a failed start has created."""
     before = set(folder.iterdir()) if folder.is_dir() else None
     try:
         yield
@@ -377,7 +377,7 @@ def _leaving_nothing(folder: Path) -> Iterator[None]:
 
 
 def _lock_state(folder: Path) -> IO[bytes]:
-    """Let no other service use the same state; the lock ends with the process."""
+    """Lock the state folder against other services; the lock ends with the process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

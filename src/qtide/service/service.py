@@ -1,4 +1,4 @@
-"""The service: what every API calls. Who may do what is decided here, and nowhere else."""
+"""The service that every API calls, and the only place that decides who may do what."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from qtide.service.tokens import Register
 
 
 def check_operates(caller: Caller) -> None:
-    """Refuse what only operators may do."""
+    """Raise `Forbidden` unless the caller is an operator."""
     if not caller.operator:
         raise Forbidden(
             f"{caller.user} is not an operator of this service; its own user makes a token for "
@@ -49,19 +49,19 @@ def check_operates(caller: Caller) -> None:
 
 
 def may_use(caller: Caller, setup: DeviceSetup) -> bool:
-    """Whether a device is for this caller: by user or by account; for all if it names neither."""
+    """Whether the caller may use a device; one that names no users or accounts is open to all."""
     if caller.operator or (setup.users is None and setup.accounts is None):
         return True
     return caller.user in (setup.users or ()) or caller.account in (setup.accounts or ())
 
 
 def usable(caller: Caller, devices: Iterable[ServedDevice]) -> list[ServedDevice]:
-    """Those of the devices that a caller may use; others do not learn that there are more."""
+    """The devices that a caller may use; the others stay hidden from it."""
     return [each for each in devices if may_use(caller, each.setup)]
 
 
 def whose(caller: Caller, *, everybody: bool) -> str | None:
-    """The user whose tasks and accounts are shown; None means all users, for operators only."""
+    """The user whose tasks and usage to show; None, for operators only, means all users."""
     if not everybody:
         return caller.user
     check_operates(caller)
@@ -69,25 +69,25 @@ def whose(caller: Caller, *, everybody: bool) -> str | None:
 
 
 def sees(caller: Caller, task: ServiceTask) -> bool:
-    """Whether a caller may see and cancel a task; others do not learn that it exists."""
+    """Whether a caller may see and cancel a task; it stays hidden from everybody else."""
     return caller.operator or owns(caller, task)
 
 
 def owns(caller: Caller, task: ServiceTask) -> bool:
-    """Whether payload and answer of a task are the caller's."""
+    """Whether a task, with its payload and answer, belongs to the caller."""
     return task.caller.user == caller.user
 
 
 def check_owns(caller: Caller, task: ServiceTask) -> None:
-    """Refuse payload and answer to all but the owner, even to operators."""
+    """Raise `NotFound` unless the caller owns the task; not even operators see payloads."""
     if not owns(caller, task):
         raise NotFound(f"the task {task.id!r} belongs to another user; operators see no payloads")
 
 
 def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, now: float) -> None:
-    """Tell shares and quotas what was used lately, and which jobs were at work."""
+    """Restore shares and quotas from recent usage and recent jobs in the store."""
     today = meter.next_day(now) - DAY
-    # usage of the same hundredth of a half-life counts as one; no such stretch spans two days
+    # merge usage within a hundredth of a half-life, but at most within an hour
     at_once = min(half_life / 100, DAY / 24)
     for row in store.read(records.used_since(min(today, now - 10 * half_life), at_once)):
         caller = Caller(row["user"], row["account"])
@@ -101,28 +101,28 @@ def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, 
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
-"""Seconds within which tasks on a device have to end when the service is stopped."""
+"""Seconds that tasks on a device have to end when the service stops."""
 HOUSEKEEPING = 60.0
-"""Seconds between two rounds of purging and of checking quotas."""
+"""Seconds between two rounds of purging and checking quotas."""
 PIECE = 2**18
-"""Bytes of an answer that are read at once."""
+"""Bytes of an answer to read at a time."""
 LISTS = 4
-"""Long lists that are worked on at once."""
+"""Long lists that the service works on at the same time."""
 SHORTEST_ID, WHOLE_ID = 4, 36
-"""The least number of characters by which a task may be named."""
+"""Characters in the shortest accepted prefix of a task's id, and in a whole id."""
 
 
 class AnswerExtent(NamedTuple):
-    """What is known of an answer before it is read."""
+    """Format, size and location of an answer that has not been read yet."""
 
     format: str
     size: int
     row: int | None
-    """Where it is in the store; None while it is in memory."""
+    """Its row in the store; None while the answer is in memory."""
 
 
 class Service:
-    """All devices and all tasks, in the time of a world."""
+    """All devices and tasks, on the clock of a world."""
 
     def __init__(
         self,
@@ -138,9 +138,9 @@ class Service:
         self.register = Register(store, configuration.operators)
         self.bulk = Bulk(world)
         self.lists = FairSemaphore(world, "lists", each=1, total=LISTS)
-        """Long lists that are worked on at once, one of each user."""
+        """Limits the long lists worked on at the same time: one per user."""
         self.spools = FairSemaphore(world, "long answers", each=1)
-        """Answers that are on disk while they are sent, one of each user."""
+        """Limits the long answers sent from disk at the same time: one per user."""
         self.storage = Storage(world, store, configuration.limits, configuration.folder)
         self.world = self._world = world
         fair = configuration.fair
@@ -151,7 +151,7 @@ class Service:
         self._waiters: set[Future[None]] = set()
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
-        """Told of each new configuration."""
+        """Called with each new configuration."""
         self._start_worker = start_worker
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
@@ -164,7 +164,7 @@ class Service:
 
     @classmethod
     def on_this_host(cls, configuration: Configuration) -> Service:
-        """A service in real time, with its state in a folder and a process for each device."""
+        """Make a service in real time, with its state in a folder and a process per device."""
         folder = configuration.folder
         (folder / "log").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -172,7 +172,7 @@ class Service:
         return cls(configuration, RealWorld(), store, processes(folder / "log"))
 
     async def open(self) -> None:
-        """Continue what an earlier service left, and start the devices."""
+        """Take up the tasks of an earlier service, and start the devices."""
         half_life = self.configuration.fair.half_life
         remember(self.store, self.shares, self._meter, half_life, self._world.now())
         self.storage.remember()
@@ -188,54 +188,54 @@ class Service:
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
 
     async def close(self) -> None:
-        """Stop the devices; what was accepted stays for the next time."""
+        """Stop the devices; accepted tasks stay in the store for the next start."""
         await self._world.all_of([each.close(GRACE) for each in self.devices.values()])
         await self._background.cancel()
         await self.bulk.close()
         self.store.close()
 
     async def abandon(self) -> None:
-        """End at once, as a killed process would; for simulations."""
+        """Stop at once, like a killed process; for simulations."""
         await self._background.cancel()
 
     @property
     def at_rest(self) -> bool:
-        """Whether no task is waiting, running or reserved for anywhere."""
+        """Whether no task waits, runs, or holds a reservation."""
         rest = not self._backlog and self._meter.at_rest
         return rest and all(each.dispatcher.at_rest for each in self.devices.values())
 
     async def submit(self, caller: Caller, submission: Submission) -> ServiceTask:
-        """Accept a task: from here on it is not lost. The same key gives the same task."""
+        """Accept a task durably; submitting the same key again returns the same task."""
         try:
             device = self.device(submission.device, caller, submission.api)
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
                 return await self._intake.accept(caller, device, submission)
         except (QtideError, PhaseError, sqlite3.IntegrityError):
-            # the store refuses a key that was used before, unless a limit did so already
+            # the store rejects a key that is already in use, unless a limit refused the task first
             known = self._known(caller, submission)
             if known is None:
                 raise
             return known
 
     def now(self) -> float:
-        """The present time, on the clock of all times that the service reports."""
+        """The current time, on the clock of every time that the service reports."""
         return self._world.now()
 
     def device(
         self, name: str, caller: Caller | None = None, api: str | None = None
     ) -> ServedDevice:
-        """The device of that name, if the caller may use it and the API offers it."""
+        """Find the device of that name, if the caller may use it and the API offers it."""
         found = list(self.devices.values()) if api is None else self.offered(api)
         return self._find_device(found if caller is None else usable(caller, found), name)
 
     def offered(self, api: str) -> list[ServedDevice]:
-        """The devices that an API shows."""
+        """The devices that an API offers."""
         found = (each for each in self.devices.values() if not each.removed)
         return [each for each in found if each.offered_by(api)]
 
     def names_taking(self, api: str, caller: Caller) -> list[str]:
-        """The devices that an API shows to a caller and that take payloads of its format."""
+        """Names of the devices that an API shows to a caller and that accept the API's format."""
         offered = usable(caller, self.offered(api))
         return [each.name for each in offered if api in each.properties.get("formats", ())]
 
@@ -247,12 +247,12 @@ class Service:
     async def drain(
         self, caller: Caller, name: str, reason: str | None = None, *, licences: bool = False
     ) -> None:
-        """Start no new task on a device; submitted ones are queued. For operators."""
+        """Start no more tasks on a device, but keep queueing new ones. For operators."""
         check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
 
     def tell_slurm_by(self, withhold: Callable[[int, int], Awaitable[None]]) -> None:
-        """Set how Slurm is told to grant fewer licences, if Slurm admits jobs."""
+        """Set the function that makes Slurm grant fewer licences, if Slurm admits jobs."""
         self._drains.withhold = withhold
 
     async def resume(self, caller: Caller, name: str) -> None:
@@ -269,7 +269,7 @@ class Service:
         *,
         everybody: bool = False,
     ) -> list[dict[str, Any]]:
-        """What the caller has used of the devices; for operators, what all users have."""
+        """Device usage of the caller, or of all users with `everybody` (operators only)."""
         user = whose(caller, everybody=everybody)
         found: list[dict[str, Any]] = await self.store.look(
             usage(by, user, since, until, self._world.now())
@@ -277,20 +277,20 @@ class Service:
         return found
 
     def quotas_left(self, caller: Caller) -> list[dict[str, Any]]:
-        """What the caller, and the account, may still use, and when the next day begins."""
+        """What is left of the caller's and the account's quotas, and when the next day begins."""
         now = self._world.now()
         until = {"until": self._meter.next_day(now)}
         return [each.as_dict() | until for each in self._meter.left(caller, now)]
 
     def metrics_text(self, *, accounts: bool) -> bytes:
-        """All metrics, for Prometheus."""
+        """All metrics, in Prometheus's format."""
         blocked = self._backlog.blocked_by_device()
         return self.metrics.text(self.devices.values(), blocked, accounts=accounts)
 
-    def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
-        """A task of the caller, by its id or a prefix of it; operators see all.
+    def task(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - the name users know
+        """Find a task of the caller by its id or a prefix; operators find every task.
 
-        Only the owner sees payload and answer.
+        Only the owner sees its payload and answer.
         """
         whole = id if len(id) >= WHOLE_ID else self._whole_id(caller, id)
         task: ServiceTask | None = self._backlog.find(whole) or self.store.read(records.find(whole))
@@ -307,13 +307,13 @@ class Service:
         *,
         everybody: bool = False,
     ) -> list[tuple[int, ServiceTask]]:
-        """The caller's tasks, newest first; for operators, those of all users."""
+        """The caller's tasks, or all users' with `everybody` (operators only), newest first."""
         user = whose(caller, everybody=everybody)
         found = await self.store.look(records.of_user(user, states, limit, before))
         return [(number, self._backlog.find(task.id) or task) for number, task in found]
 
     async def answer(self, caller: Caller, task: ServiceTask) -> Encoded:
-        """The answer to a finished task of the caller."""
+        """The answer to the caller's finished task."""
         check_owns(caller, task)
         if task.answer is not None:
             return task.answer
@@ -321,7 +321,7 @@ class Service:
         return Encoded(row["answer_format"], row["answer"])
 
     async def answer_extent(self, caller: Caller, task: ServiceTask) -> AnswerExtent | None:
-        """Format and size of the answer, if there is one and the task is the caller's."""
+        """Extent of the answer; None if there is none or the caller does not own the task."""
         if task.state is not TaskState.DONE or not owns(caller, task):
             return None
         if task.answer is not None:
@@ -331,7 +331,7 @@ class Service:
         return AnswerExtent(row["answer_format"], row["bytes"], row["sequence"])
 
     async def answer_pieces(self, task: ServiceTask, extent: AnswerExtent) -> AsyncIterator[bytes]:
-        """The answer piece by piece, from disk: its reader may be slow."""
+        """Yield the answer in pieces, read from disk as a slow client takes them."""
         for at in range(0, extent.size, PIECE):
             if task.answer is not None:
                 yield task.answer.data[at : at + PIECE]
@@ -339,12 +339,12 @@ class Service:
                 yield await self.store.look(records.answer_piece(extent.row or 0, at, PIECE))
 
     async def payload(self, caller: Caller, task: ServiceTask) -> Encoded:
-        """The payload of a task of the caller, as stored."""
+        """The payload of the caller's task, as stored."""
         check_owns(caller, task)
         return Encoded(task.format, (await self._row(task, "payload"))["payload"])
 
     async def request(self, caller: Caller, task: ServiceTask) -> bytes:
-        """The request of a task of the caller, in the format of the API that took it."""
+        """The request that submitted the caller's task, in the format of its API."""
         check_owns(caller, task)
         request: bytes | None = (await self._row(task, "request"))["request"]
         if request is None:
@@ -352,7 +352,7 @@ class Service:
         return request
 
     async def wait(self, task: ServiceTask, seconds: float) -> None:
-        """Return when a task is over, when the time is up, or when the service is to stop."""
+        """Return when the task is over, the time is up, or the service stops."""
         if seconds <= 0 or task.over or self._stopping:
             return
         waiter: Future[None] = self._world.future()
@@ -367,30 +367,30 @@ class Service:
             self._waiters.discard(waiter)
 
     def let_go(self) -> None:
-        """Delay no more responses: the service is to stop."""
+        """Release all waiting requests, because the service stops."""
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
 
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
-        """Cancel a task: at once if it waits, otherwise as soon as the device releases it."""
+        """Cancel a task: at once if it waits, else as soon as the device releases it."""
         task = self.task(caller, id)
         if not task.over and self._backlog.cancel(task):
             await self._endings.finish(task, TaskState.CANCELLED)
         return task
 
     async def forget(self, caller: Caller, id: str) -> None:  # noqa: A002 - as above
-        """Cancel a task, and delete its payload and answer; its usage record stays."""
+        """Cancel a task and delete its payload and answer; keep its usage record."""
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
 
     def standing(self, task: ServiceTask) -> TaskStanding | None:
-        """Why a task waits, and what is expected; None once it is over."""
+        """Why a task waits and when it should start and end; None once it is over."""
         return None if task.over else self._backlog.standing(task)
 
     def reconfigure(self, new: Configuration) -> None:
-        """Go on by another configuration; what only a restart can change stays as it is."""
+        """Switch to another configuration, except for settings that need a restart."""
         old, self.configuration = self.configuration, new
         fair = new.fair
         self.register.operators = frozenset(new.operators)
@@ -417,7 +417,7 @@ class Service:
         return made
 
     def _take_in(self, device: ServedDevice) -> None:
-        """A device came while the service runs: what waits for it does so there."""
+        """Hand the tasks waiting for a device to it, since it came while the service runs."""
         self._drains.restore()
         self._backlog.take_over(device)
 
@@ -441,7 +441,7 @@ class Service:
         return prefix
 
     def _known(self, caller: Caller, submission: Submission) -> ServiceTask | None:
-        """The task that was submitted before with the same key."""
+        """The task submitted earlier with the same key, if any."""
         if submission.key is None:
             return None
         row = self.store.read(records.find_by_key(caller.user, submission.key))

@@ -1,6 +1,6 @@
-"""The store: everything that has to survive a crash, as rows of SQLite.
+"""The SQLite store of everything that has to survive a crash.
 
-Writes share commits: each waits for the next one, together with all that came meanwhile.
+Writes share commits: those that arrive during one commit go into the next one together.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from qtide.core.world.world import Future
 Result = TypeVar("Result")
 Action = Callable[[sqlite3.Connection], Result]
 Outcome = tuple[Any, BaseException | None]
-"""The result of a write, or why it failed."""
+"""The result of a write, or the error that made it fail."""
 
 BUSY_LIMIT = 10.0
-"""Seconds to wait for another process that writes to the same file."""
+"""Seconds to wait while another process writes to the same file."""
 VERSION = 1
 
 SCHEMA = """
@@ -56,16 +56,16 @@ CREATE TABLE drains (
 """
 
 
-class StoreFailed(QtideError):  # noqa: N818 - what happened
+class StoreFailed(QtideError):  # noqa: N818 - named after what happened
     """The store cannot be opened or written."""
 
 
-class ValueTooLarge(QtideError):  # noqa: N818 - what happened
-    """The value is too large to store; other writes of the same commit succeed."""
+class ValueTooLarge(QtideError):  # noqa: N818 - named after what happened
+    """The value is too large to store; the other writes in its commit succeed."""
 
 
 class Store(ABC):
-    """What the service keeps: in a file, or in the memory of a simulation."""
+    """Storage of the service: a file, or memory in a simulation."""
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
@@ -73,17 +73,17 @@ class Store(ABC):
 
     @abstractmethod
     def post(self, action: Action[Any]) -> None:
-        """Write with the next commit; whether that succeeds is not said."""
+        """Write with the next commit, without reporting whether that succeeds."""
 
     @abstractmethod
     def read(self, action: Action[Result]) -> Result:
-        """Look something small up."""
+        """Run a small query, at once."""
 
     @abstractmethod
     async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
-        """Look something up that may be large, while others continue.
+        """Run a query that may be large, without blocking others.
 
-        What is urgent does not wait for what is not.
+        Urgent queries do not wait for the rest.
         """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Store(ABC):
 
 
 def commit(connection: sqlite3.Connection, actions: Sequence[Action[Any]]) -> list[Outcome]:
-    """All of the writes in one transaction; if one of them spoils it, each in its own.
+    """Run the writes in one transaction; if one of them breaks it, each in its own.
 
     Raises sqlite3.OperationalError if nothing can be written.
     """
@@ -126,7 +126,7 @@ def _alone(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
 
 
 def tell(answers: Iterable[Future[Any] | None], outcomes: Iterable[Outcome]) -> None:
-    """Tell the waiting callers what became of their writes."""
+    """Pass the outcomes of their writes to the waiting callers."""
     for answer, (result, error) in zip(answers, outcomes, strict=True):
         if answer is None or answer.done():
             continue
@@ -137,7 +137,7 @@ def tell(answers: Iterable[Future[Any] | None], outcomes: Iterable[Outcome]) -> 
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open the file; create it if there is none."""
+    """Open the file; create it if it does not exist."""
     try:
         connection = _opened(str(file))
         file.chmod(0o600)
@@ -150,7 +150,7 @@ def connect(file: Path) -> sqlite3.Connection:
 
 
 def in_memory() -> sqlite3.Connection:
-    """An empty store in memory, which ends with the process."""
+    """Open an empty database in memory, which is lost when the process ends."""
     connection = _opened(":memory:")
     connection.executescript(SCHEMA)
     return connection
@@ -165,7 +165,7 @@ def _opened(place: str) -> sqlite3.Connection:
 
 
 def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
-    """One write of several: one that violates a constraint fails, the others continue."""
+    """Run one of several writes; if it violates a constraint, only this one fails."""
     try:
         return action(connection), None
     except sqlite3.IntegrityError as error:
@@ -173,7 +173,7 @@ def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
-    """Create the tables; the service and `qtide token` may both find that there are none."""
+    """Create the tables if missing; the service and `qtide token` may do so concurrently."""
     if _version(connection) > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
     if _version(connection) == VERSION:
@@ -196,35 +196,35 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 MOST_AT_ONCE = 256
-"""The most writes that share a commit."""
+"""Maximum number of writes that share a commit."""
 TIDY = 1.0
-"""Seconds between two checkpoints, which move what was committed from the log into the database."""
+"""Seconds between two checkpoints, which move committed pages from the log to the database."""
 MOST_UNTIDY = 16_384
-"""Pages in the log at which a commit moves them itself, and everybody waits for it."""
+"""Pages in the log beyond which a commit itself runs a checkpoint, while all writes wait."""
 
 Write = tuple[Action[Any], asyncio.Future[Any] | None]
 
 
 class Reader:
-    """A thread with a connection of its own."""
+    """A thread that runs queries on its own connection."""
 
     def __init__(self, file: Path) -> None:
         self._connection = connect(file)
         self._thread = ThreadPoolExecutor(1, "store reader")
 
     async def look(self, action: Action[Result]) -> Result:
-        """The result of an action in the thread."""
+        """Run an action in the thread, and return its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, action, self._connection)
 
     def close(self) -> None:
-        """Finish what was asked for so far."""
+        """Finish the queries requested so far, and close."""
         self._thread.shutdown()
         self._connection.close()
 
 
 class Checkpoints:
-    """A thread that tidies the log up, so that no commit has to."""
+    """A thread that checkpoints the log, so that no commit has to."""
 
     def __init__(self, file: Path) -> None:
         self.due = False
@@ -243,12 +243,12 @@ class Checkpoints:
         while not self._closing.wait(TIDY):
             if self.due:
                 self.due = False
-                with suppress(sqlite3.Error):  # then a later one, or a commit, does it
+                with suppress(sqlite3.Error):  # a later checkpoint or a commit does it
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 class FileStore(Store):
-    """One SQLite file, for the service and for the commands on its host."""
+    """A SQLite file, shared by the service and the commands on its host."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -272,11 +272,11 @@ class FileStore(Store):
         self._pending.put((action, None))
 
     def read(self, action: Action[Result]) -> Result:
-        """Look something up; an indexed query takes about ten microseconds."""
+        """Run a small query, at once; an indexed one takes about ten microseconds."""
         return action(self._reading)
 
     async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
-        """Look something up in a thread, in which SQLite does not hold up others."""
+        """Run a query in a reader thread, where it does not block the event loop."""
         return await self._readers[urgent].look(action)
 
     def close(self) -> None:
@@ -303,7 +303,7 @@ class FileStore(Store):
     def _commit(self, writes: list[Write]) -> None:
         try:
             outcomes = commit(self._connection, [action for action, _ in writes])
-        except BaseException as error:  # whatever it is, this thread has to go on
+        except BaseException as error:  # this thread has to survive any error
             failure = StoreFailed(f"{self._file} cannot be written: {error}")
             outcomes = [(None, failure) for _ in writes]
         self._checkpoints.due = True

@@ -1,4 +1,4 @@
-"""A task: one payload, or one batch of circuits, on its way through the service."""
+"""A task of the service: one payload, or one batch of circuits."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from qtide.core.forecasts import Outlook
 from qtide.core.world.world import Future, release
 
 
-class NotFound(QtideError):  # noqa: N818 - what happened
-    """There is no such thing, or it belongs to another user."""
+class NotFound(QtideError):  # noqa: N818 - named after what happened
+    """It does not exist, or belongs to another user."""
 
 
 class Gone(NotFound):
-    """The task is known, but its payload and answer have been deleted."""
+    """The task exists, but its payload and answer have been deleted."""
 
 
-class Forbidden(QtideError):  # noqa: N818 - what happened
+class Forbidden(QtideError):  # noqa: N818 - named after what happened
     """The caller is known, but may not do this."""
 
 
-class Conflict(QtideError):  # noqa: N818 - what happened
+class Conflict(QtideError):  # noqa: N818 - named after what happened
     """The request contradicts an earlier one, or is ambiguous."""
 
 
-class CannotPromise(QtideError):  # noqa: N818 - what happened
-    """The task would wait longer than its longest wait."""
+class CannotPromise(QtideError):  # noqa: N818 - named after what happened
+    """The task cannot be promised a start within its maximum wait."""
 
     def __init__(self, reason: str, start: float | None, sentence: str) -> None:
         super().__init__(sentence)
@@ -38,11 +38,11 @@ class CannotPromise(QtideError):  # noqa: N818 - what happened
 
 
 CHEAP_QUBITS = 14
-"""Up to here, one qubit more takes an emulator hardly longer; beyond, twice as long."""
+"""Qubits beyond which each further one doubles an emulator's time; below, it hardly matters."""
 
 
 class Extent(NamedTuple):
-    """The size of a task, in powers of two, but for the qubits."""
+    """The size of a task, in powers of two except for the qubits."""
 
     bytes: int
     shots: int
@@ -51,43 +51,43 @@ class Extent(NamedTuple):
 
     @staticmethod
     def of(data: int, shots: int, qubits: int, circuits: int) -> Extent:
-        """The extent of a payload of so many bytes."""
+        """The extent of a payload of `data` bytes."""
         return Extent(data.bit_length(), shots.bit_length(), qubits, circuits.bit_length())
 
     def beyond(self, other: Extent) -> int:
-        """By how many powers of two it should take longer than another."""
+        """By how many powers of two it should take longer than the other."""
         qubits = max(self.qubits, CHEAP_QUBITS) - max(other.qubits, CHEAP_QUBITS)
         return self.bytes - other.bytes + self.shots - other.shots + qubits
 
     def covers(self, other: Extent) -> bool:
-        """Whether it is at least as large as another in every respect."""
+        """Whether it is at least as large as the other in every dimension."""
         return all(mine >= its for mine, its in zip(self, other, strict=True))
 
     def distance(self, other: Extent) -> int:
-        """How different two are."""
+        """How much two extents differ."""
         return sum(abs(mine - its) for mine, its in zip(self, other, strict=True))
 
 
 class TaskState(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     QUEUED = "queued"
-    """Accepted: it survives whatever happens to the service."""
+    """Accepted and durable: it survives a crash of the service."""
     RUNNING = "running"
-    """Handed over to the device, or about to be; it has begun once it has a start."""
+    """Handed over to the device, or about to be; it has begun once `started` is set."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the task has ended."""
         return self in (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: a user, on behalf of an account, maybe from within a Slurm job."""
+    """A user on behalf of an account, possibly from within a Slurm job."""
 
     user: str
     account: str = ""
@@ -107,7 +107,7 @@ class Ending:
 
 @dataclass(eq=False, kw_only=True)
 class ServiceTask:
-    """What is known of a task; its payload and its answer are in the store."""
+    """A task without its payload and answer, which are in the store."""
 
     id: str
     caller: Caller
@@ -116,36 +116,36 @@ class ServiceTask:
     shots: int
     seed: int
     size: int
-    """How many circuits it has."""
+    """Number of circuits."""
     seconds: float
-    """How long it should occupy the device."""
+    """Expected seconds on the device."""
     submitted: float
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
     state: TaskState = TaskState.QUEUED
     attempts: int = 0
-    """How often it began on the device; only the last attempt may answer."""
+    """How often it began on the device; only the last attempt's answer counts."""
     started: float | None = None
     ended: float | None = None
     used: float = 0.0
-    """How long it occupied the device, in all attempts: what is charged."""
+    """Seconds it occupied the device in all attempts, which are charged."""
     error: str | None = None
     handed: int = 0
-    """How often it was handed over to the device, by this service."""
+    """How often this service handed it over to the device."""
     suspect: bool = False
-    """Whether its last worker died: it is handed over alone until it is clear which task did it."""
+    """Whether its last worker died; such tasks run alone until it is clear which one caused it."""
     opened: bool = False
-    """Whether its worker has told that it unpacks it, as it does for suspects."""
+    """Whether its worker has reported unpacking it, as workers do for suspects."""
     extent: Extent | None = None
-    """Its size, if its time has to be learnt from others of that size."""
+    """Its size, if its duration has to be learnt from similar tasks."""
     answer: Encoded | None = field(default=None, repr=False)
-    """Kept for waiting callers; all others read it from the store."""
+    """The answer, kept for waiting callers; all others read it from the store."""
     waiters: list[Future[None]] = field(default_factory=list, repr=False)
-    """Futures that are resolved at its end."""
+    """Futures to resolve at its end."""
 
     def end(self, ending: Ending, answer: Encoded | None) -> None:
-        """Mark it as over, and tell the waiters."""
+        """Mark it as ended, and release the waiters."""
         self.answer = answer
         self.state, self.ended, self.used = ending.state, ending.at, ending.used
         self.error = ending.error
@@ -154,43 +154,46 @@ class ServiceTask:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the task has ended."""
         return self.state.over
 
     @property
     def latest(self) -> float | None:
-        """The latest start that was promised."""
+        """The latest start promised, if any."""
         return None if self.max_wait is None else self.submitted + self.max_wait
 
 
 UNFORESEEABLE = ("down", "maintenance")
-"""Reasons of which nobody knows how long they will last."""
+"""Reasons for waiting that last for an unknown time."""
 
 
 @dataclass(frozen=True)
 class TaskStanding:
-    """`reason` is None for a task on the device; without an outlook, the times are unknown."""
+    """Why a task waits, and what to expect.
+
+    `reason` is None for a task on the device; without an outlook, the times are unknown.
+    """
 
     reason: str | None
     outlook: Outlook | None = None
     not_before: float | None = None
-    """For a task that a quota holds back: when the quota may release it."""
+    """When the quota that holds the task back may release it."""
 
     @property
     def start(self) -> float | None:
-        """When it is expected to start; None if nobody can know."""
+        """Expected start; None if unknown."""
         if self.reason in UNFORESEEABLE:
             return None
         return self.outlook.start if self.outlook else self.not_before
 
     @property
     def end(self) -> float | None:
-        """When it is expected to end; None if nobody can know."""
+        """Expected end; None if unknown."""
         if self.reason in UNFORESEEABLE:
             return None
         return self.outlook.end if self.outlook else self.not_before
 
     @property
     def position(self) -> int | None:
-        """How many tasks are ahead of it."""
+        """Number of tasks ahead of it."""
         return self.outlook.position if self.outlook else None

@@ -1,6 +1,6 @@
-"""Tokens: who may call. They are random, stored only as a digest, and can be revoked at any time.
+"""Tokens that identify callers: random, stored only as digests, and revocable at any time.
 
-A job's token ends with the job: the service regularly asks Slurm which of the jobs still run.
+A job's token ends with the job: the service regularly asks Slurm which jobs still run.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from qtide.service.task import Caller
 
 PREFIX = "qtide_"
 FRESH = 2.0
-"""Seconds that a look-up is cached: a token may outlive its end by that time."""
+"""Seconds to cache a lookup; a revoked token may stay valid for that long."""
 
 
-class NotAllowed(QtideError):  # noqa: N818 - what happened
+class NotAllowed(QtideError):  # noqa: N818 - named after what happened
     """The caller has no valid token."""
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token; the token itself is not."""
+    """What the store knows about a token, except the token itself."""
 
     digest: str
     caller: Caller
@@ -37,13 +37,13 @@ class Token:
     expires: float
     name: str
     holder: Holder | None = None
-    """The Slurm job, or component of one, with which it ends."""
+    """The Slurm job or component with which it ends."""
 
 
 def issue(
     caller: Caller, lasts: float, name: str = "", holder: Holder | None = None
 ) -> tuple[str, Any]:
-    """A new token, and the write that makes it valid."""
+    """Make a new token, and the write that makes it valid."""
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
     values = (digest(token), caller.user, caller.account, caller.job, caller.operator)
@@ -54,20 +54,20 @@ def issue(
 
 
 def revoke(digest_start: str) -> Any:
-    """End the tokens whose digest has that prefix; returns how many there were."""
+    """Delete the tokens whose digest starts so; returns how many there were."""
     words = "DELETE FROM tokens WHERE substr(digest, 1, ?) = ?"
     return lambda store: store.execute(words, (len(digest_start), digest_start)).rowcount
 
 
 def end_with(holders: Iterable[Holder]) -> Any:
-    """End the tokens of jobs that are over."""
+    """Delete the tokens of jobs that have ended."""
     words = "DELETE FROM tokens WHERE holder = ? AND holder_start = ?"
     rows = [(each.job, each.start) for each in holders]
     return lambda store: store.executemany(words, rows)
 
 
 def sweep(now: float) -> Any:
-    """Forget tokens that have expired."""
+    """Delete expired tokens."""
     return lambda store: store.execute("DELETE FROM tokens WHERE expires < ?", (now,))
 
 
@@ -78,7 +78,7 @@ def valid(store: sqlite3.Connection) -> list[Token]:
 
 
 def record_operators(users: Iterable[str]) -> Any:
-    """Note who operates the service by its configuration, for `qtide token list`."""
+    """Record the operators that the configuration names, for `qtide token list`."""
     rows = [(user,) for user in users]
 
     def action(store: sqlite3.Connection) -> None:
@@ -89,19 +89,19 @@ def record_operators(users: Iterable[str]) -> Any:
 
 
 def operates(store: sqlite3.Connection, caller: Caller) -> bool:
-    """Whether a token is an operator's: by itself, or as one of a user whom the service names."""
+    """Whether a token is an operator's: by itself, or as that of a configured operator."""
     named = "SELECT 1 FROM operators WHERE user = ?"
     by_name = caller.job is None and store.execute(named, (caller.user,)).fetchone() is not None
     return caller.operator or by_name
 
 
 def holders(store: sqlite3.Connection) -> set[Holder]:
-    """The jobs and components with which tokens end."""
+    """The jobs and components whose end ends a token."""
     return {token.holder for token in valid(store) if token.holder is not None}
 
 
 def digest(token: str) -> str:
-    """What is stored in place of a token."""
+    """The digest stored in place of a token."""
     return sha256(token.encode()).hexdigest()
 
 
@@ -112,7 +112,7 @@ def is_valid(store: Store, token: str) -> bool:
 
 
 class Register:
-    """Looks tokens up."""
+    """Looks up and issues tokens."""
 
     def __init__(self, store: Store, operators: list[str]) -> None:
         self._store = store
@@ -120,7 +120,7 @@ class Register:
         self._seen: dict[str, tuple[float, Token]] = {}
 
     def caller(self, token: str) -> Caller:
-        """Whose token it is."""
+        """The caller that a token belongs to; raises `NotAllowed` for an invalid one."""
         key, now = digest(token), time.monotonic()
         looked_up, found = self._seen.get(key, (0.0, None))
         if found is None or now - looked_up > FRESH:
@@ -134,29 +134,29 @@ class Register:
         return found.caller if found.caller.operator else self._with_rights(found.caller)
 
     async def issue(self, caller: Caller, lasts: float, name: str, holder: Holder) -> str:
-        """A new token that ends with a job or a component of one."""
+        """Issue a token that ends with a job or a component of one."""
         token, write = issue(caller, lasts, name, holder)
         await self._store.write(write)
         return token
 
     def holders(self) -> set[Holder]:
-        """The jobs and components with which tokens end."""
+        """The jobs and components whose end ends a token."""
         return self._store.read(holders)
 
     def count(self, holder: Holder) -> int:
-        """How many valid tokens end with this job or component."""
+        """Number of valid tokens that end with this job or component."""
         words = "SELECT count(*) FROM tokens WHERE holder = ? AND holder_start = ? AND expires > ?"
         values = (holder.job, holder.start, time.time())
         found: int = self._store.read(lambda db: db.execute(words, values).fetchone()[0])
         return found
 
     async def end_with(self, over: Iterable[Holder]) -> None:
-        """End the tokens of jobs that are over, at once."""
+        """Delete the tokens of jobs that have ended, effective at once."""
         await self._store.write(end_with(over))
         self._seen.clear()
 
     def _with_rights(self, caller: Caller) -> Caller:
-        """Operators have their rights only by their own tokens, not from within jobs."""
+        """Add a configured operator's rights, except to tokens of jobs."""
         operator = caller.user in self.operators and caller.job is None
         return Caller(caller.user, caller.account, caller.job, operator)
 

@@ -1,4 +1,4 @@
-"""A trial of a configuration: everything is started once, and what does not start is named."""
+"""A trial run of a configuration, which starts everything once and reports failures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from qtide.core.errors import QtideError
 from qtide.service.configuration import Configuration, DeviceSetup
 
 AT_ONCE = 2
-"""Devices that are started at a time: vendors' packages are large."""
+"""Devices to start at a time, since vendors' packages are large."""
 
 
 def troubles(configuration: Configuration) -> list[str]:
-    """What would not work, one sentence each."""
+    """What would not work, one sentence per problem."""
     return [*asyncio.run(_devices(configuration)), *_slurm(configuration)]
 
 
@@ -28,7 +28,7 @@ async def _devices(configuration: Configuration) -> list[str]:
 
 
 async def _start(places: asyncio.Semaphore, name: str, setup: DeviceSetup) -> str | None:
-    """Start a device as the service would, and end it again."""
+    """Start a device as the service would, and end it; return the problem, if any."""
     async with places:
         with tempfile.TemporaryFile() as log:
             try:
@@ -59,7 +59,7 @@ def _slurm(configuration: Configuration) -> Iterator[str]:
 
 
 async def without_effect(configuration: Configuration) -> str | None:
-    """What operators should know of settings by account, if Slurm does not check accounts."""
+    """Warn of settings by account that have no effect because Slurm does not check accounts."""
     named = bool(configuration.fair.shares or configuration.quotas.accounts)
     slurm = configuration.slurm
     if slurm is None or slurm.trust_accounts or not named:

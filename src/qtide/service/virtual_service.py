@@ -1,4 +1,7 @@
-"""A store in memory whose commits take virtual time: the same rows, the same order, no disk."""
+"""A simulated store, device and worker, which take virtual time.
+
+The store holds the same rows in the same order as a file does, but in memory.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ from qtide.service.store import (
 Write = tuple[Action[Any], Future[Any] | None]
 
 COMMIT_S = 0.0004
-"""Seconds that a commit takes, as on a current disk."""
+"""Seconds per commit, as on a current disk."""
 
 
 class SimulatedStore(Store):
-    """Writes share commits, in the order in which they came, as in a file."""
+    """A store in memory; as in a file, writes share commits in order of arrival."""
 
     def __init__(
         self,
@@ -44,14 +47,14 @@ class SimulatedStore(Store):
         self._commit_s = commit_s
         self._connection = connection or in_memory()
         self.broken = False
-        """Whether nothing can be written, as on a full disk."""
+        """Whether all writes fail, as on a full disk."""
         self._pending: list[Write] = []
         self._writing: list[Write] = []
         self._committing = False
         self._cut_off = False
 
     def reopened(self) -> SimulatedStore:
-        """As after a power cut: committed rows remain, and pending writes are lost."""
+        """The store after a power cut: committed rows remain, pending writes are lost."""
         self._cut_off = True
         _cancel(self._pending)
         return SimulatedStore(self._world, self._commit_s, self._connection)
@@ -70,11 +73,11 @@ class SimulatedStore(Store):
             self._put((action, None))
 
     def read(self, action: Action[Result]) -> Result:
-        """Look something up."""
+        """Run a query."""
         return action(self._connection)
 
     async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
-        """Look something up; here that takes no time."""
+        """Run a query, which takes no virtual time."""
         return action(self._connection)
 
     def close(self) -> None:
@@ -91,7 +94,7 @@ class SimulatedStore(Store):
             self._world.start(self._commit())
 
     async def _commit(self) -> None:
-        """Commit halfway: a power cut may come before the commit, or before its acknowledgement."""
+        """Commit pending writes; a power cut may come before a commit or its acknowledgement."""
         while self._pending and not self._cut_off:
             self._writing, self._pending = self._pending, []
             await self._world.sleep(self._commit_s / 2)
@@ -120,12 +123,12 @@ def _cancel(writes: list[Write]) -> None:
 
 
 START_S = 1.0
-"""Seconds that a worker takes to be ready."""
+"""Seconds that a worker takes to get ready."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a task on the device, and after which share of its time."""
+    """What happens to a task on the device, and after which share of its time."""
 
     kind: Literal["answer", "error", "fault", "death", "hang"] = "answer"
     share: float = 1.0
@@ -133,22 +136,22 @@ class Fate:
 
 @dataclass
 class Occupation:
-    """The time that a task was on the device."""
+    """The period that a task was on the device."""
 
     ticket: str
     began: float
     ended: float | None = None
     said: str | None = None
-    """The worker's last message on it; None if the worker died or was killed."""
+    """The kind of the worker's last message about it; None if the worker died or was killed."""
 
     @property
     def seconds(self) -> float:
-        """How long it was there; 0 while it is."""
+        """Seconds it was on the device; 0 while it still is."""
         return 0.0 if self.ended is None else self.ended - self.began
 
 
 class SimulatedDevice:
-    """Starts simulated workers, and records which tasks occupied it."""
+    """A device that starts simulated workers, and records which tasks occupied it."""
 
     def __init__(
         self,
@@ -162,11 +165,11 @@ class SimulatedDevice:
         self.worker: SimulatedWorker | None = None
         """The last worker that was started."""
         self.broken = False
-        """Whether no worker starts."""
+        """Whether workers fail to start."""
         self._start_s = start_s
 
     async def start(self, name: str, setup: DeviceSetup) -> SimulatedWorker:
-        """A worker, once it is ready."""
+        """Start a worker, and return it once it is ready."""
         await self.world.sleep(self._start_s)
         if self.broken:
             raise WorkerLost(f"{name} is broken")
@@ -174,17 +177,17 @@ class SimulatedDevice:
         return self.worker
 
     def new_worker(self) -> SimulatedWorker:
-        """What is started."""
+        """Make the worker to start."""
         return SimulatedWorker(self)
 
     def occupy(self, ticket: str) -> Occupation:
-        """A task starts."""
+        """Record that a task starts."""
         self.occupations.append(Occupation(ticket, self.world.now()))
         return self.occupations[-1]
 
 
 class SimulatedWorker:
-    """Runs the tasks it is sent, one by one."""
+    """A simulated worker, which runs the tasks it is sent one by one."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         self.properties: dict[str, Any] = {"formats": ["burst"]}
@@ -208,7 +211,7 @@ class SimulatedWorker:
         self._changed.set()
 
     async def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """Its messages; those sent before its end are still received after it."""
+        """Yield its messages, including those it sent before it ended."""
         while True:
             while self._outgoing:
                 yield self._outgoing.popleft()
@@ -222,7 +225,7 @@ class SimulatedWorker:
         self.die()
 
     def die(self) -> None:
-        """Send no more messages."""
+        """End it, so that it sends no more messages."""
         self._dead = True
         self._spoke.set()
         self._changed.set()
@@ -230,13 +233,13 @@ class SimulatedWorker:
             self._occupation.ended, self._occupation = self._world.now(), None
 
     def say(self, header: Header, body: bytes = b"") -> None:
-        """Send a message to the listener."""
+        """Send a message to the reader of `messages`."""
         if not self._dead:
             self._outgoing.append((header, body))
             self._spoke.set()
 
     async def perform(self, header: Header, body: bytes) -> None:
-        """One task, from its start to its answer."""
+        """Run one task, from its start to its answer."""
         ticket = header["ticket"]
         if "suspect" in header:
             self.say({"opened": ticket})
@@ -269,7 +272,7 @@ class SimulatedWorker:
                 await self._changed.wait()
 
     async def _wait_out(self, ticket: str, fate: Fate, seconds: float) -> None:
-        """Wait until the task's time, or its share, is over; a hanging task cannot be cancelled."""
+        """Wait until the task's share of its time is over; a hanging task cannot be cancelled."""
         end = self._world.now() + seconds * fate.share
         while not self._dead:
             left = None if fate.kind == "hang" else end - self._world.now()

@@ -1,4 +1,4 @@
-"""The APIs: each translates between its clients and the service, and decides nothing."""
+"""The APIs, which only translate between their clients and the service."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Any
 from qtide.core.plugins import Plugins
 
 APIS: Plugins[Callable[[Any, Any], Any]] = Plugins("qtide.apis", "API")
-"""Each makes an `Api` (see api.py) of a service; configurations need only the names."""
+"""Callables that make an `Api` (see api.py) for a service; configurations need only the names."""

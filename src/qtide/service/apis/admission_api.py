@@ -1,4 +1,4 @@
-"""Admission of Slurm jobs: a munge credential is exchanged for a token that ends with the job."""
+"""Admission of Slurm jobs, which exchange a munge credential for a token that ends with the job."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from qtide.service.trial import without_effect
 log = logging.getLogger(__name__)
 
 LASTS = 30 * 86_400.0
-"""Seconds that a job's token is valid at most, even if Slurm never reports the job's end."""
+"""Maximum seconds that a job's token is valid, even if Slurm never reports the job's end."""
 WATCH = 3.0
-"""Seconds between two queries of which jobs still run."""
+"""Seconds between two queries for the jobs that still run."""
 
 
 class Admitted(BaseModel):
-    """What a job gets."""
+    """The response to an admitted job."""
 
     token: str
     user: str
     account: str
     job: int
     devices: list[str]
-    """The devices that IQM's API shows."""
+    """The devices that the job may use through IQM's API."""
 
 
 class JobAdmission:
-    """Admits jobs, and ends their tokens with them."""
+    """Admits jobs, and revokes their tokens when they end."""
 
     def __init__(self, service: Service, settings: SlurmSection) -> None:
         self._service = service
@@ -65,7 +65,7 @@ class JobAdmission:
         self._given: dict[Grant, asyncio.Task[str]] = {}
 
     async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
-        """Give a token to a job that has a slot; if it asks again, the same one."""
+        """Give a token to a job that holds a slot; if it asks again, give the same one."""
         grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
@@ -79,7 +79,7 @@ class JobAdmission:
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
-        """Watch the jobs from the start of the service to its end."""
+        """Watch the jobs while the service runs."""
         background = BackgroundTasks(RealWorld())
         if warning := await without_effect(self._service.configuration):
             log.warning("settings without effect", extra={"why": warning})
@@ -91,7 +91,7 @@ class JobAdmission:
             self._slurm.close()
 
     async def _token(self, grant: Grant, caller: Caller) -> str:
-        """The token that a job was given, if it is still valid; all its tasks ask at once."""
+        """The job's token if still valid, else a new one; all tasks of a job share one request."""
         given = self._given.get(grant)
         if given is None or (given.done() and not self._is_valid(given)):
             given = self._given[grant] = asyncio.create_task(self._issue(grant, caller))
@@ -120,7 +120,7 @@ class JobAdmission:
             del self._given[grant]
 
     async def _refuse_if_full(self, grant: Grant) -> None:
-        """Slurm counts, too, but it may have more licences than the devices have slots."""
+        """Refuse if all slots are taken; Slurm may have more licences than the devices slots."""
         slots = self._service.slots
         if self._others(grant) >= slots:
             await self._end_tokens()  # some of those jobs may have just ended
@@ -131,12 +131,12 @@ class JobAdmission:
             )
 
     def _others(self, grant: Grant) -> int:
-        """How many other jobs have a virtual QPU."""
+        """Number of other jobs that hold a virtual QPU."""
         return len(self._register.holders() - {grant.holder})
 
 
 def admission_api(service: Service, _: Authenticator) -> Api | None:
-    """The one route; there is none unless Slurm admits jobs."""
+    """Make the API, which has one route; None unless Slurm admits jobs."""
     if service.configuration.slurm is None:
         return None
     admission = JobAdmission(service, service.configuration.slurm)

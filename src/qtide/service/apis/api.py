@@ -1,6 +1,6 @@
-"""What an API is: a prefix of the paths, the routes there, and its own format of a refusal.
+"""The definition of an API: its path prefix, its routes, and its format of refusals.
 
-A package registers a callable in the group `qtide.apis` that takes a service and returns one.
+A package registers a `MakeApi` callable in the entry-point group `qtide.apis`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from qtide.service.task import CannotPromise, Conflict, Forbidden, Gone, NotFoun
 from qtide.service.tokens import NotAllowed
 
 RefusalBody = dict[str, Any]
-"""A refusal: `error` is its short name, `message` the sentence; there may be more fields."""
+"""A refusal: its short name in `error`, a sentence in `message`, and perhaps more fields."""
 
 
 @dataclass(frozen=True)
 class Api:
-    """One way to call the service."""
+    """An API of the service."""
 
     prefix: str
-    """The prefix of its paths; of several that match, the longest counts."""
+    """The prefix of its paths; if several match, the longest one wins."""
     router: APIRouter
     refusal: Callable[[RefusalBody], RefusalBody] = lambda said: said
-    """A refusal in its own format."""
+    """Converts a refusal to its own format."""
     public: Collection[str] = ()
-    """Paths, as `/prefix/hello`, or prefixes that end in a slash, where no token is needed."""
+    """Paths that need no token, such as `/prefix/hello`; one that ends in a slash is a prefix."""
     bulk: Collection[Work | Writer] = ()
-    """Functions that read or write its large bodies, which another process runs."""
+    """Functions that read or write its large bodies in another process."""
     life: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
-    """A context that is open from the start of the service to its end."""
+    """A context that stays open while the service runs."""
 
 
 MakeApi = Callable[[Service, Authenticator], Api | None]
-"""None if the configuration does not ask for it."""
+"""Makes the API of a service; None if the configuration does not ask for it."""
 
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
@@ -81,7 +81,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
 def refuser(
     apis: Iterable[Api], count: Callable[[int, str], None] = lambda *_: None
 ) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Responds with what went wrong, in the format of the API that was used, and counts it."""
+    """Make an error handler that counts errors and responds in the format of the API used."""
     longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -91,7 +91,7 @@ def refuser(
             if request.scope["path"].startswith(f"{api.prefix}/"):
                 said = api.refusal(said)
                 break
-        body = json.dumps(said)  # in ASCII: a message may quote half of a character
+        body = json.dumps(said)  # in ASCII, since a message may contain lone surrogates
         return Response(body, status, _headers(status, error), "application/json")
 
     return refused
@@ -106,7 +106,7 @@ def _headers(status: int, error: Exception) -> dict[str, str]:
 
 
 def _status_of(error: Exception) -> tuple[int, str]:
-    """The status and the short name of an error; any unlisted one is the caller's mistake."""
+    """The HTTP status and short name of an error; unlisted ones are the caller's mistake."""
     for kind in type(error).__mro__:
         if kind in STATUS:
             return STATUS[kind]
@@ -114,7 +114,7 @@ def _status_of(error: Exception) -> tuple[int, str]:
 
 
 def _mistake(error: RequestValidationError) -> str:
-    """What is wrong with a request, as a sentence; its contents are not repeated."""
+    """Describe what is wrong with a request, without repeating its contents."""
     first: Mapping[str, Any] = error.errors()[0]
     where = ".".join(str(each) for each in first["loc"] if each != "body")
     return f"the request is wrong at {where or 'its body'}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""Circuit jobs: tasks in the format of IQM's clients."""
+"""The API for IQM's clients, which presents tasks as circuit jobs."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ WHY = {
     "quota": "the quota is used up for today",
 }
 ARTIFACTS = {"measurements": write_measurements, "measurement_counts": write_counts}
-"""What writes each part of an answer."""
+"""The function that writes each artifact of an answer."""
 LONGEST_NAME = 200
 
 
 class CircuitName(BaseModel):
-    """Only the name of a circuit: the device's own process reads the rest."""
+    """The name of a circuit; the device's own process reads the rest."""
 
     name: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
 
 
 class CircuitTerms(BaseModel):
-    """What the service itself needs of a request, beside its circuits.
+    """The fields of a request that the service itself needs, besides the circuits.
 
-    Options that only reduce noise are not read: an emulated device does not have them.
+    It ignores options that only reduce noise, which emulated devices do not have.
     """
 
     shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     calibration_set_id: UUID | None = None
     heralding_mode: Literal["none"] = "none"
-    """Heralding drops shots, and clients rely on that: it must not be ignored silently."""
+    """Heralding drops shots, which clients rely on, so it must not be ignored silently."""
     name: str = ""
     """The first circuit's name, for lists of tasks."""
 
 
 class CircuitRequest(BaseModel):
-    """A request, as OpenAPI describes it; circuits are counted before anything is made of them."""
+    """A request, as OpenAPI describes it; circuits are counted before they are parsed."""
 
     circuits: Annotated[list[CircuitName], Field(min_length=1, max_length=MOST_CIRCUITS)]
     shots: Annotated[int, Field(ge=1, le=1_000_000)] = 1
@@ -87,14 +87,14 @@ class CircuitRequest(BaseModel):
 
     @classmethod
     def schema_inline(cls) -> dict[str, Any]:
-        """For OpenAPI, which allows no definitions but its own."""
+        """The schema with its definitions inlined, since OpenAPI allows only its own."""
         schema = cls.model_json_schema()
         schema["properties"]["circuits"]["items"] = schema.pop("$defs")["CircuitName"]
         return schema
 
 
 def described(service: Service, task: ServiceTask) -> dict[str, Any]:
-    """A task in the format of IQM's clients."""
+    """Describe a task in the format of IQM's clients."""
     standing = service.standing(task) if task.state is TaskState.QUEUED else None
     return {
         "id": task.id,
@@ -111,7 +111,7 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
 
 
 def ends_within(service: Service, task: ServiceTask, seconds: float) -> bool:
-    """Whether a task should be over soon: then it is worth delaying the response."""
+    """Whether a task should end within `seconds`, so that delaying the response is worthwhile."""
     standing = service.standing(task)
     if standing is None:
         return True
@@ -138,7 +138,7 @@ def _entry(status: str, at: float) -> dict[str, Any]:
 
 
 def _messages(standing: TaskStanding, now: float) -> list[dict[str, str]]:
-    """Why a task waits, and until when, so that it does not look stuck."""
+    """Explain why a task waits, and until when, so that it does not look stuck."""
     reason, start = standing.reason or "queue", standing.start
     said = f"the job waits, as {WHY[reason]}"
     if start is not None:
@@ -162,17 +162,17 @@ def _moment(at: float) -> str:
 
 
 HOLD = 5.0
-"""Seconds that a response about a job is delayed if the job should be over by then.
+"""Maximum seconds to delay a response about a job that should end by then.
 
-Clients poll once per second, so every short job would lose up to a second. For a job that will
-wait longer, the response comes at once, as a user who only looks at it expects.
+Clients poll once per second, so every short job would lose up to a second. For a longer job, the
+response comes at once, as a user who only checks on it expects.
 """
 ABOUT: dict[str, Any] = {"version": __version__, "software_versions": {"qtide": __version__}}
 PROTOBUF = "application/protobuf"
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {PROTOBUF: {}}}}
 SHORT_HOLD = 1.0
-"""The same if the client asks to wait for a job that takes longer. QRMI does so in every call, even
-in the one before it cancels: if we waited as asked, it would cancel a job that is over.
+"""The same for a longer job whose client asks to wait. QRMI asks so in every call, even in the one
+before it cancels: if we waited that long, it would cancel a job that has ended.
 """
 
 Id = Annotated[
@@ -191,7 +191,7 @@ BODY = {
 
 
 class IqmError(BaseModel):
-    """What was wrong, as IQM's clients read it: the status chooses their exception."""
+    """An error, as IQM's clients read it; they choose their exception by the status."""
 
     message: str
     error_code: str
@@ -205,7 +205,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def iqm_api(service: Service, access: Authenticator) -> Api:
-    """The API, with refusals in the format of IQM's clients."""
+    """Make the API, with refusals in the format of IQM's clients."""
     router = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["IQM"])
     caller_of = Depends(access.caller)
     computers = Computers(service)
@@ -220,7 +220,7 @@ def iqm_api(service: Service, access: Authenticator) -> Api:
 
 
 def _with_about(router: APIRouter, caller_of: Any) -> APIRouter:
-    """Some versions of the clients ask for the server's version beside the other paths."""
+    """Add `/about` outside the prefix, where some versions of the clients look for it."""
     whole = APIRouter()
     whole.include_router(router)
 
@@ -244,42 +244,42 @@ def _computers(router: APIRouter, computers: Computers, caller_of: Any) -> None:
 
     @router.get("/quantum-computers")
     async def list_computers(caller: Caller = caller_of) -> dict[str, Any]:
-        """All devices that take IQM's circuits."""
+        """All devices that accept IQM circuits."""
         return {"quantum_computers": [each.described() for each in await computers.all(caller)]}
 
     @router.get("/quantum-computers/{computer}")
     async def get_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
-        """One of them, and its health, where QRMI looks for it."""
+        """One device, with its health where QRMI looks for it."""
         found = await computers.find(computer, caller)
         return found.described() | {"status": {"health": found.health()}}
 
     @router.get("/quantum-computers/{computer}/health")
     async def get_health(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
-        """Whether tasks are started."""
+        """Whether the device starts tasks."""
         return (await computers.find(computer, caller)).health()
 
     @router.get("/quantum-computers/{computer}/artifacts/about")
     async def get_about_computer(computer: Name, caller: Caller = caller_of) -> dict[str, Any]:
-        """What runs there."""
+        """The version of the software that runs the device."""
         await computers.find(computer, caller)
         return ABOUT
 
     @router.get("/quantum-computers/{computer}/artifacts/static-quantum-architectures")
     async def get_static(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
-        """Its qubits and their connections."""
+        """The device's qubits and their connections."""
         return [(await computers.find(computer, caller)).static_architecture()]
 
 
 def _chip(router: APIRouter, computers: Computers, caller_of: Any) -> None:
     @router.get("/quantum-computers/{computer}/artifacts/duts")
     async def get_chips(computer: Name, caller: Caller = caller_of) -> list[dict[str, Any]]:
-        """Its one chip."""
+        """The device's single chip."""
         found = await computers.find(computer, caller)
         return [{"label": found.device.name, "dut_type": "chip"}]
 
     @router.get("/quantum-computers/{computer}/artifacts/channel-properties", responses=BYTES)
     async def get_channels(computer: Name, caller: Caller = caller_of) -> Response:
-        """Which qubits may control each other; clients of any version expect protobuf."""
+        """Which qubits can control each other, as protobuf, which clients of any version expect."""
         found = await computers.find(computer, caller)
         return Response(channel_properties(found.device.properties), media_type=PROTOBUF)
 
@@ -301,12 +301,12 @@ def _calibration_sets(router: APIRouter, computers: Computers, caller_of: Any) -
 
     @router.get("/calibration-sets/{computer}/{calibration}/metrics")
     async def get_metrics(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
-        """How good its gates are."""
+        """The quality of the gates."""
         return found.quality_metrics()
 
     @router.get("/calibration-sets/{computer}/{calibration}/dynamic-quantum-architecture")
     async def get_dynamic(caller: Caller = caller_of, found: Computer = chosen) -> dict[str, Any]:
-        """Which gate can act where."""
+        """Which gates can act on which qubits."""
         return found.dynamic_architecture()
 
 
@@ -315,7 +315,7 @@ def _submission(router: APIRouter, service: Service, computers: Computers, calle
     async def submit(
         computer: Name, request: Request, caller: Caller = caller_of, use_timeslot: bool = False
     ) -> Response:
-        """Submit a batch of circuits. Once acknowledged, it is not lost."""
+        """Submit a batch of circuits. Once acknowledged, it is durable."""
         if use_timeslot:
             raise QtideError("there are no time slots here; submit with use_timeslot=False")
         found = await computers.find(computer, caller)
@@ -332,7 +332,7 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
         wait: Wait = False,
         timeout: Timeout = 30.0,
     ) -> Response:
-        """The state of a job; if its end is near, wait for that."""
+        """The state of a job; if it should end soon, wait for its end."""
         task = _task(service, caller, id)
         if ends_within(service, task, HOLD):
             await service.wait(task, min(HOLD, timeout))
@@ -342,19 +342,19 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.get("/jobs/{id}/payload")
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """The request again."""
+        """The request that submitted the job."""
         request = await service.request(caller, _task(service, caller, id))
         return Response(request, media_type="application/json")
 
     @router.post("/jobs/{id}/cancel")
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """Cancel a job; one that is on the device ends when the device releases it."""
+        """Cancel a job; one on the device ends when the device releases it."""
         task = _task(service, caller, id)
         return _json(described(service, await service.cancel(caller, task.id)))
 
     @router.delete("/jobs/{id}", status_code=204)
     async def delete(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
-        """Cancel a job and forget it; its usage stays in the accounts."""
+        """Cancel a job and delete its payload and answer; its usage record stays."""
         task = _task(service, caller, id)
         await service.forget(caller, task.id)
 
@@ -362,19 +362,19 @@ def _jobs(router: APIRouter, service: Service, caller_of: Any) -> None:
 def _api_artifacts(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/jobs/{id}/artifacts/measurements")
     async def get_measurements(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """Every single shot."""
+        """The measurement results of each shot."""
         return await _written(service, caller, id, "measurements")
 
     @router.get("/jobs/{id}/artifacts/measurement_counts")
     async def get_counts(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """How often what was measured."""
+        """How often each result was measured."""
         return await _written(service, caller, id, "measurement_counts")
 
 
 async def _to_submit(
     service: Service, caller: Caller, computer: Computer, request: Request
 ) -> Submission:
-    """What a request asks for; the body is read by another process if it is large."""
+    """Read a submission from a request; another process reads a large body."""
     body = await read_body(request)
     words, _ = await service.bulk.do(read_circuits, body, caller.user)
     terms = validated(CircuitTerms, words)
@@ -397,8 +397,8 @@ async def _to_submit(
     )
 
 
-def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - what users call it
-    """A circuit job of the caller; tasks submitted by other APIs have other payloads."""
+def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - the name users know
+    """The caller's circuit job; refuse tasks with other payloads, from other APIs."""
     task = service.task(caller, id)
     if task.format != "iqm":
         raise NotFound(f"the task {id!r} is not a job of IQM's circuits; get it from /v1/tasks")
@@ -406,7 +406,7 @@ def _task(service: Service, caller: Caller, id: str) -> ServiceTask:  # noqa: A0
 
 
 async def _written(service: Service, caller: Caller, id: str, artifact: str) -> Response:  # noqa: A002 - as above
-    """The answer of a job; a large one is written by another process."""
+    """Respond with an artifact of a job; another process writes a large one."""
     task = _task(service, caller, id)
     if task.state is not TaskState.DONE:
         raise Conflict(f"the job {id!r} has no measurements: it is {task.state}")
@@ -419,7 +419,7 @@ async def _written(service: Service, caller: Caller, id: str, artifact: str) -> 
 
 
 class Spooled(Response):
-    """A long answer that is on disk while it is sent: its reader may be slow."""
+    """A long answer sent from disk, since its reader may be slow."""
 
     media_type = "application/json"
 
@@ -427,7 +427,7 @@ class Spooled(Response):
     async def of(
         cls, pieces: AsyncIterator[bytes], storage: Storage, over: Callable[[], None]
     ) -> Spooled:
-        """Spool an answer; `over` is called when it is sent."""
+        """Spool an answer to disk; call `over` when it has been sent or fails."""
         file = tempfile.TemporaryFile(dir=storage.folder)  # noqa: SIM115 - closed when it is sent
         try:
             async for piece in pieces:
@@ -443,7 +443,7 @@ class Spooled(Response):
         return made
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, piece by piece."""
+        """Send the answer in pieces."""
         try:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)

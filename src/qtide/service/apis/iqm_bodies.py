@@ -1,6 +1,6 @@
-"""Reads the requests and writes the answers of IQM's clients.
+"""Reading of requests and writing of answers in the formats of IQM's clients.
 
-Large ones are handled by a process of their own, so this imports neither service nor web framework.
+A separate process handles large ones, so this imports neither the service nor the web framework.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from qtide.service.bulk import Done, read_form
 
 MOST_NAME = 200
 ROWS = 20_000
-"""Shots that are written at once."""
+"""Shots to write at a time."""
 
 
 def read_circuits(body: bytes) -> Done:
-    """A request of IQM's clients: its fields, with the number of circuits and the first name."""
+    """Read a request's fields, the number of its circuits and the first one's name."""
     form = read_form(body)
     batch = form.pop("circuits", None)
     if not isinstance(batch, list) or not 0 < len(batch) <= MOST_CIRCUITS:
@@ -42,7 +42,7 @@ def read_circuits(body: bytes) -> Done:
 
 
 def write_measurements(answer: bytes) -> Iterator[bytes]:
-    """An answer in the format of IQM's clients: for each circuit and key one row per shot."""
+    """Write an answer for IQM's clients: per circuit and key, one row per shot."""
     yield b"["
     for number, shots in enumerate(decode_answer(Encoded("shots", answer))):
         yield b",{" if number else b"{"
@@ -56,10 +56,10 @@ def write_measurements(answer: bytes) -> Iterator[bytes]:
 
 
 def write_counts(answer: bytes) -> Iterator[bytes]:
-    """An answer in the format of IQM's clients: how often what was measured."""
+    """Write an answer for IQM's clients: how often each result was measured."""
     yield b"["
     for number, shots in enumerate(decode_answer(Encoded("shots", answer))):
-        # Qiskit writes the last register first, and the highest bit of each first
+        # Qiskit puts the last register first, and the highest bit of each first
         counts = {bits.replace(" ", "")[::-1]: often for bits, often in shots.counts().items()}
         keys = [key for key, _ in shots.registers]
         written = json.dumps({"measurement_keys": keys, "counts": counts})
@@ -75,11 +75,11 @@ def _is_name(text: Any) -> bool:
 
 
 BITS = [bytes(b"01"[byte >> bit & 1] for byte in range(256)) for bit in range(8)]
-"""For each bit of a byte, a table that turns bytes into the digit of that bit."""
+"""For each bit position, a translation table from bytes to the digit of that bit."""
 
 
 def _columns(shots: Shots) -> Iterator[str]:
-    """For each bit its digits, one per shot."""
+    """Yield the digits of each bit, one per shot."""
     width = sum(width for _, width in shots.registers)
     step = (width + 7) // 8
     for bit in range(width):
@@ -87,7 +87,7 @@ def _columns(shots: Shots) -> Iterator[str]:
 
 
 def _rows(columns: list[str]) -> Iterator[bytes]:
-    """One row of digits per shot, some thousands at a time."""
+    """Yield one row of digits per shot, `ROWS` at a time."""
     for first in range(0, len(columns[0]), ROWS):
         some = [column[first : first + ROWS] for column in columns]
         rows = some[0] if len(some) == 1 else map(",".join, zip(*some, strict=True))

@@ -1,4 +1,4 @@
-"""The devices as quantum computers, in the format of IQM's clients."""
+"""The devices, presented as quantum computers in the format of IQM's clients."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from qtide.service.service import Service, usable
 from qtide.service.task import Caller, NotFound
 
 ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
-"""The namespace of all ids below: the same device has the same ids after every start."""
+"""The namespace of all ids below, which keeps a device's ids the same after every start."""
 START_LIMIT = 10.0
-"""Seconds that a client waits for devices that are just being started."""
+"""Maximum seconds that a request waits for devices that are starting."""
 PAIRS = ("cz", "move")
 UNCALIBRATED = ("barrier", "delay")
-"""Operations of every qubit, which an architecture does not list."""
+"""Operations that every qubit has, which an architecture does not list."""
 
 
 def computer_id(device: str) -> UUID:
-    """The id of a device, derived from its name only."""
+    """The id of a device, derived from its name alone."""
     return uuid5(ROOT, device)
 
 
 def calibration_set_id(device: ServedDevice) -> UUID:
-    """An id that changes if the device does."""
+    """An id that changes when the device's properties change."""
     words = json.dumps(device.properties, sort_keys=True)
     return uuid5(computer_id(device.name), words)
 
 
 @dataclass(frozen=True)
 class Computer:
-    """One device that takes IQM's circuits."""
+    """A device that accepts IQM circuits."""
 
     device: ServedDevice
     since: str
-    """When the service began to offer it."""
+    """When the service started."""
 
     @property
     def id(self) -> UUID:
-        """The name that some versions of the clients use; others use its alias."""
+        """Its id, which some versions of the clients use; others use its alias."""
         return computer_id(self.device.name)
 
     def described(self) -> dict[str, Any]:
-        """The computer in a list; without a proxy, clients say that pulses are not offered."""
+        """Describe it in a list; without a proxy, clients report that pulses are not offered."""
         name = self.device.name
         return {"id": str(self.id), "alias": name, "display_name": name, "proxy_path": None}
 
     def health(self) -> dict[str, Any]:
-        """Whether tasks are started now, or will be after a planned pause."""
+        """Whether it starts tasks now, or will after a planned pause."""
         healthy = self.device.why_waiting() in ("queue", "calibration")
         return {"healthy": healthy, "updated_at": _moment()}
 
     def static_architecture(self) -> dict[str, Any]:
-        """What is on the chip."""
+        """The qubits, resonators and connections of the chip."""
         properties = self.device.properties
         return {
             "dut_label": self.device.name,
@@ -68,7 +68,7 @@ class Computer:
         }
 
     def dynamic_architecture(self) -> dict[str, Any]:
-        """Which gate can act where."""
+        """Which gates can act on which qubits."""
         properties = self.device.properties
         names = [name for name in properties["operations"] if name not in UNCALIBRATED]
         return {
@@ -79,12 +79,12 @@ class Computer:
         }
 
     def calibration_set(self) -> dict[str, Any]:
-        """Its calibration set: empty for an emulated device."""
+        """Its calibration set, which is empty."""
         name = calibration_set_id(self.device)
         return self._observations("calibration-set", name)
 
     def quality_metrics(self) -> dict[str, Any]:
-        """The measured quality of its gates: empty for an emulated device."""
+        """The measured quality of its gates, which is empty."""
         described = calibration_set_id(self.device)
         set_ = self._observations("quality-metric-set", uuid5(described, "metrics"))
         return set_ | {"describes_id": str(described)}
@@ -119,18 +119,18 @@ class Computer:
 
 
 class Computers:
-    """All devices that this API shows."""
+    """The devices that this API shows."""
 
     def __init__(self, service: Service) -> None:
         self._service = service  # its devices may change
         self._since = _moment()
 
     async def all(self, caller: Caller) -> list[Computer]:
-        """The computers that a caller may use; what a device takes is known once it has started."""
+        """The computers that a caller may use; waits until starting devices know their formats."""
         return await self._of(usable(caller, self._service.offered("iqm")))
 
     async def find(self, name: str, caller: Caller) -> Computer:
-        """The computer with that alias or id."""
+        """Find the computer with that alias or id."""
         named = [
             each
             for each in self._service.offered("iqm")
@@ -162,17 +162,17 @@ def _moment() -> str:
 
 
 MAPPING, KEY, VALUE, AWG, CHANNEL, SAMPLING_RATE, SOURCES = 1, 1, 2, 1, 1, 1, 3
-"""Numbers of the fields: each message is one within another."""
+"""Field numbers of the nested messages."""
 BYTES, DOUBLE = 2, 1
-"""How the value of a field is written."""
+"""Wire types: how the value of a field is encoded."""
 CONDITIONAL = "cc_prx"
 
 
 def channel_properties(properties: dict[str, Any]) -> bytes:
-    """One channel per qubit, with the source of its feedback, as protobuf.
+    """Encode one channel per qubit, with its feedback source, as protobuf.
 
-    Clients derive from it which qubits may control each other. Ours all may, if the device has
-    conditional gates at all; so all channels have the same source.
+    Clients derive from it which qubits can control each other. Here all can, if the device has
+    conditional gates at all, so all channels have the same source.
     """
     sources = ["feedback"] if CONDITIONAL in properties["operations"] else []
     return b"".join(_channel(qubit, sources) for qubit in properties["qubits"])
@@ -195,7 +195,7 @@ def _tag(number: int, kind: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits per byte, the lowest first; all but the last are marked."""
+    """Encode a number with seven bits per byte, lowest first; mark all bytes but the last."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

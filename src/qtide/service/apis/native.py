@@ -32,7 +32,7 @@ Reason = Literal["queue", "starting", "down", "maintenance", "calibration", "quo
 
 
 class SubmissionForm(BaseModel):
-    """A payload for a device: as a JSON value in `payload`, or as bytes (base64) in `data`."""
+    """A payload for a device, as a JSON value in `payload` or as base64 in `data`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,7 +45,7 @@ class SubmissionForm(BaseModel):
     name: Text = ""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
-    """Seconds within which it has to start; if that cannot be promised, it is refused."""
+    """Seconds within which it has to start; it is refused if that cannot be promised."""
 
 
 class TaskForm(BaseModel):
@@ -74,7 +74,7 @@ class TaskForm(BaseModel):
     reason: Reason | None = None
     """Why it waits."""
     position: int | None = None
-    """How many tasks are before it."""
+    """Number of tasks ahead of it."""
     expected_start: float | None = None
     expected_end: float | None = None
     answer_format: str | None = None
@@ -83,7 +83,7 @@ class TaskForm(BaseModel):
 
 
 class TaskList(BaseModel):
-    """Tasks, newest first; to get the next page, pass `before`."""
+    """Tasks, newest first; pass `before` to get the next page."""
 
     tasks: list[TaskForm]
     before: int | None
@@ -101,7 +101,7 @@ class DeviceForm(BaseModel):
     waiting: int
     running: int
     expected_wait: float | None
-    """Seconds that a new task would wait behind all others; None if nobody can say."""
+    """Seconds that a new task would wait behind all others; None if unknown."""
     properties: dict[str, Any]
     profile: dict[str, float]
 
@@ -112,13 +112,13 @@ class DrainForm(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Text | None = None
-    """What users are told; None keeps what they were told already."""
+    """The reason shown to users; None keeps the current one."""
     licences: bool = False
-    """Let Slurm grant as many licences fewer as the device has slots."""
+    """Let Slurm grant fewer licences, by the number of the device's slots."""
 
 
 class UsageForm(BaseModel):
-    """What a user, account, job or device has used."""
+    """Usage of a user, account, job or device."""
 
     user: str | None = None
     account: str | None = None
@@ -132,22 +132,22 @@ class UsageForm(BaseModel):
 
 
 class QuotaForm(BaseModel):
-    """What a user or an account has of its quota, and what is left; None means no limit."""
+    """What a user or an account uses of its quota, and what is left; None means no limit."""
 
     of: Literal["user", "account"]
     name: str
     tasks: int
-    """Waiting or running."""
+    """Tasks waiting or running."""
     tasks_left: int | None
     qpu_seconds: float
-    """Used today (UTC), or reserved."""
+    """QPU seconds used today (UTC) or reserved."""
     qpu_seconds_left: float | None
     until: float
     """When the next day begins."""
 
 
 class ErrorForm(BaseModel):
-    """What was wrong, where, and what to do."""
+    """An error: what was wrong, where, and what to do."""
 
     error: str
     message: str
@@ -156,7 +156,7 @@ class ErrorForm(BaseModel):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals of a route, for its description."""
+    """The refusals of a route, for its OpenAPI description."""
     known = statuses or (400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 431, 503, 507)
     return {status: {"model": ErrorForm} for status in known}
 
@@ -165,7 +165,7 @@ Form = TypeVar("Form", bound=BaseModel)
 
 
 def validated(form: type[Form], words: dict[str, Any]) -> Form:
-    """The form of what was read, or a refusal that says where it is wrong."""
+    """Validate fields as a form, or refuse them and say where they are wrong."""
     try:
         return form.model_validate(words)
     except ValidationError as error:
@@ -173,7 +173,7 @@ def validated(form: type[Form], words: dict[str, Any]) -> Form:
 
 
 def inline_schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The description of a body that the route reads by itself."""
+    """The OpenAPI description of a body that the route reads itself."""
     schema = form.model_json_schema()
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
@@ -181,9 +181,9 @@ def inline_schema(form: type[BaseModel]) -> dict[str, Any]:
 BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 BODY = inline_schema(SubmissionForm)
 MOST_FORM = 16 * 1024
-"""Bytes of a request that has no payload."""
+"""Maximum bytes of a request without a payload."""
 LONGEST_HOLD = 60.0
-"""Seconds that a response may be delayed until a task is over."""
+"""Maximum seconds that a response may wait for a task's end."""
 
 Id = Annotated[
     str,
@@ -207,7 +207,7 @@ Moment = Annotated[float | None, Query(ge=0, le=1e11, description="Seconds since
 
 
 def native_api(service: Service, access: Authenticator) -> Api:
-    """The API; a refusal is sent unchanged."""
+    """Make the API, which sends refusals unchanged."""
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
@@ -223,7 +223,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     async def submit(
         request: Request, caller: Caller = caller_of, wait: Wait = 0.0, key: Key = None
     ) -> Response:
-        """Submit a payload, or a batch of circuits. Once acknowledged, it is not lost."""
+        """Submit a payload or a batch of circuits. Once acknowledged, it is durable."""
         task = await service.submit(caller, await _submission(service, caller, request, key))
         release_bytes(request)
         await _wait(service, request, task, wait)
@@ -252,7 +252,7 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         caller: Caller = caller_of,
         wait: Wait = 0.0,
     ) -> Response:
-        """One task: where it stands, and its answer once it is done."""
+        """One task: its state, and its answer once it is done."""
         task = service.task(caller, id)
         await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 200)
@@ -265,12 +265,12 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.post("/tasks/{id}/cancel", response_model=TaskForm, tags=["tasks"])
     async def cancel(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """Cancel a task; one that is on the device ends when the device releases it."""
+        """Cancel a task; one on the device ends when the device releases it."""
         return _json(described(service, await service.cancel(caller, id)))
 
     @router.delete("/tasks/{id}", status_code=204, tags=["tasks"])
     async def forget(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
-        """Cancel a task and delete its payload and answer; its usage stays in the accounts."""
+        """Cancel a task and delete its payload and answer; its usage record stays."""
         await service.forget(caller, id)
 
 
@@ -293,7 +293,7 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
         openapi_extra=inline_schema(DrainForm),
     )
     async def drain(name: Name, request: Request, caller: Caller = caller_of) -> Response:
-        """Stop starting tasks; submitted ones are queued. For operators."""
+        """Start no more tasks on a device, but keep queueing new ones. For operators."""
         check_operates(caller)
         body = await read_body(request, MOST_FORM)
         words, _ = await service.bulk.do(read_form_alone, body or b"{}", caller.user)
@@ -303,7 +303,7 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
 
     @router.post("/devices/{name}/resume", response_model=DeviceForm, tags=["devices"])
     async def resume(name: Name, caller: Caller = caller_of) -> Response:
-        """Go on with the tasks. For operators."""
+        """Start tasks on a device again. For operators."""
         await service.resume(caller, name)
         return _json(device_described(service.device(name)))
 
@@ -317,18 +317,18 @@ def _accounts(router: APIRouter, service: Service, caller_of: Any) -> None:
         until: Moment = None,
         everybody: Annotated[bool, Query(description="All users'; for operators.")] = False,
     ) -> Response:
-        """Seconds of the devices, by user, account, job or device, including running tasks."""
+        """Device time in seconds by user, account, job or device, including running tasks."""
         keys = list(dict.fromkeys(by))
         return _json(await service.usage(caller, keys, since, until, everybody=everybody))
 
     @router.get("/quotas", response_model=list[QuotaForm], tags=["accounts"])
     async def get_quotas(caller: Caller = caller_of) -> Response:
-        """What is left of my quota, and of my account's."""
+        """What is left of my quota and my account's."""
         return _json(service.quotas_left(caller))
 
 
 def described(service: Service, task: ServiceTask) -> dict[str, Any]:
-    """A task in the format of this API."""
+    """Describe a task in the format of this API."""
     return {
         "id": task.id,
         "name": task.name,
@@ -354,7 +354,7 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
 
 
 def device_described(device: ServedDevice) -> dict[str, Any]:
-    """A device in the format of this API."""
+    """Describe a device in the format of this API."""
     return {
         "name": device.name,
         "kind": device.setup.kind,
@@ -375,7 +375,7 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
 
 
 def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
-    """Why a task waits, and what is expected; empty if it is over."""
+    """Why a task waits and when it should start and end; empty if it has ended."""
     standing = service.standing(task)
     if standing is None:
         return {}
@@ -388,7 +388,7 @@ def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
 
 
 async def _wait(service: Service, request: Request, task: ServiceTask, seconds: float) -> None:
-    """Wait for a task's end, unless its sender hangs up."""
+    """Wait for a task's end, unless the client hangs up."""
     if seconds > 0 and not task.over:
         await while_connected(request, service.wait(task, seconds))
 
@@ -396,7 +396,7 @@ async def _wait(service: Service, request: Request, task: ServiceTask, seconds: 
 async def _submission(
     service: Service, caller: Caller, request: Request, key: str | None
 ) -> Submission:
-    """What a request asks for; the body is read by another process if it is large."""
+    """Read a submission from a request; another process reads a large body."""
     words, payload = await service.bulk.do(read_submission, await read_body(request), caller.user)
     form = validated(SubmissionForm, words)
     connection = request.scope.get(KEY)
@@ -415,7 +415,7 @@ async def _submission(
 
 
 async def _digest(form: SubmissionForm, payload: bytes) -> str:
-    """What tells two requests under one key apart."""
+    """A digest that tells apart different requests with the same key."""
     terms = (form.device, form.format, form.shots, form.seed, form.name)
     rest = (form.priority, form.max_wait)
     whole = json.dumps([*terms, *rest]).encode() + payload
@@ -426,7 +426,7 @@ async def _digest(form: SubmissionForm, payload: bytes) -> str:
 async def _with_answer(
     service: Service, caller: Caller, task: ServiceTask, status: int
 ) -> Response:
-    """A task with its answer, which is JSON already and inserted unchanged, piece by piece."""
+    """Respond with a task and its answer, which is already JSON and inserted in pieces."""
     words = json.dumps(described(service, task))
     extent = await service.answer_extent(caller, task)
     if extent is None:

@@ -1,7 +1,8 @@
-"""The gate: every request passes it before anything of it is parsed.
+"""The gate that every request passes before its body is parsed.
 
-Who sends it? By its token, otherwise by the user at the other end, otherwise by the address. May
-it take one more request, so many bytes, a turn of the event loop? If not, it is refused at once.
+It identifies the sender by token, else by the local user, else by address. Then it checks whether
+the sender may have one more request, more bytes, and a turn of the event loop; a sender over its
+limits waits or is refused.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from qtide.service.task import Caller
 from qtide.service.tokens import NotAllowed, Register
 
 CALLER = "qtide.caller"
-"""Where a request's scope has its caller."""
+"""The key of the caller in a request's scope."""
 ANONYMOUS = Caller("anonymous", operator=True)
 """The user who started a demonstration."""
 OPERATOR = Caller("operator", operator=True)
-"""The user who runs the service, or root, by its Unix socket."""
+"""The user who runs the service, or root, at the Unix socket."""
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Authenticator:
-    """Turns a request into a caller."""
+    """Identifies the caller of a request."""
 
     def __init__(self, register: Register, *, anonymous: bool) -> None:
         self._register = register
@@ -49,7 +50,7 @@ class Authenticator:
         self._owners = {0, os.geteuid()}
 
     async def identify(self, scope: Scope) -> Caller:
-        """The caller, by the head of a request alone; or a refusal."""
+        """Identify the caller by the head of a request alone, or refuse it."""
         connection: Connection | None = scope.get(KEY)
         token = _token(scope)
         if self._anonymous:
@@ -57,7 +58,7 @@ class Authenticator:
             return await self._guest(token, connection)
         if token:
             return self._register.caller(token)
-        # the kernel vouches for users of the Unix socket; ports may be forwarded from anywhere
+        # the kernel identifies users of the Unix socket, but ports may be forwarded from anywhere
         if connection is not None and connection.peer.unix and connection.peer.uid in self._owners:
             return OPERATOR
         raise NotAllowed(
@@ -66,19 +67,19 @@ class Authenticator:
         )
 
     async def operates(self, scope: Scope) -> bool:
-        """Whether a request comes from an operator; others may send it as well."""
+        """Whether a request, which anybody may send, comes from an operator."""
         try:
             return (await self.identify(scope)).operator
         except (NotAllowed, WrongSite):
             return False
 
     async def caller(self, request: Request) -> Caller:
-        """The caller, whom the gate has identified already."""
+        """The caller, as identified by the gate."""
         found: Caller = request.scope[CALLER]
         return found
 
     async def _guest(self, token: str, connection: Connection | None) -> Caller:
-        """In a demonstration nobody needs a token; only the user who started it operates it."""
+        """The caller in a demonstration: no token needed, and its starter is the operator."""
         if token:
             with suppress(NotAllowed):
                 return self._register.caller(token)
@@ -91,7 +92,7 @@ class Authenticator:
 
 
 def _token(scope: Scope) -> str:
-    """The token that was sent, if any."""
+    """The bearer token of a request, or an empty string."""
     scheme, _, token = _field(scope, b"authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -104,7 +105,7 @@ def _field(scope: Scope, wanted: bytes) -> str:
 
 
 def _check_site(scope: Scope) -> None:
-    """Without tokens, a web page could send requests through its reader's browser."""
+    """Refuse other sites: without tokens, their pages could send requests by a user's browser."""
     host, origin = _field(scope, b"host"), _field(scope, b"origin")
     if host and host.rpartition(":")[0] not in LOCAL_NAMES and host not in LOCAL_NAMES:
         raise WrongSite(f"{host[:100]!r} is not a name of this service; use 127.0.0.1")
@@ -113,7 +114,7 @@ def _check_site(scope: Scope) -> None:
 
 
 def describe_tokens(app: FastAPI) -> None:
-    """Describe tokens in OpenAPI; a FastAPI dependency would slow down every request."""
+    """Describe tokens in OpenAPI, since a FastAPI dependency would slow down every request."""
     describe = app.openapi
     scheme = {
         "type": "http",
@@ -131,21 +132,21 @@ def describe_tokens(app: FastAPI) -> None:
 
 
 LOAD = "qtide.load"
-"""Where a request's scope has the bytes that it holds."""
+"""The key of the request's `Load` in its scope."""
 PUBLIC = ("/health", "/metrics", "/docs", "/openapi.json")
 """Paths that need no token; APIs may have more."""
 MOST_PUBLIC = 4096
-"""Bytes of a request without a token."""
+"""Maximum bytes of a request without a token."""
 PIECE = 64 * 1024
-"""Bytes of an answer that are sent at once; the next piece waits until these are on their way."""
+"""Bytes of an answer to send at a time; the next piece waits until these are on their way."""
 
 Refuse = Callable[[Request, Exception], Awaitable[Response]]
 Watch = Callable[[Callable[[Limits, int], None]], None]
-"""Takes what is to be called with other limits, and other bytes of a request."""
+"""Registers a function to call with new limits and a new maximum size of requests."""
 
 
 class Gate:
-    """Lets a request in, or refuses it by its head alone."""
+    """Admits a request, or refuses it by its head alone."""
 
     def __init__(
         self,
@@ -166,8 +167,8 @@ class Gate:
         self._requests = FairSemaphore(world, "requests", 1)
         self._bytes = FairSemaphore(world, "bytes of requests and answers", 1)
         self._loop = FairSemaphore(world, "turns", each=1, total=1)
-        """One request begins per round of the event loop, users in turn: otherwise, a user with a
-        hundred connections would get a hundred times as much of the loop."""
+        """Lets one request begin per round of the event loop, users in turn; otherwise, a user with
+        a hundred connections would get a hundred times as much of the loop."""
         self._traffic = LeakyBucket(world, 1, 1)
         self._asking = LeakyBucket(world, 1, 1)
         self._refusals = LeakyBucket(world, 1, 1)
@@ -176,7 +177,7 @@ class Gate:
         watch(self.adopt)
 
     def adopt(self, limits: Limits, most_bytes: int) -> None:
-        """Limit by these settings from now on."""
+        """Switch to these limits."""
         self._most = most_bytes
         self._requests.adopt(limits.requests_per_user)
         self._bytes.adopt(limits.bytes_in_flight_per_user, limits.bytes_in_flight)
@@ -193,13 +194,13 @@ class Gate:
         try:
             await self._let_in(scope, receive, send)
         except ClientDisconnect:
-            return  # nobody is there to be told
+            return  # nobody is left to answer
         except QtideError as error:
             response = await self._refuse(Request(scope), error)
             await response(scope, receive, send)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Who sends it, how large may it be, may they send more? Only then is it parsed."""
+        """Identify the sender, check size and limits, and only then run the application."""
         who, most = await self._who(scope)
         _check_length(scope, most)
         with self._requests.taking(who):
@@ -217,7 +218,7 @@ class Gate:
                 load.release()
 
     async def _who(self, scope: Scope) -> tuple[str, int]:
-        """Who sends a request, and how many bytes it may have."""
+        """The sender of a request, and its maximum bytes."""
         connection: Connection | None = scope.get(KEY)
         peer = "a peer" if connection is None else connection.peer.name
         path = scope["path"]
@@ -236,7 +237,7 @@ class Gate:
 
 
 class Load:
-    """The bytes that one request holds in memory: they grow, and end with the request."""
+    """The bytes that one request holds in memory until it ends."""
 
     def __init__(self, budget: FairSemaphore, who: str, traffic: LeakyBucket) -> None:
         self._budget = budget
@@ -245,29 +246,29 @@ class Load:
         self._amount = 0
 
     def add(self, amount: int) -> None:
-        """Take more, or refuse it."""
+        """Take more bytes, or refuse."""
         self._traffic.charge(self._who, amount)
         self._budget.take(self._who, amount)
         self._amount += amount
 
     async def keep_pace(self) -> None:
-        """Wait if its sender is too fast."""
+        """Wait if the sender is too fast."""
         await self._traffic.wait(self._who)
 
     async def pass_through(self, amount: int) -> None:
-        """Count bytes that are sent at once, at the pace that its reader may have."""
+        """Count bytes that are only passed through, at the pace allowed to the user."""
         await self._traffic.wait(self._who)
         self._traffic.charge(self._who, amount)
 
     def release(self) -> None:
-        """Give all of it back; what was received is no longer held."""
+        """Release all bytes, since the request no longer holds them."""
         if self._amount:
             self._budget.give_back(self._who, self._amount)
             self._amount = 0
 
 
 def _check_length(scope: Scope, most: int) -> None:
-    """Refuse a request that announces too much, before it is sent."""
+    """Refuse a request whose announced length is too large, before reading it."""
     for name, value in scope["headers"]:
         if name == b"content-length" and (not value.isdigit() or int(value[:20]) > most):
             raise _too_large(most)
@@ -278,7 +279,7 @@ def _too_large(most: int) -> TooLarge:
 
 
 def _counting(receive: Receive, load: Load, most: int) -> Receive:
-    """Count the bytes of a request as they come."""
+    """Count and limit the bytes of a request as they arrive."""
     seen = 0
 
     async def counted() -> Message:
@@ -296,7 +297,7 @@ def _counting(receive: Receive, load: Load, most: int) -> Receive:
 
 
 class Outgoing:
-    """Sends an answer in pieces, and counts it: a peer that does not read holds up itself alone."""
+    """Sends an answer in pieces, and counts them; a peer that does not read delays only itself."""
 
     def __init__(self, send: Send, load: Load, scope: Scope, refuse: Refuse) -> None:
         self._send = send
@@ -317,7 +318,7 @@ class Outgoing:
         whole = 0 if message.get("more_body") else len(body)
         if self._start is not None and not await self._began(whole):
             return
-        if message.get("more_body"):  # a stream: only a piece of it is in memory
+        if message.get("more_body"):  # a stream has only one piece in memory
             await self._load.pass_through(len(body))
         for at in range(0, len(body) - PIECE, PIECE):
             piece = bytes(memoryview(body)[at : at + PIECE])
@@ -326,7 +327,7 @@ class Outgoing:
         await self._send({**message, "body": rest})
 
     async def _began(self, size: int) -> bool:
-        """Send the head; if the answer is more than its reader may hold, refuse instead."""
+        """Send the head; if the answer exceeds the user's bytes in flight, refuse instead."""
         start, self._start = self._start, None
         assert start is not None
         try:
@@ -347,7 +348,7 @@ async def _nothing() -> Any:
 
 
 async def read_body(request: Request, most: int | None = None) -> bytes:
-    """All bytes of a request, which nobody else keeps; refused if they are more than `most`."""
+    """Read all bytes of a request without keeping a copy; refuse more than `most`."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
@@ -358,9 +359,9 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
 
 
 async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> None:
-    """Wait for something, but not longer than the sender of a request does.
+    """Wait for something, but stop if the sender of the request hangs up.
 
-    If the sender has too many connections, the wait ends early: newer requests go first.
+    If the sender has too many connections, the wait ends early in favour of newer requests.
     """
     connection: Connection | None = request.scope.get(KEY)
     if connection is None:
@@ -381,5 +382,5 @@ async def while_connected(request: Request, wait: Coroutine[Any, Any, None]) -> 
 
 
 def release_bytes(request: Request) -> None:
-    """The body of a request has been dealt with; only its answer is still to come."""
+    """Release the bytes of a request's body, once it has been processed."""
     request.scope[LOAD].release()

@@ -1,1 +1,1 @@
-"""One device of the service: its queue, which task is next, and what becomes of each."""
+"""One device of the service: its queue, its workers, and the running of its tasks."""

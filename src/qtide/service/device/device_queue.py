@@ -1,4 +1,4 @@
-"""The queue of a device: when tasks may start, what was promised, and which task is next."""
+"""The queue of a device: which task is next, when it may start, and what was promised."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from qtide.service.policies.policy import Key, Policy, Ranked, ShareOwner, Share
 from qtide.service.task import ServiceTask
 
 SHARE = 0.5
-"""The share of the time ahead that may be promised."""
+"""The share of future time that may be promised."""
 
 
 class DeviceQueue:
-    """Tasks that wait, in the order of a policy, or were handed over, in that order."""
+    """The tasks that wait, ordered by a policy, and those handed over, in order of hand-over."""
 
     def __init__(
         self,
@@ -35,17 +35,17 @@ class DeviceQueue:
         self.waiting: dict[str, ServiceTask] = {}
         self.handed: dict[str, ServiceTask] = {}
         self.began: float | None = None
-        """When the first of the tasks handed over started."""
+        """When the first of the handed-over tasks started."""
 
     @property
     def promised(self) -> bool:
-        """Whether any task was promised a start that it has not had."""
+        """Whether any promised task has yet to be handed over."""
         return bool(self._promises)
 
     def reserve(self, task: ServiceTask, now: float) -> Outlook | None:
-        """Promise a task that is about to be added its start; or say what to expect without.
+        """Promise a new task its latest start, or return what to expect without a promise.
 
-        From now on nothing is started, and nothing else promised, that would make it late.
+        From then on, the queue starts and promises nothing that would make the task late.
         """
         outlook = self._if_added(task, now)
         assert task.latest is not None
@@ -59,15 +59,15 @@ class DeviceQueue:
         return None
 
     def release(self, task: ServiceTask) -> None:
-        """A promised task is not added after all."""
+        """Withdraw the promise to a task that is not added after all."""
         self._promises.end(task)
 
     def in_time(self, task: ServiceTask, now: float) -> bool:
-        """Whether a promised task can still be started in time, as far as the clock says."""
+        """Whether a promised task can still start in time, judging by the clock alone."""
         return task.latest is None or now + self.margin.until_begun <= task.latest
 
     def add(self, task: ServiceTask, now: float) -> None:
-        """Let a task wait; what it was promised before a restart is tried to be kept."""
+        """Queue a task; try to keep a promise that was made before a restart."""
         self._policy.add(task, now)
         self.waiting[task.id] = task
         if task.latest is not None:
@@ -76,19 +76,19 @@ class DeviceQueue:
             self._promises.ready(task)
 
     def withdraw(self, task: ServiceTask) -> None:
-        """Let it wait no longer."""
+        """Remove a task from the queue."""
         del self.waiting[task.id]
         self._policy.remove(task)
         self._promises.end(task)
 
     def reorder(self, policy: Policy, now: float) -> None:
-        """Let the waiting tasks wait in the order of another policy."""
+        """Order the waiting tasks by another policy."""
         for task in self.waiting.values():
             policy.add(task, now)
         self._policy = policy
 
     def next(self, now: float) -> ServiceTask | None:
-        """The next task for the device; None if it should wait for one that is being accepted."""
+        """The next task to start; None if the device should wait for one being accepted."""
         first = self._policy.first()
         if not self._promises:
             return first
@@ -104,7 +104,7 @@ class DeviceQueue:
         return urgent if self._promises.allow(urgent, until) else None
 
     def hand_over(self, task: ServiceTask, now: float) -> None:
-        """A waiting task goes to the device."""
+        """Move a waiting task to the device."""
         self._policy.serve(task, now)
         self.withdraw(task)
         if not self.handed:
@@ -112,21 +112,21 @@ class DeviceQueue:
         self.handed[task.id] = task
 
     def begin(self, task: ServiceTask, now: float) -> None:
-        """The device has started a task."""
+        """Note that the device has started a task."""
         if next(iter(self.handed), None) == task.id:
             self.began = now
 
     def take_back(
         self, task: ServiceTask, used: float, now: float, ended: float | None = None
     ) -> None:
-        """A task has left the device, when it says so: its owner is charged for what it used."""
+        """Remove a task from the device, which it left at `ended`, and charge its owner."""
         del self.handed[task.id]
         self.began = (now if ended is None else ended) if self.handed else None
         self._policy.settle(task, used, now)
         self._shares.charge(ShareOwner.of(task.caller), used, now)
 
     def load(self, now: float) -> float:
-        """How long the device should still be busy with what was handed over."""
+        """Seconds for which the handed-over tasks should still keep the device busy."""
         if self.began is None:
             return 0.0
         tasks = iter(self.handed.values())
@@ -134,13 +134,13 @@ class DeviceQueue:
         return first + sum(task.seconds for task in tasks)
 
     def backlog(self, now: float) -> float:
-        """How long a task behind all others would wait."""
+        """Seconds that a task behind all others would wait."""
         seconds = sum(task.seconds for task in self.waiting.values())
         open_now = self._calendar.open_time(now + self.load(now))
         return max(0.0, self._calendar.moment(open_now + seconds) - now)
 
     def outlook(self, task: ServiceTask, now: float) -> Outlook:
-        """Where a task stands, if nothing else is submitted."""
+        """Expected position, start and end of a task, if nothing else is submitted."""
         if task.id in self.handed:
             return self._on_device(task, now)
         tasks, seconds, promised = self._policy.ahead(task)
@@ -165,14 +165,14 @@ class DeviceQueue:
         return self._longest(task) + self.margin.per_task
 
     def _free(self, now: float, then: float = 0.0) -> float:
-        """From which open time on the device is free, at worst, if one more runs for `then`."""
+        """The open time at which the device is free at worst, if one more task runs for `then`."""
         at = now + self.margin.until_begun
         for task in self.handed.values():
             at += self._need(task)
         if self.began is not None:
             elapsed = now - self.began
             longest = self._need(next(iter(self.handed.values())))
-            # one that takes longer than ever is supposed to take as long again
+            # assume that an overrunning task takes as long again as it has run so far
             at -= elapsed if elapsed <= longest else longest - elapsed
         return self._calendar.open_time(at + then)
 
@@ -186,13 +186,13 @@ class DeviceQueue:
 
 
 AT_ONCE = 1.0
-"""Seconds that may be promised in addition to the share of the time ahead."""
+"""Seconds that may be promised in addition to the share of future time."""
 OF_ONE_USER = 0.5
-"""The part of what may be promised that one user can have."""
+"""The fraction of the promisable time that one user can have."""
 
 
 class Promises:
-    """What was promised and has not been handed over."""
+    """The promised tasks that have not been handed over."""
 
     def __init__(self, share: float, calendar: Calendar) -> None:
         self._share = share
@@ -206,7 +206,7 @@ class Promises:
         return bool(self._keys)
 
     def possible(self, task: ServiceTask, need: float, free: float, soonest: float) -> bool:
-        """Whether a task can be promised its start, and all that were promised theirs keep it.
+        """Whether a task can be promised its start without breaking earlier promises.
 
         The device is free from `free` on, and the task cannot start before `soonest`.
         """
@@ -225,7 +225,7 @@ class Promises:
         )
 
     def make(self, task: ServiceTask, need: float) -> None:
-        """Promise a task its start: it counts from now on, but is chosen only once it is ready."""
+        """Promise a task its start; it counts from now on, but is picked only once it is ready."""
         self._enter(task, self._key(task), need)
         self._of_user[task.caller.user] += need
 
@@ -234,12 +234,12 @@ class Promises:
         return task.id in self._keys
 
     def ready(self, task: ServiceTask) -> None:
-        """A promised task waits now."""
+        """Mark a promised task as waiting, so that it can be picked."""
         if task.id in self._keys:
             self._ready[task.id] = task
 
     def end(self, task: ServiceTask) -> None:
-        """A task waits no longer."""
+        """Remove a task that no longer waits."""
         key, need = self._keys.pop(task.id, (None, 0.0))
         if key is None:
             return
@@ -251,7 +251,7 @@ class Promises:
                 del self._of_user[task.caller.user]
 
     def allow(self, task: ServiceTask, until: float) -> bool:
-        """Whether a task may run if it occupies the device until then."""
+        """Whether a task may occupy the device until `until` without breaking promises."""
         if task.id not in self._keys:
             return self._order.slack(1.0) >= until
         key, need = self._keys[task.id]
@@ -262,7 +262,7 @@ class Promises:
             self._order.add(key, need)
 
     def step_back(self, task: ServiceTask, need: float, until: float) -> None:
-        """Let a task give way to those that it would make late, and to no later promise."""
+        """Put a task right behind the promised ones it would make late, ahead of later promises."""
         if task.id in self._keys:
             return
         last = self._order.last_below(until)
@@ -271,14 +271,14 @@ class Promises:
         self._ready[task.id] = task
 
     def most_urgent(self) -> tuple[ServiceTask | None, bool]:
-        """The first of those that are ready, and whether none is before it that is not."""
+        """The first ready task, and whether it comes before all tasks that are not ready."""
         for before, (_, each) in enumerate(self._order):
             if each in self._ready:
                 return self._ready[each], before == 0
         return None, False
 
     def due(self, by: float) -> float:
-        """The seconds of what has to start by an open time."""
+        """Total seconds of the tasks that have to start by an open time."""
         return self._order.before((by,)).seconds if self._keys else 0.0
 
     def _enter(self, task: ServiceTask, key: Key, need: float) -> None:
@@ -295,34 +295,34 @@ FADING = 0.995
 
 
 class Peak:
-    """The highest value of late."""
+    """The highest recent value of a measurement."""
 
     def __init__(self, first: float) -> None:
         self.value = first
         self._least = first
 
     def note(self, value: float) -> None:
-        """One more was measured."""
+        """Add a measured value."""
         self.value = max(value, self._least, FADING * self.value)
 
 
 class Margin:
-    """How much later than planned things happen on one device and in the store, as measured.
+    """Measured delays of one device and the store, to allow for in plans.
 
-    Each figure is the highest seen, which fades as better ones follow; twice of it is allowed for.
+    Each figure is the highest seen, which fades as lower ones follow; plans allow for twice that.
     """
 
     def __init__(self) -> None:
         self.commit = Peak(0.005)
-        """Until a task is accepted."""
+        """Seconds until a task is accepted."""
         self.start = Peak(0.005)
-        """From the planned to the real start of a task."""
+        """Seconds from the planned to the real start of a task."""
         self.task = Peak(0.0005)
-        """What a task takes beyond its own time."""
+        """Seconds that a task takes beyond its own time."""
 
     @property
     def until_ready(self) -> float:
-        """Seconds until a task that comes now can be handed over."""
+        """Seconds until a task that arrives now can be handed over."""
         return SAFETY * self.commit.value
 
     @property
@@ -338,49 +338,49 @@ class Margin:
 
 INSTANT = 1e-6
 LONGEST_REST = 30.0
-"""The longest pause of a device after faults, in seconds; it starts at one, and doubles."""
+"""Maximum seconds that a device pauses after faults; pauses start at one and double."""
 
 
 class Calendar:
-    """When a device starts no task: planned calibrations, and pauses after its own faults."""
+    """The times at which a device starts no task: planned calibrations, and pauses after faults."""
 
     def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
         self._plan = plan
         self._since = since
-        """When a period began: each ends with a calibration."""
+        """The start of a period; each period ends with a calibration."""
         if plan is not None and plan.first is not None:
             self._since += plan.first + plan.lasts - plan.every
         self._faults = 0
         self._rests_until = 0.0
 
     def fault(self, now: float) -> float:
-        """The device failed: return how long it pauses now, longer each time."""
+        """Note a fault of the device; return how long it pauses, longer each time."""
         self._faults += 1
         rest = min(2.0 ** (self._faults - 1), LONGEST_REST)
         self._rests_until = now + rest
         return rest
 
     def sound(self) -> None:
-        """The device worked: earlier faults no longer count."""
+        """Forget earlier faults, since the device worked."""
         self._faults = 0
 
     def resting(self, at: float) -> bool:
-        """Whether it pauses after a fault."""
+        """Whether the device pauses after a fault."""
         return at < self._rests_until
 
     def calibration(self, at: float) -> float:
-        """How long a calibration still lasts at a moment; the first one ends the first period."""
+        """Seconds left of the calibration at a time, which ends each period; 0 if there is none."""
         if self._plan is None:
             return 0.0
         left = self._plan.every - (at - self._since) % self._plan.every
         return left if left <= self._plan.lasts else 0.0
 
     def pause(self, at: float) -> float:
-        """How long, from a moment on, nothing is started."""
+        """Seconds from a time on for which nothing starts."""
         return max(0.0, self._rests_until - at, self.calibration(at))
 
     def open_time(self, at: float) -> float:
-        """The seconds outside of calibrations up to a moment: time as tasks can use it."""
+        """Convert a time to open time: the seconds outside calibrations, which tasks can use."""
         if self._plan is None:
             return at
         periods, into = divmod(at - self._since, self._plan.every)
@@ -388,14 +388,14 @@ class Calendar:
         return periods * each + min(into, each)
 
     def moment(self, open_time: float) -> float:
-        """When so much open time has passed, and tasks may start."""
+        """Convert an open time back to the time at which tasks may start."""
         if self._plan is None:
             return open_time
         periods, into = divmod(open_time, self._plan.every - self._plan.lasts)
         return self._since + periods * self._plan.every + into
 
     def last_start(self, latest: float) -> float:
-        """The latest open time at which a task may start if it has to by `latest`."""
+        """The latest open time at which a task that has to start by `latest` may start."""
         calibrating = self.calibration(latest) > 0.0
         return self.open_time(latest) - (INSTANT if calibrating else 0.0)
 
@@ -404,7 +404,7 @@ STATES = ("starting", "idle", "busy", "error", "maintenance", "calibration")
 
 
 class DeviceState:
-    """The state, as worker, calendar and operators determine it."""
+    """The state of a device, determined by its worker, its calendar and the operators."""
 
     def __init__(self, calendar: Calendar) -> None:
         self.calendar = calendar
@@ -413,10 +413,10 @@ class DeviceState:
         self.trouble: str | None = None
         """Why there is no worker, or why the device pauses."""
         self.drained: str | None = None
-        """Why no new task is started, if an operator has drained the device."""
+        """Why an operator has drained the device, so that no task starts; None if not drained."""
         self.closing = False
         self.retiring = False
-        """Whether the device ends with its present tasks, as it is replaced or removed."""
+        """Whether the device ends after its current tasks, because it is replaced or removed."""
 
     def name(self, now: float, *, busy: bool) -> str:
         """One of STATES."""
@@ -429,7 +429,7 @@ class DeviceState:
         return "calibration" if self.calendar.calibration(now) else "idle"
 
     def why_waiting(self, now: float) -> str:
-        """The reason that a task of the device's queue waits."""
+        """Why a task in the device's queue waits."""
         if self.drained is not None:
             return "maintenance"
         if self._down(now):
@@ -438,11 +438,11 @@ class DeviceState:
 
     @property
     def held_back(self) -> bool:
-        """Whether nothing is started until an operator resumes the device."""
+        """Whether nothing starts: the device is drained, closing or retiring."""
         return self.closing or self.retiring or self.drained is not None
 
     def open(self, now: float) -> bool:
-        """Whether tasks may be started."""
+        """Whether tasks may start."""
         return self.present and not self.held_back and self.calendar.pause(now) == 0
 
     def _down(self, now: float) -> bool:

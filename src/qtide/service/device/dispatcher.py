@@ -1,10 +1,9 @@
-"""The dispatcher of a device: which task goes to its worker when, and what becomes of it there.
+"""The dispatcher of a device, which sends tasks to its worker and handles what it reports.
 
 The worker gets a task shortly before the current one should end, so that the device need not wait
-for the service; never earlier, since a more urgent task may still come. An attempt counts from the
-moment in which the task begins on the device, and so does what it is charged: a task that was only
-handed over ahead is not to blame for the end of its worker. The answer is on disk before it is sent
-to any client.
+for the service; never earlier, since a more urgent task may still arrive. An attempt and its charge
+count from the moment the task begins on the device: a task that was only handed over in advance is
+not to blame for the death of its worker. The answer is on disk before any client gets it.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from qtide.service.task import Ending, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
-    """A worker that is ready: it runs what it is sent, one by one, and reports on it."""
+    """A ready worker, which runs the tasks it is sent one by one and reports on them."""
 
     properties: dict[str, Any]
-    """What its device takes: formats, limits and the like."""
+    """What its device accepts: formats, limits and the like."""
 
     def send(self, header: Header, body: bytes = b"") -> None:
-        """Send it a message; if it is gone, the listener learns that."""
+        """Send it a message; if it has gone, the end of `messages` tells."""
 
     def messages(self) -> AsyncIterator[tuple[Header, bytes]]:
-        """Its messages, until it ends."""
+        """Yield its messages until it ends."""
 
     async def end(self) -> None:
         """Kill it, whatever it is doing."""
 
 
 StartWorker = Callable[[str, DeviceSetup], Awaitable[WorkerLink]]
-"""Starts a worker of the device with that name; raises WorkerLost if that fails."""
+"""Starts a worker of the named device, or raises `WorkerLost`."""
 
 
 def processes(logs: Path) -> StartWorker:
-    """Workers as processes on this host; what a device prints goes to its log."""
+    """Start workers as processes on this host; what a device prints goes to its log."""
 
     async def start(name: str, setup: DeviceSetup) -> WorkerLink:
         with (logs / f"{name}.log").open("ab") as log:
@@ -58,11 +57,11 @@ def processes(logs: Path) -> StartWorker:
 log = logging.getLogger(__name__)
 
 PAUSE = 1.0
-"""Seconds until a write that the store refused is tried again."""
+"""Seconds before retrying a write that failed."""
 
 
 class Endings:
-    """Every task ends here, once."""
+    """Ends every task exactly once, and retries writes that fail."""
 
     def __init__(self, world: World, store: Store) -> None:
         self._world = world
@@ -73,7 +72,7 @@ class Endings:
 
     @property
     def stuck(self) -> bool:
-        """Whether the store refuses what has to be written: then nothing more should be started."""
+        """Whether the store fails to write; then nothing more should start."""
         return self._stuck > 0
 
     async def finish(
@@ -99,7 +98,7 @@ class Endings:
             self.on_ended(task)
 
     async def write_with_retry(self, action: Action[Result]) -> Result:
-        """Write, and while the disk is full or locked, retry: nothing may be lost."""
+        """Write, and retry while the disk is full or locked, so that nothing is lost."""
         try:
             return await self._store.write(action)
         except StoreFailed as error:
@@ -111,11 +110,11 @@ class Endings:
                 self.on_written()
 
     async def look(self, action: Action[Result]) -> Result:
-        """Look up what the device waits for."""
+        """Run an urgent query, for which the device waits."""
         return await self._store.look(action, urgent=True)
 
     def note(self, action: Action[object]) -> None:
-        """Write soon, if the store can; nobody waits for it."""
+        """Write soon if the store can, without waiting for it."""
         self._store.post(action)
 
     async def _retry(self, action: Action[Result], error: StoreFailed) -> Result:
@@ -129,17 +128,17 @@ class Endings:
 
 
 AHEAD = 0.01
-"""Seconds of work that a worker gets in advance: a commit, and the delays of a busy loop."""
+"""Seconds of work that a worker gets in advance, to cover a commit and a busy event loop."""
 MOST_AHEAD = 16
-"""Tasks that a worker gets in advance, however short they are."""
+"""Maximum number of tasks at a worker, however short they are."""
 BEGIN_LIMITS = (1.0, 10.0)
-"""Seconds within which a worker has to begin a task when it has nothing else to do."""
+"""Bounds of the seconds that an otherwise idle worker has to begin a task."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
 
 
 class Dispatcher:
-    """Runs the tasks of one device to their ends, on its present worker."""
+    """Runs the tasks of one device to their ends, on its current worker."""
 
     def __init__(
         self,
@@ -167,16 +166,16 @@ class Dispatcher:
         self._background = BackgroundTasks(world)
 
     def add(self, task: ServiceTask) -> None:
-        """Let an accepted task wait for the device."""
+        """Queue an accepted task for the device."""
         self._queue.add(task, self._world.now())
         self._changed.set()
 
     def look_again(self) -> None:
-        """Something changed: tasks may be started that could not be, or the other way round."""
+        """Reconsider which tasks may start, because something changed."""
         self._changed.set()
 
     def cancel(self, task: ServiceTask) -> bool:
-        """End a task that waits; False if it is on the device, which is asked to stop."""
+        """Remove a waiting task; return False if the device has it and was asked to stop it."""
         if task.id in self._queue.waiting:
             self._queue.withdraw(task)
             return True
@@ -186,11 +185,11 @@ class Dispatcher:
         return False
 
     def forget(self, task: ServiceTask) -> None:
-        """A task is over."""
+        """Forget a finished task."""
         self._cancelling.discard(task.id)
 
     async def serve(self, worker: WorkerLink) -> None:
-        """Keep a worker busy, until it ends."""
+        """Keep a worker busy until it ends."""
         self._worker = worker
         self._handing.start(self._keep_handing_over())
         try:
@@ -201,7 +200,7 @@ class Dispatcher:
             await self._handing.cancel()
 
     async def take_back(self) -> None:
-        """The worker is gone: its tasks are run again, or have failed too often."""
+        """Take the tasks of a lost worker back; rerun them, or give up after too many attempts."""
         tasks = list(self._queue.handed.values())
         for alarm in self._overdue.values():
             alarm.cancel()
@@ -213,7 +212,7 @@ class Dispatcher:
         await self.recover(tasks)
 
     def leave(self) -> None:
-        """The service stops: the next one runs again what is on the device, as if it had not."""
+        """Leave the tasks on the device to the next service; the attempt does not count."""
         tasks = list(self._queue.handed.values())
         for task in tasks:
             task.attempts -= task.opened or task.started is not None
@@ -222,17 +221,17 @@ class Dispatcher:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing waits, runs, was promised or is watched."""
+        """Whether no task waits, runs, is promised or is watched."""
         watched = self._unbegun or self._overdue or self._cancelling
         return not (self._at_work or watched or self._queue.waiting or self._queue.promised)
 
     @property
     def _at_work(self) -> bool:
-        """Whether tasks are on the device, or between it and the queue."""
+        """Whether tasks are on the device, or on their way between it and the queue."""
         return bool(self._queue.handed or self._recovering or self._background)
 
     async def recover(self, tasks: list[ServiceTask]) -> None:
-        """Tasks were on the device when it, or the service, died."""
+        """Rerun or end tasks that were on the device when it or the service died."""
         self._recovering += 1
         try:
             await self._recover(tasks)
@@ -248,26 +247,26 @@ class Dispatcher:
             await self._endings.write_with_retry(records.hand_back(again))
         for task in again:
             task.state, task.started = TaskState.QUEUED, None
-            if task.id in self._cancelling:  # it was cancelled while that was written
+            if task.id in self._cancelling:  # it was cancelled during the write
                 await self._give_up(task)
             else:
                 self.add(task)
 
     async def run_dry(self, grace: float) -> None:
-        """Wait until nothing is on the device, but no longer than the limit."""
+        """Wait until the device has no tasks, for at most `grace` seconds."""
         end = self._world.now() + grace
         while self._at_work and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
     def _charge_so_far(self, task: ServiceTask) -> None:
-        """A task is no longer on the device, which has not said how long it was."""
+        """Take a task back and charge the time since its start; the device reported none."""
         now = self._world.now()
         used = 0.0 if task.started is None else now - task.started
         task.used += used
         self._queue.take_back(task, used, now)
 
     async def _keep_handing_over(self) -> None:
-        """Hand over what there is room for, then wait until there may be more to do."""
+        """Hand over tasks while there is room, wait for a change, and repeat."""
         while True:
             self._changed.clear()
             while tasks := self._batch():
@@ -275,7 +274,7 @@ class Dispatcher:
             await self._changed.wait(self._idle_time())
 
     def _batch(self) -> list[ServiceTask]:
-        """The next tasks, as long as the worker should run out of them soon."""
+        """The tasks to hand over now, because the worker should run out of work soon."""
         now = self._world.now()
         batch: list[ServiceTask] = []
         while self._queue.waiting and self._state.open(now) and self._room(now):
@@ -293,7 +292,7 @@ class Dispatcher:
         return len(handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
     def _idle_time(self) -> float | None:
-        """How long nothing can be handed over, unless something changes."""
+        """Seconds until the next hand-over; None to wait until something changes."""
         full = len(self._queue.handed) >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
@@ -313,7 +312,7 @@ class Dispatcher:
                 self._ask_to_stop(task)
 
     def _expect_begin(self) -> None:
-        """See to it that the first of the tasks handed over begins in time."""
+        """Set the alarm for the first handed-over task if it has not begun."""
         if self._unbegun is not None:
             self._unbegun.cancel()
             self._unbegun = None
@@ -323,13 +322,13 @@ class Dispatcher:
             self._unbegun = self._world.alarm(limit, self._replace_worker)
 
     def _replace_worker(self) -> None:
-        """The worker does not begin its task: it is stopped, or hangs."""
+        """Kill a worker that does not begin its task because it is stopped or hangs."""
         log.warning("device does not begin its task", extra={"device": self._name})
         if self._worker is not None:
             self._background.start(self._worker.end())
 
     def _order(self, task: ServiceTask) -> Header:
-        """The message to the worker; only an emulated device waits for the time of its profile."""
+        """The message to the worker; only emulated devices wait for the time of a profile."""
         words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
@@ -343,7 +342,7 @@ class Dispatcher:
             self._worker.send({"cancel": _ticket(task)})
 
     def _receive(self, header: Header, body: bytes) -> None:
-        """A task is unpacked, has started, or is over. Answers of earlier attempts are ignored."""
+        """Handle a message that a task is unpacked, began or ended; ignore earlier attempts."""
         kind = next(each for each in ("ticket", "began", "opened") if each in header)
         ticket: str = header[kind]
         task = self._queue.handed.get(ticket.partition(":")[0])
@@ -357,13 +356,13 @@ class Dispatcher:
             self._end(task, header, body)
 
     def _opened(self, task: ServiceTask) -> None:
-        """A suspect is alone with its worker: if that dies now, nobody else ended it."""
+        """Count an attempt of a suspect, since only it can be to blame if its worker dies now."""
         task.opened = True
         task.attempts += 1
         self._endings.note(records.begin(task))
 
     def _started(self, task: ServiceTask, at: float) -> None:
-        # whatever the worker's clock says, it is between the end of the last task and now
+        # clamp the worker's clock to between the end of the last task and now
         now = self._world.now()
         at = min(max(at, self._queue.began or 0.0), now)
         self._queue.margin.start.note(at - (self._queue.began or at))
@@ -408,7 +407,7 @@ class Dispatcher:
         self._background.start(self._endings.finish(task, state, task.used, error, answer))
 
     async def _pause_after_fault(self, task: ServiceTask, why: str) -> None:
-        """The device itself failed on a task: pause the device, then run the task again."""
+        """Pause the device after its own fault, and rerun the task."""
         rest = self._state.calendar.fault(self._world.now())
         self._state.trouble = why
         log.warning("device failed", extra={"device": self._name, "why": why, "rest": rest})
@@ -417,7 +416,7 @@ class Dispatcher:
         await self.recover([task])
 
     def _stop(self, task: ServiceTask) -> None:
-        """A task takes too long: its worker is killed; the task is charged, and not run again."""
+        """Kill the worker of a task that takes too long; the task is charged and not rerun."""
         if task.id in self._queue.handed and self._worker is not None:
             task.error = f"it occupied the device for more than {self._setup.limit:g} s"
             self._background.start(self._worker.end())
@@ -436,5 +435,5 @@ class Dispatcher:
 
 
 def _ticket(task: ServiceTask) -> str:
-    """What identifies an answer: the task and the hand-over."""
+    """The identifier of an answer: the task and the number of its hand-over."""
     return f"{task.id}:{task.handed}"

@@ -1,4 +1,4 @@
-"""The devices of a service, which may come, change and go while it runs."""
+"""The devices of a service, which can be added, changed and removed while it runs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Make = Callable[[str, DeviceSetup], ServedDevice]
 
 
 class Fleet:
-    """All devices by their names, in the order of the configuration."""
+    """All devices by name, in the order of the configuration."""
 
     def __init__(self, world: World, make: Make, setups: Mapping[str, DeviceSetup]) -> None:
         self.devices = {name: make(name, setup) for name, setup in setups.items()}
         self.on_new: Callable[[ServedDevice], None] = lambda _: None
-        """Told of each device that came, or took the place of another, before it starts."""
+        """Called with each new or replacing device before it starts."""
         self._make = make
         self._one_at_a_time = Lock(world)
         self._world = world
 
     def start(self, background: BackgroundTasks) -> None:
-        """Start all of them."""
+        """Start all devices."""
         self._background = background
         for device in self.devices.values():
             device.start(background)
 
     def change(self, setups: Mapping[str, DeviceSetup]) -> None:
-        """Become the devices of another configuration: those that are in use, after their task."""
+        """Switch to the devices of another configuration; busy ones finish their tasks first."""
         for name in self.devices.keys() - setups.keys():
             self.devices[name].removed = True
         self._background.start(self._changed(dict(setups)))
@@ -68,11 +68,11 @@ KNOWN = "SELECT reason, licences FROM drains WHERE device = ?"
 WITHHELD = "SELECT device, licences FROM drains WHERE licences > 0"
 
 REASON = "maintenance"
-"""What users are told if the operator says nothing."""
+"""The reason shown to users if the operator gives none."""
 
 
 class Drains:
-    """Which devices are drained: in the store, so that a restart does not forget it."""
+    """The drained devices, kept in the store to survive a restart."""
 
     def __init__(self, store: Store, devices: Mapping[str, ServedDevice], world: World) -> None:
         self._world = world
@@ -80,8 +80,8 @@ class Drains:
         self._store = store
         self._devices = devices
         self.withhold: Callable[[int, int], Awaitable[None]] | None = None
-        """Withholds the licences of so many slots that are drained, but none of those that remain;
-        None if Slurm does not admit jobs."""
+        """Called with the numbers of drained and remaining slots; withholds the licences of the
+        drained ones only. None if Slurm does not admit jobs."""
 
     def restore(self) -> None:
         """Drain the devices that were drained before a restart."""
@@ -90,9 +90,9 @@ class Drains:
                 self._devices[row["device"]].drain(row["reason"])
 
     async def drain(self, device: ServedDevice, reason: str | None, *, licences: bool) -> None:
-        """Start no new task on a device; submitted ones are queued. Slurm may be told as well.
+        """Start no more tasks on a device, but keep queueing; with `licences`, also tell Slurm.
 
-        Of a device that is drained already, what is not said again stays as it is.
+        If the device is already drained, omitted settings stay as they are.
         """
         if licences and self.withhold is None:
             raise QtideError("this service is not connected to Slurm, so it cannot change licences")
@@ -107,7 +107,7 @@ class Drains:
                 await self._tell_slurm()
 
     async def resume(self, device: ServedDevice) -> None:
-        """Resume a device."""
+        """Start tasks on a device again, and return its licences to Slurm."""
         words = (device.name,)
         async with self._one_at_a_time:
             row = await self._store.write(lambda db: db.execute(RESUME, words).fetchone())

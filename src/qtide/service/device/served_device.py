@@ -1,6 +1,7 @@
-"""How long tasks take whose payload does not say so: learnt from earlier ones of about their size.
+"""A device of the service, and its estimate of how long tasks take.
 
-Without an estimate a device would seem to take no time, and get far too many tasks in advance.
+If a payload does not state its duration, the estimate follows from earlier tasks of similar size.
+Without it, tasks would seem to take no time, and the device would get far too many in advance.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
 from qtide.service.task import Extent, ServiceTask, TaskState
 
 FIRST = 1.0
-"""Seconds of a circuit while nothing is known: so long that the worker gets one task at a time."""
+"""Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
 WEIGHT = 0.2
-"""The weight of the last task, against all before it."""
+"""The weight of the last task in the mean."""
 ENOUGH = 3
-"""Tasks of a size after which its longest time is trusted, times SAFETY."""
+"""Tasks of a size after which to trust its longest time, times `SAFETY`."""
 SAFETY = 2.0
 
 
 @dataclass
 class SizeClass:
-    """What tasks of one extent took."""
+    """Durations of the tasks of one extent."""
 
     mean: float
     longest: float
     tasks: int = 1
 
     def learn(self, seconds: float) -> None:
-        """One more took so long."""
+        """Add the duration of another task."""
         self.mean += WEIGHT * (seconds - self.mean)
         self.longest = max(seconds, self.longest)
         self.tasks += 1
 
 
 class DurationEstimate:
-    """What is known by extent; what is not follows from the most similar that is."""
+    """Expected durations by extent; an unknown extent uses the most similar known one."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._known: dict[Extent, SizeClass] = {}
 
     def seconds(self, extent: Extent, circuits: int, expected: float | None = None) -> float:
-        """How long a task should take; `expected` is what its device says.
+        """Expected duration of a task; `expected` is the device's own estimate.
 
-        Tasks of the same extent know best, then the device, then tasks of other extents.
+        Tasks of the same extent take precedence, then the device, then tasks of other extents.
         """
         if expected is not None and extent not in self._known:
             return min(expected, self._limit)
@@ -71,9 +72,9 @@ class DurationEstimate:
         return extent in self._known
 
     def longest(self, extent: Extent | None) -> float:
-        """How long it takes at worst, by tasks that are as large in every respect.
+        """Worst-case duration, from tasks at least as large in every dimension.
 
-        If hardly any was seen, it is the device's limit.
+        If there were too few of them, it is the device's limit.
         """
         if extent is None:
             return self._limit
@@ -85,11 +86,11 @@ class DurationEstimate:
         return min(self._limit, min(larger, default=self._limit))
 
     def adopt(self, other: DurationEstimate) -> None:
-        """Know what another one has learnt."""
+        """Take over what another estimate has learnt."""
         self._known |= other._known
 
     def learn(self, extent: Extent, seconds: float) -> None:
-        """Learn from how long one took."""
+        """Learn from the duration of a task."""
         if extent in self._known:
             self._known[extent].learn(seconds)
         else:
@@ -99,15 +100,15 @@ class DurationEstimate:
 log = logging.getLogger(__name__)
 
 PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
-"""Seconds until a worker that died is started again."""
+"""Shortest and longest pause in seconds before restarting a worker that died."""
 STEADY = 60.0
-"""Seconds after which a worker counts as healthy."""
+"""Seconds of running after which a worker counts as healthy."""
 RETIRING = 60.0
-"""Seconds beyond a task's limit within which a device that is retired has to end."""
+"""Seconds beyond a task's limit that a retired device has to end."""
 
 
 class ServedDevice:
-    """Takes accepted tasks and runs them to their ends."""
+    """A device that runs accepted tasks to their ends."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class ServedDevice:
         self.setup = setup
         self.profile = profile(setup.profile) if setup.profile else UNTIMED
         self.removed = False
-        """Whether it is no longer in the configuration: it takes no more tasks."""
+        """Whether the configuration no longer has it, so that it accepts no more tasks."""
         self.properties: dict[str, Any] = {}
         self.validator = Validator(name, setup, world, start_worker, limits)
         self._world = world
@@ -139,7 +140,7 @@ class ServedDevice:
         self.dispatcher = Dispatcher(name, setup, world, endings, self._queue, self._state)
 
     def offered_by(self, api: str) -> bool:
-        """Whether an API shows it."""
+        """Whether an API offers it."""
         return self.setup.apis is None or api in self.setup.apis
 
     @property
@@ -149,24 +150,24 @@ class ServedDevice:
 
     @property
     def reason(self) -> str | None:
-        """Why the device is in error, or drained."""
+        """Why the device is in error or drained."""
         return self._state.trouble or self._state.drained
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for it."""
+        """Number of tasks waiting for it."""
         return len(self._queue.waiting)
 
     @property
     def running(self) -> int:
-        """How many tasks were handed over to it."""
+        """Number of tasks handed over to it."""
         return len(self._queue.handed)
 
     @property
     def expected_wait(self) -> float | None:
-        """Seconds that a new task would wait behind all others; None while it is drained or down.
+        """Seconds that a new task would wait behind all others; None while drained or down.
 
-        A calibration that goes on counts, as does a pause after a fault.
+        This includes a calibration in progress and a pause after a fault.
         """
         if self.why_waiting() in ("maintenance", "down"):
             return None
@@ -174,15 +175,15 @@ class ServedDevice:
         return max(self._queue.backlog(now), self._state.calendar.pause(now))
 
     def why_waiting(self) -> str:
-        """The reason that a task of the device's queue waits."""
+        """Why a task in the device's queue waits."""
         return self._state.why_waiting(self._world.now())
 
     async def tried(self, limit: float) -> bool:
-        """Whether, within so many seconds, its start has succeeded or failed."""
+        """Wait up to `limit` seconds for its start to succeed or fail; return whether it did."""
         return await self._tried.wait(limit)
 
     def shots(self, wanted: int | None) -> int:
-        """The number of shots: the requested one, if the device allows it, or its default."""
+        """The number of shots to run: the requested one, if allowed, or the device's default."""
         if wanted is None:
             return self.profile.shots
         most = self.properties.get("most", {}).get("shots", wanted)
@@ -193,7 +194,7 @@ class ServedDevice:
         return wanted
 
     def seconds(self, checked: Checked, extent: Extent, shots: int) -> float:
-        """How long a task should occupy the device; one that may not for so long is refused."""
+        """Seconds that a task should occupy the device; refuse one beyond the device's limit."""
         if checked.seconds is None and self.setup.profile is None:
             fixed, each = checked.cost or (None, 0.0)
             expected = None if fixed is None else fixed + each * shots
@@ -208,18 +209,18 @@ class ServedDevice:
         return seconds
 
     def knows_seconds(self, payload_s: float | None, extent: Extent) -> bool:
-        """Whether it is known how long a task takes, or only guessed."""
+        """Whether a task's duration is known, rather than guessed."""
         timed = payload_s is not None or self.setup.profile is not None
         return timed or self._estimate.knows(extent)
 
     def ended(self, task: ServiceTask) -> None:
-        """A task is over; learn from how long it took."""
+        """Forget a finished task, and learn from its duration."""
         self.dispatcher.forget(task)
         if task.state is TaskState.DONE and task.extent is not None and task.attempts == 1:
             self._estimate.learn(task.extent, task.used)
 
     def outlook(self, task: ServiceTask) -> Outlook | None:
-        """Where a task stands, if it is here, taking planned pauses into account."""
+        """Expected position, start and end of a task, including pauses; None if it is not here."""
         if task.id not in self._queue.waiting and task.id not in self._queue.handed:
             return None
         found = self._queue.outlook(task, self._world.now())
@@ -229,41 +230,41 @@ class ServedDevice:
         return Outlook(found.position, found.start + late, found.end + late)
 
     def reserve(self, task: ServiceTask) -> Outlook | None:
-        """Promise a task that is about to be accepted its start; or say what to expect without."""
+        """Promise a new task its latest start, or return what to expect without a promise."""
         return self._queue.reserve(task, self._world.now())
 
     def release(self, task: ServiceTask) -> None:
-        """A promised task is not accepted after all."""
+        """Withdraw the promise to a task that is not accepted after all."""
         self._queue.release(task)
         self.dispatcher.look_again()
 
     def committed(self, task: ServiceTask) -> bool:
-        """A task is on disk: whether it can still start in time."""
+        """Note that a task is on disk; return whether it can still start in time."""
         now = self._world.now()
         self._queue.margin.commit.note(now - task.submitted)
         return self._queue.in_time(task, now)
 
     def take_up(self, task: ServiceTask, now: float) -> None:
-        """Note what is known of a task of before a restart, under another limit perhaps."""
+        """Take up a task from before a restart: apply the current limit, and charge its usage."""
         task.seconds = min(task.seconds, self.setup.limit)
         self._shares.charge(ShareOwner.of(task.caller), task.used, now)
 
     def drain(self, reason: str | None) -> None:
-        """Start no new task, or start them again."""
+        """Start no more tasks, for a reason; None starts them again."""
         self._state.drained = reason
         self.dispatcher.look_again()
 
     def reorder(self) -> None:
-        """Order the waiting tasks anew, since shares have changed."""
+        """Reorder the waiting tasks, because shares have changed."""
         self._queue.reorder(POLICIES.load(self.setup.policy)(self._shares), self._world.now())
         self.dispatcher.look_again()
 
     def start(self, background: BackgroundTasks) -> None:
-        """Run in the background, until it is retired or the service stops."""
+        """Run in the background until it is retired or the service stops."""
         self._running = background.start(self.run())
 
     async def retire(self) -> None:
-        """Start nothing more, let the present tasks end, then end the worker."""
+        """Start nothing more, let the current tasks end, then end the worker."""
         self._state.retiring = True
         await self.dispatcher.run_dry(self.setup.limit + RETIRING)
         if self._running is not None:
@@ -271,7 +272,7 @@ class ServedDevice:
         await self.validator.close()
 
     def succeed(self, old: ServedDevice) -> None:
-        """Take the place of a device that was retired, with what that one has learnt."""
+        """Replace a retired device; keep its learnt durations if the kind and options are equal."""
         if (self.setup.kind, self.setup.options) == (old.setup.kind, old.setup.options):
             self._estimate.adopt(old._estimate)
 
@@ -296,19 +297,19 @@ class ServedDevice:
             await self._world.sleep(pause)
 
     async def close(self, grace: float) -> None:
-        """Start nothing more; wait for the tasks on the device, within a limit."""
+        """Start nothing more, and wait up to `grace` seconds for the tasks on the device."""
         self._state.closing = True
         await self.dispatcher.run_dry(grace)
         await self.validator.close()
 
     def _longest(self, task: ServiceTask) -> float:
-        """How long a task may occupy the device, as far as is known."""
+        """Worst-case seconds that a task may occupy the device."""
         if is_duration(task.format):
             return task.seconds
         return max(task.seconds, self._estimate.longest(task.extent))
 
     async def _run_worker(self) -> None:
-        """One worker, from its start to its end."""
+        """Run one worker from its start to its end."""
         worker = await self._start_worker(self.name, self.setup)
         try:
             self.properties = worker.properties

@@ -1,8 +1,8 @@
-"""The validators: they check payloads before they are accepted, in processes to be sacrificed.
+"""Validators, which check payloads before acceptance in expendable processes.
 
-Each is a further worker of the same device, which never runs anything. Users take turns, none of
-them occupies all validators, and each has only so many seconds of them per minute. A check whose
-sender hangs up is not begun, or ended.
+Each is another worker of the same device that never runs a task. Users take turns, no user can
+occupy all validators, and each has a budget of seconds per minute. If the sender hangs up, its
+check does not begin, or ends.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from qtide.service.limits import FairSemaphore, LeakyBucket, Limits
 LIMIT = 5.0
 """Seconds that a check may take."""
 START_LIMIT = 60.0
-"""Seconds that a worker may take to start."""
+"""Seconds to wait for a worker to start."""
 ATTEMPTS = 3
-"""How often a payload is checked if its validator dies: something else may have killed it."""
+"""Attempts to check a payload if its validator dies, since something else may have killed it."""
 SMALL = 16 * 1024
-"""Bytes of a duration that is read at once, without a process."""
+"""Maximum bytes of a duration payload to read inline, without a process."""
 TIME = "seconds of checking payloads within a minute"
 
 HungUp = Callable[[], Future[None]]
-"""A future that is resolved when the sender of a payload has gone."""
+"""Returns a future that resolves when the sender of a payload has gone."""
 
 
 class HungUpEarly(PayloadRefused):
-    """The sender has gone, so nobody waits for the check any more."""
+    """The sender has gone, so nobody waits for the check."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A payload that the device takes, as it should be stored, and how many circuits it has."""
+    """A payload that the device accepts, in the form to store, and its number of circuits."""
 
     encoded: Encoded
     size: int = 1
     qubits: int = 0
     seconds: float | None = None
-    """How long it takes, if it says so itself."""
+    """Its duration, if it states one."""
     cost: tuple[float, float] | None = None
-    """Seconds that the device expects to take for it, and for each shot of it."""
+    """The device's estimate: fixed seconds, and seconds per shot."""
 
 
 class Validator:
-    """The validators of a device, started when they are needed."""
+    """The validators of a device, started on demand."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Validator:
         self._numbers = count()
 
     def adopt(self, limits: Limits) -> None:
-        """Allow other times from now on; how many validators there are stays."""
+        """Change the time budget; the number of validators stays."""
         self._time.adopt(limits.validation_seconds / 60.0, limits.validation_seconds)
 
     async def check(
         self, encoded: Encoded, user: str = "", hung_up: HungUp | None = None
     ) -> Checked:
-        """Refuse a payload, with a reason, or return it as it should be stored."""
+        """Return a payload in the form to store, or refuse it with a reason."""
         if len(encoded.data) <= SMALL and is_duration(encoded.format):
             return Checked(encoded, seconds=stated_seconds(encoded))
         self._time.check(f"user {user}", TIME)
@@ -93,7 +93,7 @@ class Validator:
         return await (work if hung_up is None else self._until(hung_up(), work))
 
     async def warm_up(self) -> None:
-        """Start one before the first payload comes."""
+        """Start one before the first payload arrives."""
         await self._start_spare()
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Validator:
             await self._idle.pop().end()
 
     async def _until(self, gone: Future[None], work: Any) -> Checked:
-        """The result of the work, which is cancelled if the sender hangs up."""
+        """Await the work, and cancel it if the sender hangs up."""
         task: Future[Checked] = self._world.start(work)
         gone.add_done_callback(lambda _: task.cancel())
         try:
@@ -116,7 +116,7 @@ class Validator:
 
     async def _in_turn(self, encoded: Encoded, who: str) -> Checked:
         async with self._turns.turn(who):
-            self._time.check(who, TIME)  # earlier ones may have used it up meanwhile
+            self._time.check(who, TIME)  # earlier checks may have used up the budget
             for _ in range(ATTEMPTS):
                 worker = await self._free_worker()
                 with self._charged(who) as price:
@@ -130,7 +130,7 @@ class Validator:
 
     @contextmanager
     def _charged(self, who: str) -> Iterator[list[float]]:
-        """Charge the time of a check; one that costs a process costs its whole limit."""
+        """Charge the time of a check; one that costs a process is charged at least the limit."""
         began, price = self._world.now(), [LIMIT]
         try:
             yield price
@@ -138,7 +138,7 @@ class Validator:
             self._time.charge(who, max(price[0], self._world.now() - began))
 
     async def _by(self, worker: WorkerLink, encoded: Encoded, price: list[float]) -> Checked | None:
-        """What a worker says of a payload; None if it died."""
+        """A worker's verdict on a payload; None if it died."""
         try:
             header, body = await self._world.timeout(LIMIT, self._asked(worker, encoded))
         except TimeoutError:
@@ -155,12 +155,12 @@ class Validator:
         return _judged(header, body)
 
     async def _free_worker(self) -> WorkerLink:
-        """An idle worker; while it works, another one is ready for the next user."""
+        """Take an idle worker, and start a spare one for the next user."""
         self._drop_dead()
         while not self._idle:
             if self._closed:
                 raise WorkerLost(f"{self._name} is being replaced or stopped; send it again")
-            if self._alive >= self._most:  # one is being started: its place is ours
+            if self._alive >= self._most:  # one is being started: wait for it
                 self._started.clear()
                 await self._started.wait(START_LIMIT)
             else:
@@ -171,7 +171,7 @@ class Validator:
         return worker
 
     def _drop_dead(self) -> None:
-        """Something else may have killed an idle worker: no user pays for that."""
+        """Drop idle workers that something else killed, so that no user pays for that."""
         alive = [each for each in self._idle if getattr(each, "alive", True)]
         self._alive -= len(self._idle) - len(alive)
         self._idle = alive
@@ -195,7 +195,7 @@ class Validator:
             await self.close()
 
     async def _end(self, worker: WorkerLink) -> None:
-        """End a worker that may be stuck; until another has taken its place, its user waits."""
+        """End a worker that may be stuck, and replace it while its user waits."""
         self._alive -= 1
         await worker.end()
         await self._start_spare()
@@ -204,7 +204,7 @@ class Validator:
         ticket = f"check {next(self._numbers)}"
         worker.send({"ticket": ticket, "check": True, "format": encoded.format}, encoded.data)
         async for header, body in worker.messages():
-            if header["ticket"] == ticket:  # any other is an answer that is no longer waited for
+            if header["ticket"] == ticket:  # any other answer is out of date
                 return header, body
         raise EOFError
 

@@ -1,1 +1,1 @@
-"""Policies: in which order the waiting tasks of a device are run."""
+"""Policies, which determine the order of a device's waiting tasks."""

@@ -1,8 +1,8 @@
-"""Fair share: the account that had the least of the device for its share comes first, and within it
-the user; and within those the jobs in the order in which they began.
+"""Fair share: first the account with the least device time for its share, then likewise its user.
 
-Picks follow two races, of accounts and of the users within each. Where a task far back stands is
-estimated when it comes: at which claim of its account it should be its turn.
+A user's jobs follow in the order in which they began. Two races, one of accounts and one of the
+users within each, pick the next task. The position of a task is estimated when it arrives, as the
+claim of its account at which its turn should come.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from qtide.service.policies.policy import Ahead, Key, Ordered, Ranked, ShareOwne
 from qtide.service.task import ServiceTask
 
 AGEING = 0.1
-"""QPU seconds that a second of waiting since last being served makes up for."""
+"""QPU seconds that one second of waiting since last being served makes up for."""
 FORGET_AT = 10_000
-"""Contenders remembered beyond those that wait; then those are forgotten who lose nothing by it."""
+"""Number of contenders from which on those who lose nothing by it are forgotten."""
 
 Rank = tuple[float, float, str]
 One = TypeVar("One", bound="Contender")
 
 
 class Contender:
-    """Someone who may be served, with a share of `weight`."""
+    """A user or account that competes for the device, with a share of `weight`."""
 
     def __init__(self, name: str, weight: float = 1.0) -> None:
         self.name = name
         self.weight = weight
         self.claim = float("-inf")
         self.since = 0.0
-        """Since when it has waited, or was last served."""
+        """When it began to wait or was last served."""
         self.waits = False
 
     @property
     def rank(self) -> Rank:
-        """The lowest is next."""
+        """The sort key; the contender with the lowest rank is next."""
         return self.claim + AGEING * self.since, self.since, self.name
 
 
 class Race:
-    """The contenders that wait, in order."""
+    """The waiting contenders, in order."""
 
     def __init__(self) -> None:
         self.floor = 0.0
-        """The lowest claim of those that waited when someone was served; it never falls."""
+        """The lowest claim among those that waited when one was served; it never falls."""
         self._ranks: list[Rank] = []
         self._claims: list[tuple[float, str]] = []
 
@@ -53,22 +53,22 @@ class Race:
 
     @property
     def first(self) -> str:
-        """The name of the next one."""
+        """The name of the next contender."""
         return self._ranks[0][-1]
 
     def enter(self, one: Contender, credit: float, now: float) -> None:
-        """Someone has something to do again."""
+        """Add a contender that has tasks again."""
         one.claim = max(one.claim, self.floor - credit)
         one.since, one.waits = now, True
         self._put_in(one)
 
     def leave(self, one: Contender) -> None:
-        """Someone has nothing more to do."""
+        """Remove a contender that has no more tasks."""
         self._take_out(one)
         one.waits = False
 
     def serve(self, one: Contender, seconds: float, now: float) -> None:
-        """Someone is served for so many seconds, as expected."""
+        """Charge a contender the expected seconds of a task that goes to the device."""
         self.floor = max(self.floor, self._claims[0][0])
         self._take_out(one)
         one.claim += seconds / one.weight
@@ -76,7 +76,7 @@ class Race:
         self._put_in(one)
 
     def charge(self, one: Contender, seconds: float) -> None:
-        """It took so many seconds more, or fewer, than expected."""
+        """Correct a charge by the seconds that a task took beyond, or below, what was expected."""
         if one.waits:
             self._take_out(one)
         one.claim += seconds / one.weight
@@ -93,14 +93,14 @@ class Race:
 
 
 def forget(contenders: dict[str, One], below: float) -> dict[str, One]:
-    """The contenders to remember: others would start from the same claim again."""
+    """The contenders to remember; the others would start from the same claim anyway."""
     if len(contenders) < FORGET_AT:
         return contenders
     return {name: one for name, one in contenders.items() if one.waits or one.claim > below}
 
 
 class FairUser(Contender):
-    """A user of one account, with the waiting tasks."""
+    """A user of one account, with its waiting tasks."""
 
     def __init__(self, name: str, shares: Shares) -> None:
         super().__init__(name)
@@ -115,23 +115,23 @@ class FairAccount(Contender):
         self.users: dict[str, FairUser] = {}
         self.race = Race()
         self.order = Ranked()
-        """All its tasks, by the claims of their users at which they should run."""
+        """All its tasks, by the claim of their user at which they should run."""
 
 
 class FairShare:
-    """The tasks of all users of all accounts."""
+    """The fair-share policy over all users of all accounts."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
         self._accounts: dict[str, FairAccount] = {}
         self._race = Race()
         self._order = Ranked()
-        """All tasks, by the claims of their accounts at which they should run."""
+        """All tasks, by the claim of their account at which they should run."""
         self._promised = Ranked()
         self._keys: dict[str, tuple[Key, Key]] = {}
 
     def add(self, task: ServiceTask, now: float) -> None:
-        """Add a task to those of its user; whoever had none enters the race."""
+        """Add a task to its user's; a user or account that had none enters the race."""
         account, user = self._find(task)
         owner = ShareOwner(account.name, user.name)
         user.tasks.add(task, now)
@@ -143,7 +143,7 @@ class FairShare:
         self._estimate(task, account, user)
 
     def remove(self, task: ServiceTask) -> None:
-        """Let it wait no longer."""
+        """Remove a task that no longer waits."""
         account, user = self._find(task)
         user.tasks.remove(task)
         of_account, of_all = self._keys.pop(task.id)
@@ -159,24 +159,24 @@ class FairShare:
             self._accounts = forget(self._accounts, self._race.floor - self._shares.head_start)
 
     def first(self) -> ServiceTask:
-        """The next task of the user that is next in the account that is next."""
+        """The next task of the next user in the next account."""
         account = self._accounts[self._race.first]
         return account.users[account.race.first].tasks.first()
 
     def ahead(self, task: ServiceTask) -> Ahead:
-        """What should have its turn before it."""
+        """The work that should run before a task."""
         key = self._keys[task.id][1]
         tasks, seconds = self._order.before(key)
         return Ahead(tasks, seconds, self._promised.before(key).seconds)
 
     def serve(self, task: ServiceTask, now: float) -> None:
-        """User and account get what the task should take."""
+        """Charge user and account the expected seconds of a task."""
         account, user = self._find(task)
         account.race.serve(user, task.seconds, now)
         self._race.serve(account, task.seconds, now)
 
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
-        """User and account had what the task took."""
+        """Correct the charge of user and account to what a task took."""
         account, user = self._find(task)
         account.race.charge(user, used - task.seconds)
         self._race.charge(account, used - task.seconds)
@@ -193,7 +193,7 @@ class FairShare:
         return account, user
 
     def _estimate(self, task: ServiceTask, account: FairAccount, user: FairUser) -> None:
-        """Note at which claims of its user and of its account it should be a task's turn."""
+        """Estimate the claims of its user and account at which a task's turn should come."""
         due = user.claim + user.tasks.seconds_before(task)
         of_account = (due, task.submitted, task.id)
         due = account.claim + account.order.before(of_account).seconds / account.weight

@@ -1,4 +1,4 @@
-"""Policies: what each offers, what it knows of shares, and those whose order is fixed."""
+"""The interface of policies, the shares they use, and the policies with a fixed order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from qtide.core.plugins import Plugins
 from qtide.service.task import Caller, ServiceTask
 
 HALF_LIFE = 86_400.0
-"""Seconds after which usage counts half."""
+"""Seconds after which usage counts for half."""
 HEAD_START = 10.0
-"""Seconds of recent usage up to which an owner goes before others, by what is missing."""
+"""Seconds by which an owner goes before others, less its recent usage."""
 MOST_JOBS = 100_000
-"""Jobs remembered; then the older half is forgotten."""
+"""Maximum number of jobs to remember; beyond it, the older half is forgotten."""
 
 
 class ShareOwner(NamedTuple):
@@ -26,7 +26,7 @@ class ShareOwner(NamedTuple):
 
     @staticmethod
     def of(caller: Caller) -> ShareOwner:
-        """The owner of what a caller submits; a user without an account is an account of one."""
+        """The owner of a caller's tasks; a user without an account is its own account."""
         return ShareOwner(caller.account or caller.user, caller.user)
 
 
@@ -46,20 +46,20 @@ class Shares:
         self._jobs: dict[tuple[str, int], float] = {}
 
     def adopt(self, weights: Mapping[str, float], half_life: float, head_start: float) -> None:
-        """Share by other settings from now on; what was used stays."""
+        """Switch to other settings; keep the usage."""
         self.head_start = head_start
         self._weights = dict(weights)
         self._half_life = half_life
 
     def charge(self, owner: ShareOwner, seconds: float, now: float) -> None:
-        """Add seconds of usage."""
+        """Add seconds of usage to a user and its account."""
         if not seconds:
             return
         for each in (owner.account, owner):
             self._used[each] = (self.used(each, now) + seconds, now)
 
     def used(self, subject: str | ShareOwner, now: float) -> float:
-        """The decayed seconds of an account, or of one of its users."""
+        """Decayed usage in seconds of an account or of one of its users."""
         seconds, at = self._used.get(subject, (0.0, now))
         return float(seconds * 0.5 ** ((now - at) / self._half_life))
 
@@ -68,14 +68,14 @@ class Shares:
         return self._weights.get(account, 1.0)
 
     def credit(self, subject: str | ShareOwner, now: float, weight: float = 1.0) -> float:
-        """By how much a subject goes before others: what its recent usage is below the head start.
+        """How far a subject goes before others: the head start less its recent usage, if positive.
 
-        Beyond that, usage of long ago puts nobody last: all share alike.
+        More usage than that does not put a subject further behind the others.
         """
         return max(0.0, self.head_start - self.used(subject, now) / weight)
 
     def began(self, task: ServiceTask) -> float:
-        """When the job of a task submitted its first one; a task of no job stands for itself."""
+        """When the task's job submitted its first task; without a job, when it was submitted."""
         if task.caller.job is None:
             return task.submitted
         if len(self._jobs) >= MOST_JOBS:
@@ -83,43 +83,43 @@ class Shares:
         return self._jobs.setdefault((task.caller.user, task.caller.job), task.submitted)
 
     def note_job(self, user: str, job: int, began: float) -> None:
-        """Remember a job of before a restart."""
+        """Remember a job from before a restart."""
         self._jobs[user, job] = began
 
 
 class Ahead(NamedTuple):
-    """What should run before a task, if nothing else is submitted."""
+    """The work that should run before a task, if nothing else is submitted."""
 
     tasks: int
     seconds: float
     promised: float
-    """Seconds of those among them that were promised a start."""
+    """Seconds of the tasks among them that were promised a start."""
 
 
 class Policy(Protocol):
-    """The waiting tasks of one device, and which of them is next. No call looks at all of them."""
+    """The order of one device's waiting tasks. No call may look at all of them."""
 
     def add(self, task: ServiceTask, now: float) -> None:
-        """Let a task wait."""
+        """Add a waiting task."""
 
     def remove(self, task: ServiceTask) -> None:
-        """Let it wait no longer."""
+        """Remove a task that no longer waits."""
 
     def first(self) -> ServiceTask:
-        """The task that is next."""
+        """The next task."""
 
     def ahead(self, task: ServiceTask) -> Ahead:
-        """What is ahead of a waiting task."""
+        """The work ahead of a waiting task."""
 
     def serve(self, task: ServiceTask, now: float) -> None:
-        """A waiting task, mostly the first, goes to the device; it is removed afterwards."""
+        """Note that a waiting task, mostly the first, goes to the device; `remove` follows."""
 
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
-        """A task has left the device, which it occupied for so many seconds."""
+        """Note that a task has left the device after `used` seconds on it."""
 
 
 POLICIES: Plugins[Callable[[Shares], Policy]] = Plugins("qtide.policies", "policy")
-"""A policy is registered as a callable that takes the `Shares`."""
+"""Each policy is registered as a callable that takes the `Shares`."""
 
 
 Place = tuple[float, float, float, str]
@@ -127,28 +127,28 @@ Place = tuple[float, float, float, str]
 AGEING = 60.0
 """Seconds of waiting that outweigh one step of priority."""
 PATIENCE = 10.0
-"""Seconds of waiting that outweigh one second of expected occupation."""
+"""Seconds of waiting that outweigh one second of expected duration."""
 OVERTAKEN = 86_400.0
-"""Seconds after which a task is no longer overtaken by later ones of older jobs."""
+"""Seconds of waiting after which later tasks of older jobs no longer overtake a task."""
 
 
 def arrival(task: ServiceTask) -> Place:
-    """First come, first served."""
+    """Order tasks by arrival."""
     return task.submitted, 0.0, task.submitted, task.id
 
 
 def urgency(task: ServiceTask) -> Place:
-    """The higher its priority, the earlier it counts as submitted."""
+    """Order tasks by arrival; the higher its priority, the earlier a task counts as submitted."""
     return task.submitted - AGEING * task.priority, 0.0, task.submitted, task.id
 
 
 def expected(task: ServiceTask) -> Place:
-    """The longer it should take, the later it counts as submitted."""
+    """Order tasks by arrival; the longer it should take, the later a task counts as submitted."""
     return task.submitted + PATIENCE * task.seconds, 0.0, task.submitted, task.id
 
 
 def by_job(shares: Shares) -> Callable[[ServiceTask], Place]:
-    """The oldest job is first, so that jobs end one after the other, not all of them late."""
+    """Order tasks by job, oldest first, so that jobs end one by one instead of all late."""
 
     def place(task: ServiceTask) -> Place:
         rank = max(shares.began(task), task.submitted - OVERTAKEN)
@@ -170,7 +170,7 @@ class Ordered:
         return bool(self._waiting)
 
     def add(self, task: ServiceTask, now: float) -> None:
-        """Let a task wait."""
+        """Add a waiting task."""
         place = self._place(task)
         self._waiting[task.id] = task, place
         self._order.add(place, task.seconds)
@@ -178,69 +178,69 @@ class Ordered:
             self._promised.add(place, task.seconds)
 
     def remove(self, task: ServiceTask) -> None:
-        """Let it wait no longer."""
+        """Remove a task that no longer waits."""
         _, place = self._waiting.pop(task.id)
         self._order.remove(place)
         if task.latest is not None:
             self._promised.remove(place)
 
     def first(self) -> ServiceTask:
-        """The first in order."""
+        """The first task in order."""
         return self._waiting[self._order.first[-1]][0]
 
     def seconds_before(self, task: ServiceTask) -> float:
-        """The seconds of what is before it in order."""
+        """Total seconds of the tasks before it."""
         return self._order.before(self._waiting[task.id][1]).seconds
 
     def ahead(self, task: ServiceTask) -> Ahead:
-        """What is before it in order."""
+        """The work before it."""
         _, place = self._waiting[task.id]
         tasks, seconds = self._order.before(place)
         return Ahead(tasks, seconds, self._promised.before(place).seconds)
 
     def serve(self, task: ServiceTask, now: float) -> None:
-        """Nobody else's place depends on it."""
+        """Do nothing: no other task's place depends on it."""
 
     def settle(self, task: ServiceTask, used: float, now: float) -> None:
-        """Nobody's place depends on it."""
+        """Do nothing: no task's place depends on it."""
 
 
 def fifo(_: Shares) -> Ordered:
-    """The oldest task is first."""
+    """First come, first served."""
     return Ordered(arrival)
 
 
 def priority(_: Shares) -> Ordered:
-    """The highest priority is first; waiting outweighs it in time."""
+    """Highest priority first; waiting eventually outweighs priority."""
     return Ordered(urgency)
 
 
 def shortest(_: Shares) -> Ordered:
-    """The shortest expected is first; waiting outweighs it in time."""
+    """Shortest expected duration first; waiting eventually outweighs duration."""
     return Ordered(expected)
 
 
 def jobs(shares: Shares) -> Ordered:
-    """The job that has been going longest is first; nobody is overtaken for longer than a day."""
+    """Oldest job first; no task is overtaken for longer than a day."""
     return Ordered(by_job(shares))
 
 
 Key = tuple[Any, ...]
-"""What tasks are ordered by; its last part is the task's id, so no two are equal."""
+"""A sort key of tasks; its last part is the task's id, so no two are equal."""
 
 FULL = 512
-"""Keys of a block at most; then it is split."""
+"""Maximum number of keys in a block, beyond which it is split."""
 
 
 class Before(NamedTuple):
-    """What is before a place."""
+    """Number and total seconds of the tasks before a key."""
 
     tasks: int
     seconds: float
 
 
 class RankedBlock:
-    """Some keys that follow each other, and the seconds of each."""
+    """A run of consecutive keys, with the seconds of each."""
 
     __slots__ = ("_slacks", "keys", "seconds", "total")
 
@@ -250,12 +250,12 @@ class RankedBlock:
         self.changed()
 
     def changed(self) -> None:
-        """Add up again, so that no rounding errors gather."""
+        """Recompute the total, so that rounding errors do not accumulate."""
         self.total = sum(self.seconds)
         self._slacks: dict[float, float] = {}
 
     def insert(self, key: Key, seconds: float) -> None:
-        """Insert a key; most come last."""
+        """Insert a key; most belong at the end."""
         place = len(self.keys) if key > self.keys[-1] else bisect_left(self.keys, key)
         self.keys.insert(place, key)
         self.seconds.insert(place, seconds)
@@ -264,22 +264,22 @@ class RankedBlock:
             self._slacks = {}
 
     def remove(self, key: Key) -> None:
-        """Take a key out."""
+        """Remove a key."""
         place = bisect_left(self.keys, key)
         assert self.keys[place] == key
         del self.keys[place], self.seconds[place]
         self.changed()
 
     def slack(self, rate: float) -> float:
-        """The least of `rate` times a key's first part, less the seconds before it in the block."""
+        """Minimum over the keys of `rate * key[0]` less the seconds before the key in the block."""
         if rate not in self._slacks:
             before = accumulate(self.seconds, initial=0.0)
-            self._slacks[rate] = min(rate * key[0] - at for key, at in zip(self.keys, before))  # noqa: B905 - the last sum is of no key
+            self._slacks[rate] = min(rate * key[0] - at for key, at in zip(self.keys, before))  # noqa: B905 - there is one more sum than keys
         return self._slacks[rate]
 
 
 class Ranked:
-    """Keys in order, each with its seconds."""
+    """Sorted keys, each with its seconds, in blocks."""
 
     def __init__(self) -> None:
         self._blocks: list[RankedBlock] = []
@@ -305,7 +305,7 @@ class Ranked:
 
     @property
     def seconds(self) -> float:
-        """Of all."""
+        """Total seconds of all keys."""
         return sum(self._totals)
 
     def add(self, key: Key, seconds: float) -> None:
@@ -325,7 +325,7 @@ class Ranked:
             self._update_sums(number)
 
     def remove(self, key: Key) -> None:
-        """Take a key out."""
+        """Remove a key."""
         number = bisect_left(self._lasts, key)
         block = self._blocks[number]
         block.remove(key)
@@ -336,7 +336,7 @@ class Ranked:
             del self._counts[number], self._totals[number]
 
     def before(self, key: Key) -> Before:
-        """What is before a key, which need not be here."""
+        """Number and total seconds of the tasks before a key, which need not be present."""
         if not self._blocks:
             return Before(0, 0.0)
         number = bisect_left(self._lasts, key)
@@ -348,7 +348,7 @@ class Ranked:
         return Before(tasks, seconds)
 
     def slack(self, rate: float, since: Key = ()) -> float:
-        """The least of `rate` times a key's first part, less all seconds before it.
+        """Minimum over the keys of `rate * key[0]` less all seconds before the key.
 
         Only keys from `since` on count.
         """
@@ -365,7 +365,7 @@ class Ranked:
         return least
 
     def last_below(self, slack: float) -> Key | None:
-        """The last key whose first part, less all seconds before it, is below a number."""
+        """The last key for which `key[0]` less all seconds before it is below `slack`."""
         before = self.seconds
         for block in reversed(self._blocks):
             before -= block.total
