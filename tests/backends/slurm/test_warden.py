@@ -69,9 +69,12 @@ def waiting(stage: Stage) -> list[str]:
 def wardens(driver: int) -> list[int]:
     """The wardens that wait, not those that are just starting."""
     found = []
-    for task in Path(f"/proc/{driver}/task").iterdir():
-        for word in (task / "children").read_text().split():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+    for thread in Path(f"/proc/{driver}/task").iterdir():
+        children: list[str] = []
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            children = (thread / "children").read_text().split()
+        for word in children:
+            with suppress(FileNotFoundError, ProcessLookupError):  # so has the child
                 if _is_warden(int(word)):
                     found.append(int(word))
     return found
