@@ -17,6 +17,7 @@ from qtide.service.configuration import DAY, Configuration
 from qtide.service.policies.policy import ShareOwner
 from qtide.service.records import SITE, usage
 from qtide.service.service import Service
+from qtide.service.store import in_memory
 from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import (
     Fate,
@@ -73,8 +74,9 @@ class Site:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.store = SimulatedStore(self.world, self.commit_s)
-        self.store.read(lambda db: db.executescript(WATCHED))
+        rows = in_memory()
+        rows.executescript(WATCHED)
+        self.store = SimulatedStore(self.world, self.commit_s, rows)
         self.device = WatchedDevice(self.world, self._fate)
         self.device.store = self.store
         self.accepted: list[ServiceTask] = []

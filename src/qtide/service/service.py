@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -215,7 +214,7 @@ class Service:
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
                 return await self._intake.accept(caller, device, submission)
-        except (QtideError, PhaseError, sqlite3.IntegrityError):
+        except (QtideError, PhaseError):
             # the store rejects a key that is already in use, unless a limit refused the task first
             known = self._known(caller, submission)
             if known is None:

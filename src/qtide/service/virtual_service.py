@@ -5,7 +5,6 @@ The store holds the same rows in the same order as a file does, but in memory.
 
 from __future__ import annotations
 
-import sqlite3
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,6 +20,7 @@ from qtide.service.store import (
     Action,
     Outcome,
     Result,
+    SqliteDatabase,
     Store,
     StoreFailed,
     commit,
@@ -41,7 +41,7 @@ class SimulatedStore(Store):
         self,
         world: World,
         commit_s: float = COMMIT_S,
-        connection: sqlite3.Connection | None = None,
+        connection: SqliteDatabase | None = None,
     ) -> None:
         self._world = world
         self._commit_s = commit_s
