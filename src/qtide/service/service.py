@@ -301,6 +301,11 @@ class Service:
             raise NotFound(f"you have no task {id!r}")
         return task
 
+    def task_by_key(self, caller: Caller, key: str) -> ServiceTask | None:
+        """Find the task that the caller submitted with a key."""
+        row = self.store.read(records.find_by_key(caller.user, key))
+        return None if row is None else self.task(caller, row["id"])
+
     async def tasks(
         self,
         caller: Caller,
