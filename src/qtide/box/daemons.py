@@ -58,8 +58,8 @@ def start(layout: BoxLayout, plan: BoxPlan) -> None:
 
 def give_tokens(layout: BoxLayout, service: str) -> None:
     """Give jobs tokens for a service by a task prolog; before that, no task waits for one."""
-    known = here(service)
-    place = known.socket if known is not None else None
+    served = here(service)
+    place = served.socket if served is not None else None
     if place is not None and os.geteuid() == 0 and not _open_to_all(place):
         place = None  # jobs of other users cannot reach it; they use the port
     places = {"munge_socket": str(layout.munge_socket), "socket": str(place or "")}
