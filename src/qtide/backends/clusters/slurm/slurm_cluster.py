@@ -147,7 +147,7 @@ class SlurmCluster(Cluster):
         """Get nodes and a QPU in one heterogeneous job."""
         least, most = request.needed, request.nodes
         nodes = f"{most}" if least == most else f"{max(1, least)}-{most}"
-        words = [*self._salloc(request.job, nodes), ":", *slots.words(request.job)]
+        words = self._options.with_qpu(self._salloc(request.job, nodes), slots.words(request.job))
         companion = await self._requests.granted(place, words)
         allocation = self._allocation(request.job, companion)
         allocation.co_allocate(slots.lease(request.job, companion))
