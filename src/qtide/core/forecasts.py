@@ -243,6 +243,8 @@ class PhaseShape(NamedTuple):
     quantum: bool = False
     shares: tuple[float, ...] = ()
     """For each one-node task, the part of the node that it takes; empty if all take whole nodes."""
+    kinds: tuple[str, ...] = ()
+    """For each one-node task, the kind of its node; empty if all have the usual kind."""
 
 
 class Need(NamedTuple):
@@ -319,9 +321,9 @@ class Phases:
     def recall(self, known: Mapping[str, Any]) -> None:
         """Load the order and durations of phases from an earlier run."""
         for before, (name, label, singles, quantum, *later) in known["followed"].items():
-            shares = tuple(later[0]) if later else ()  # earlier versions knew only whole nodes
+            # earlier versions knew only whole nodes of one kind
             self._followed[tuple(before.split(SEPARATOR))] = PhaseShape(
-                name, label, tuple(singles), quantum, shares
+                name, label, tuple(singles), quantum, *map(tuple, later)
             )
         self._seconds |= known["seconds"]
 
@@ -344,6 +346,7 @@ class Forecast:
         *,
         warm: bool = False,
     ) -> None:
+        self._now = now
         self.tasks = Durations(now)
         self.phases = Phases(now)
         self._starts = Recent(STARTS)
@@ -352,6 +355,14 @@ class Forecast:
         self._waits_seen = waits_seen
         self._warm = warm
         """Whether a node that is released and requested again need not start anew."""
+
+    def of_kind(
+        self, expected_wait: Callable[[int], float], waits_seen: Callable[[], list[float]]
+    ) -> Forecast:
+        """The forecast for nodes of another kind, which wait in a queue of their own."""
+        made = Forecast(self._now, expected_wait, waits_seen, warm=self._warm)
+        made.tasks, made.phases = self.tasks, self.phases
+        return made
 
     def node_started(self, seconds: float) -> None:
         """Record the seconds from a node's grant until it could work."""

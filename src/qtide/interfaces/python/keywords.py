@@ -15,6 +15,7 @@ class PluginKeywords(TypedDict, total=False):
     memory: int | str
     cores: int
     gpus: int
+    kind: list[str]
     cold: bool
     durations: str
     account: str

@@ -268,7 +268,10 @@ class SlurmAllocation(Allocation):
         self._ending: dict[str, Future[None]] = {}
         """Interrupted steps that are still ending, by node name."""
         label = str(companion.job) if companion else ""
-        self._held = {node: job.ledger.span("held", f"node/{node.name}", label) for node in nodes}
+        self._held = {
+            node: job.ledger.span("held", f"node/{node.name}", label, part=kind.size)
+            for node in nodes
+        }
         self._released: Future[None] | None = None
         self._watch = world.start(self._lose_when_gone())
 
