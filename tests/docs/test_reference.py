@@ -12,7 +12,7 @@ import qtide
 from tests.docs.reader import ROOT
 
 SURFACE = """
-Comparison PhaseError QtideError Run Session Target TimedOut UsageError classical compare list_runs
+CommandFailed CommandResult Comparison PhaseError QtideError Run Session Target TimedOut UsageError classical command compare list_runs
 pretend program qpu quantum resume session task together
 """
 

@@ -129,7 +129,9 @@ def _read(declared: Declared, kind: Any, word: str) -> Any:
         raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
 
 
-CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
+COMMANDS = ("modules", "wrapper", "launcher")
+"""The options of commands, by their names in `Spec` and in `CommandSettings`."""
+CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", *COMMANDS)
 """The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
 """Options also passed to the program's parameter of the same name."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from qtide.backends.clusters.kind import Setting
 from qtide.core.files import Damaged, read_json, write_json
+from qtide.core.job import CommandSettings
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Spec:
     vqpus: int = 1
     time_scale: float = 1.0
     seed: int = 0
+    modules: str = ""
+    wrapper: str = ""
+    launcher: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the cluster and strategy plug-ins, by name."""
 
@@ -32,6 +36,11 @@ class Spec:
     def setting(self) -> Setting:
         """Settings for the run's cluster."""
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)
+
+    @property
+    def commands(self) -> CommandSettings:
+        """Settings for the run's commands."""
+        return CommandSettings(self.modules, self.wrapper, self.launcher)
 
     def write(self, file: Path) -> None:
         """Write as JSON."""

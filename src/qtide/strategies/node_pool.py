@@ -10,8 +10,8 @@ from itertools import islice, takewhile
 from secrets import token_hex
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
-from qtide.core.errors import NotEnoughNodes, QtideError, TimedOut
+from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
+from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
@@ -270,7 +270,8 @@ class NodePool:
         if not task.starting():
             return None
         self.forecast.tasks.begin(place)
-        gang = token_hex(8) if task.mpi else ""
+        meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
+        gang = token_hex(8) if meets else ""
         works = [Work(self.job, task, key, rank, gang) for rank in range(task.nodes)]
         try:
             results = await self._perform(used, works)
@@ -278,7 +279,7 @@ class NodePool:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
         self._learn(place, max(node.importing for node in used))
-        return results if task.nodes > 1 else results[0]
+        return task.result(results)
 
     def _end(self, task: Task[Any], place: tuple[str, int]) -> None:
         self.forecast.tasks.end(place)

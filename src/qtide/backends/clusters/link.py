@@ -121,7 +121,7 @@ class Link:
     async def kill(self) -> None:
         """Kill the agent and everything it started."""
         self._given_up = True
-        await self.child.kill()
+        await self.child.kill_all()
         await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
 
     async def _listen(self) -> None:

@@ -254,6 +254,18 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "vqpus": {"help": "Virtual QPUs that share the device."},
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
+        "modules": {
+            "help": "Environment modules that commands load, as 'gcc/13 openmpi/5'.",
+            "metavar": "NAMES",
+        },
+        "wrapper": {
+            "help": "Words before each command, as 'apptainer exec image.sif'.",
+            "metavar": "WORDS",
+        },
+        "launcher": {
+            "help": "What starts MPI commands, as 'srun --mpi=pmix'.  [default: mpiexec]",
+            "metavar": "WORDS",
+        },
     }
 
 

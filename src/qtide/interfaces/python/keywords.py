@@ -40,6 +40,9 @@ class RunKeywords(PluginKeywords, total=False):
     vqpus: int
     time_scale: float
     seed: int
+    modules: str
+    wrapper: str
+    launcher: str
     name: str
     runs: str | Path
     driver: str
