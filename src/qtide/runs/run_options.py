@@ -171,6 +171,7 @@ class RunOptions:
         chosen = list(self._chosen(several=several))
         mine = distinct(chosen, {*CORE, *self.own})
         self._refuse_unknown(chosen, mine)
+        self._settings.announce((self.command,))
         options = {name: plugin_value(each, self.find(name)) for name, (_, each) in mine.items()}
         return Spec(program, options=options, **self._core(several=several), **more)
 

@@ -310,7 +310,7 @@ def program_command(
     own = _own(words)
     unchosen = list(others(chosen)) if _unknown(own, command, chosen) else []
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    full = _with_options(command, chosen, unchosen, parted=own != words)
+    full = _with_options(command, chosen, unchosen, parted=own != words, settings=settings)
     epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
     own_name = name.rpartition(" ")[2]
     app.command(own_name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
@@ -411,6 +411,7 @@ def _with_options(
     unchosen: list[OptionOwner],
     *,
     parted: bool,
+    settings: Settings,
 ) -> Callable[..., None]:
     """Replace the command's parameter `spec` by a program and all options."""
     own = inspect.signature(command, eval_str=True).parameters
@@ -432,6 +433,7 @@ def _with_options(
                 name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
             }
             terms = {name: given.pop(name) for name in core}
+            settings.announce(context.command_path.split()[1:])
             command(Spec(located(program), context.args, options=shared_options, **terms), **given)
 
     parameters = [
