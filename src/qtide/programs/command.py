@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qtide.core.job import CommandSettings
-from qtide.programs.phase import Attempt, Task, created
+from qtide.programs.phase import Task, TaskAttempt, created
 
 Word = str | int | float | Path
 """A word of a command line; a path is made absolute."""
@@ -107,7 +107,7 @@ class CommandTask(Task[CommandResult]):
         function = replace(self.function, nodes=nodes, ranks_per_node=ranks_per_node)
         return created(replace(self, function=function, nodes=nodes))
 
-    def keywords(self, attempt: Attempt) -> dict[str, Any]:
+    def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
         """Tell the node where the run is, and which part of the attempt it has."""
         fields = (getattr(attempt, name) for name in CommandAttempt._fields)
         return {"attempt": CommandAttempt(*fields)}

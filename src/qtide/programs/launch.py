@@ -126,8 +126,8 @@ class Leader:
         key = os.urandom(16)
         with Listener((_address(), 0), backlog=self._nodes, authkey=key) as listener:
             # the listener has no limit of its own
-            listener._listener._socket.settimeout(MEET_LIMIT)
-            _, port = listener.address  # type: ignore[misc]  # an address of the Internet
+            listener._listener._socket.settimeout(MEET_LIMIT)  # type: ignore[attr-defined]
+            _, port = listener.address
             self._meeting.parent.mkdir(parents=True, exist_ok=True)
             draft = self._meeting.with_suffix(".new")
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT, 0o600), "w") as opened:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 if TYPE_CHECKING:
     from qtide.core.job import CommandSettings
 
+from qtide.core.resources import Needs
+
 
 class Unawaited:
     """A task or phase that a program created but has not awaited or made part of another yet.
@@ -56,7 +58,7 @@ def _place(frame: FrameType) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-class Attempt(Protocol):
+class TaskAttempt(Protocol):
     """An attempt to run a task, as one of its nodes sees it."""
 
     @property
@@ -99,6 +101,8 @@ class Task(Unawaited, Generic[T_co]):
     """Maximum run time in seconds, on each of its nodes."""
     mpi: bool = False
     """Whether the calls get an MPI communicator over the nodes."""
+    resources: Needs | None = None
+    """What it needs of each node; None for the program's default, usually a whole node."""
 
     @property
     def name(self) -> str:
@@ -123,7 +127,7 @@ class Task(Unawaited, Generic[T_co]):
         self.use()
         return created(replace(self, limit=_limit(seconds)))
 
-    def keywords(self, attempt: Attempt) -> dict[str, Any]:
+    def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
         """The keyword arguments of one call; those of several also get `rank` and `size`."""
         if self.nodes == 1 or self.mpi:
             return dict(self.kwargs)
@@ -132,6 +136,21 @@ class Task(Unawaited, Generic[T_co]):
     def result(self, results: list[Any]) -> Any:
         """The task's result, made of the results of its calls, by rank."""
         return results if self.nodes > 1 else results[0]
+
+    def needs(
+        self,
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> Task[T_co]:
+        """Return the same task, to run on a part of a node, beside other tasks.
+
+        It gets so many cores and GPUs of its own, and at most so much memory, such as `"16 GB"`.
+        `kind` names a kind of nodes; alone, it means a whole node of that kind.
+        """
+        self.use()
+        return created(replace(self, resources=Needs.of(cores, gpus, memory, kind)))
 
     def starting(self) -> bool:
         """Called when its nodes are ready; return whether it still has to run."""
@@ -184,6 +203,22 @@ class Classical(Unawaited):
         self.use()
         limit = _limit(seconds)
         return created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
+
+    def needs(
+        self,
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> Classical:
+        """Return the same tasks, each with these needs unless it has its own."""
+        self.use()
+        needs = Needs.of(cores, gpus, memory, kind)
+        tasks = (
+            each if each.resources is not None else replace(each, resources=needs)
+            for each in self.tasks
+        )
+        return created(Classical(tuple(tasks)))
 
     def __str__(self) -> str:
         return f"classical({self.label})"
@@ -287,6 +322,15 @@ class ClassicalOf(Classical, Generic[R_co]):
 
         def within(self, seconds: float) -> ClassicalOf[R_co]:
             """Return the same tasks, each with a time limit."""
+
+        def needs(
+            self,
+            cores: int | None = None,
+            gpus: int = 0,
+            memory: str | int | None = None,
+            kind: str | None = None,
+        ) -> ClassicalOf[R_co]:
+            """Return the same tasks, each with these needs."""
 
         def __await__(self) -> Generator[Any, Any, R_co]: ...  # type: ignore[override]
 

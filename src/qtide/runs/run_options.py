@@ -131,7 +131,7 @@ def _read(declared: Declared, kind: Any, word: str) -> Any:
 
 COMMANDS = ("modules", "wrapper", "launcher")
 """The options of commands, by their names in `Spec` and in `CommandSettings`."""
-CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", *COMMANDS)
+CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", "needs", *COMMANDS)
 """The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
 """Options also passed to the program's parameter of the same name."""

@@ -266,6 +266,12 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "help": "What starts MPI commands, as 'srun --mpi=pmix'.  [default: mpiexec]",
             "metavar": "WORDS",
         },
+        "needs": {
+            "help": "What a task needs of a node unless it says so itself, as in "
+            "cores=4,gpus=1,memory=16GB.  [default: a whole node]",
+            "metavar": "NEEDS",
+            "show_default": False,
+        },
     }
 
 

@@ -14,6 +14,7 @@ class PluginKeywords(TypedDict, total=False):
 
     memory: int | str
     cores: int
+    gpus: int
     cold: bool
     durations: str
     account: str
@@ -43,6 +44,7 @@ class RunKeywords(PluginKeywords, total=False):
     modules: str
     wrapper: str
     launcher: str
+    needs: str
     name: str
     runs: str | Path
     driver: str
