@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from qtide.box.layout import BoxLayout, BoxPlan
 from qtide.box.release import INSTALLED, Release, Tell, usual_path
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Locked, lock, state_folder
+from qtide.core.resources import NodeKind
 from qtide.core.sockets import free_ports
 
 END_LIMIT = 10.0
@@ -52,6 +53,7 @@ def up(
     slurmd_timeout: int = SLURMD_TIMEOUT,
     release: str | None = None,
     auth: str | None = None,
+    kinds: Sequence[str] = (),
     tell: Tell = lambda _: None,
 ) -> Status:
     """Start a box; keep one that is already up, and remove the remains of a dead one.
@@ -68,12 +70,24 @@ def up(
     programs = Release.named(release, tell)
     auth = programs.accepted(auth)
     programs.require(auth=auth, accounting=accounting)
-    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, release=release, auth=auth)
+    _check_kinds(kinds)
+    plan = BoxPlan(
+        nodes, qpus, accounting, slurmd_timeout, release=release, auth=auth, kinds=tuple(kinds)
+    )
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:
             give_tokens(layout, service)
         return there
+
+
+def _check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse kinds whose partitions or nodes the box has anyway."""
+    for kind in NodeKind.parse_all(kinds):
+        if kind.name in ("c", "q", "compute", "quantum"):
+            raise UsageError(
+                f"a box has a {kind.name} already; give the kind of nodes another name"
+            )
 
 
 def down(folder: Path) -> None:

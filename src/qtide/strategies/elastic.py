@@ -41,6 +41,11 @@ class Elastic(Strategy):
         """Create a pool that requests nodes early and decides about each idle one."""
         return ElasticPool(self.options, *self.resources(kind))
 
+    @property
+    def time_weight(self) -> float:
+        """As the user weighs time against nodes."""
+        return self.options.weight
+
     async def open(self) -> None:
         """Hold nothing yet; watch the demand of other jobs."""
         for pool in self.pools.values():
@@ -49,6 +54,8 @@ class Elastic(Strategy):
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks on as many nodes as pay for themselves."""
         with self._during():
+            if any(task.most is not None for task in phase.tasks):
+                self._trim(phase)
             work = self.run_tasks(phase, key)
             now, remaining = self.site.world.now, self.forecast.tasks.remaining
             self._look_ahead(phase, key, lambda: now() + remaining())
@@ -81,6 +88,13 @@ class Elastic(Strategy):
             if not self._phases:
                 for pool in self.pools.values():
                     pool.on_done()
+
+    def _trim(self, phase: Classical) -> None:
+        """Give back nodes that an earlier size of a task needed, if they are not worth keeping."""
+        for kind, numbers in self.by_kind(phase).items():
+            nodes = sum(phase.tasks[n].nodes for n in numbers)
+            seconds = max(self.forecast.tasks.last((phase.label, n)) for n in numbers)
+            self.pools[kind].trim(nodes, seconds)
 
     def _bundles(
         self, shape: PhaseShape, kind: str, seconds: Callable[[Place], float | None]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -136,14 +136,45 @@ class Strategy(ABC):
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run a phase and record the phase order; refuse a bad payload before queueing anything."""
         if isinstance(phase, Classical):
+            phase = self._sized(phase)
             with self.forecast.phases.during(self.shape(phase), key):
-                return await self.classical(phase, key)
+                results = await self.classical(phase, key)
+            self._learn_sizes(phase)
+            return results
         try:
             await self.site.qpu.check(phase.payload, phase.shots)
             with self.forecast.phases.during(self.shape(phase), key):
                 return await self._patiently(phase, key)
         finally:
             self.site.qpu.announced.pop((self.job, key), None)
+
+    def _sized(self, phase: Classical) -> Classical:
+        """Choose the sizes of tasks that may run on different numbers of nodes."""
+        if all(task.most is None for task in phase.tasks):
+            return phase
+        return Classical(tuple(map(self._sized_task, phase.tasks)))
+
+    def _sized_task(self, task: Task[Any]) -> Task[Any]:
+        if task.most is None:
+            return task
+        most = min(task.most, self.pools[self.kind_of(task)].most)
+        sizes = range(task.nodes, max(task.nodes, most) + 1)
+        nodes = self.forecast.tasks.best_size(task.name, sizes, self.time_weight)
+        return replace(task, nodes=nodes)
+
+    def _learn_sizes(self, phase: Classical) -> None:
+        for n, task in enumerate(phase.tasks):
+            if task.most is not None:
+                seconds = self.forecast.tasks.last((phase.label, n))
+                self.forecast.tasks.learn_size(task.name, task.nodes, seconds)
+
+    @property
+    def time_weight(self) -> float:
+        """Weight of a second of the job; a node-second weighs one minus this.
+
+        By default only the job's time counts, as its nodes are held anyway.
+        """
+        return 1.0
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """Choose the QPU or the task by their forecasts."""

@@ -28,6 +28,11 @@ class Workflow(Strategy):
     rank = 20
     Options = WorkflowOptions
 
+    @property
+    def time_weight(self) -> float:
+        """A second counts as much as a node-second: each phase asks for what it holds."""
+        return 0.5
+
     async def open(self) -> None:
         """Hold nothing between phases."""
 

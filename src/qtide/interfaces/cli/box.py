@@ -13,6 +13,7 @@ from qtide import box as boxes
 from qtide.backends.clusters.kind import CLUSTERS
 from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError
+from qtide.core.resources import EXAMPLE
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.console import status as status_line
@@ -69,6 +70,14 @@ def up(
         str | None,
         typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
     ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=EXAMPLE,
+            help="Nodes of another kind, in a partition with its name; may be repeated. GPUs are "
+            "only counted.",
+        ),
+    ] = None,
     json: shared_options.Json = False,
 ) -> None:
     """Start a box, and wait until its nodes accept jobs.
@@ -80,7 +89,15 @@ def up(
         boxes.give_name(place, name)
     with status_line("starting the box", pace=1.0) as tell:
         there = boxes.up(
-            place, nodes, qpus, accounting, service=service, release=release, auth=auth, tell=tell
+            place,
+            nodes,
+            qpus,
+            accounting,
+            service=service,
+            release=release,
+            auth=auth,
+            kinds=kind or (),
+            tell=tell,
         )
     _show(there, _words(name, folder), json_wanted=json)
 

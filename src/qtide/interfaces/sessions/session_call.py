@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from qtide.core import values
+from qtide.core.resources import Needs
 from qtide.interfaces.sessions.on_node import Called
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ class SessionCall:
     function: Callable[..., Any] = print
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    needs: Needs | None = None
+    """What it needs of a node; None for the session's default."""
 
     @property
     def name(self) -> str:

@@ -54,6 +54,8 @@ class CompanionOptions:
     """Seconds after which a request that is still queued is abandoned."""
     whole_nodes: bool = True
     """Whether to request exclusive nodes with all of their memory."""
+    gpus: int = 0
+    """GPUs that each node has and a companion asks for."""
     extra: Sequence[str] = ()
     """Additional options for salloc, such as --reservation=NAME."""
     qpu_by: str | None = None
@@ -74,6 +76,7 @@ class CompanionOptions:
             "--no-kill",  # one failed node must not end the others
             *(["--exclusive", "--mem=0"] if self.whole_nodes else []),
             *_given(partition=self.partition, constraint=self.constraint),
+            *([f"--gres=gpu:{self.gpus}"] if self.gpus else []),
             *self.extra,
         ]
 

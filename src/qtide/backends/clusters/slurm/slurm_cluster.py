@@ -10,6 +10,7 @@ import asyncio
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,19 @@ class SlurmCluster(Cluster):
         options: CompanionOptions = CompanionOptions(),  # noqa: B008 - frozen
         *,
         conf: Path | None = None,
+        name: str = "",
     ) -> SlurmCluster:
-        """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions."""
+        """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions.
+
+        `name` is that of its kind of nodes, if it is not the partition's.
+        """
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
         kind = await _kind(slurm, options.partition)
         if options.qpu_by is not None:
             await _kind(slurm, options.qpu_partition)
         await reap(slurm)
+        kind, options = replace(kind, name=name or kind.name), replace(options, gpus=kind.gpus)
         return SlurmCluster(world, slurm, kind, options)
 
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
