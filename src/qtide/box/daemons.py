@@ -47,7 +47,7 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
     write_whole(layout.conf, slurm_conf(layout, plan).encode())
     for number in range(max((kind.gpus for kind in plan.by_kind()), default=0)):
         layout.gpus.mkdir(exist_ok=True)
-        (layout.gpus / str(number)).touch()
+        (layout.gpus / str(number)).symlink_to(os.devnull)  # Slurm wants a device
     for name, text in {
         "gres.conf": gres_conf(layout, plan),
         CLIENTS_FILE: _clients_conf(layout, plan),
@@ -304,10 +304,14 @@ def _other_partitions(plan: BoxPlan) -> str:
     )
 
 
+GPU_FLAGS = "Flags=nvidia_gpu_env,amd_gpu_env"
+"""Slurm sets CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES, as for real GPUs."""
+
+
 def gres_conf(layout: BoxLayout, plan: BoxPlan) -> str:
     """The virtual QPUs of the quantum node, and pretended GPUs: Slurm wants a file for each."""
     gpus = [
-        f"NodeName={','.join(names)} Name=gpu File={layout.gpus}/[0-{kind.gpus - 1}]\n"
+        f"NodeName={','.join(names)} Name=gpu File={layout.gpus}/[0-{kind.gpus - 1}] {GPU_FLAGS}\n"
         for kind, names in plan.by_kind().items()
         if kind.gpus
     ]

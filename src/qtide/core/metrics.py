@@ -124,7 +124,7 @@ def _by_cores(intervals: Sequence[Interval]) -> dict[str, Any]:
     nodes = [each for each in intervals if each.lane.startswith("node/")]
     sizes = {each.lane: each.part for each in nodes if each.what == "held" and each.part}
     sums = {"cores_held": 0.0, "cores_busy": 0.0, "gpus_held": 0.0, "gpus_busy": 0.0}
-    divided = len(set(sizes.values())) > 1
+    divided = len(set(sizes.values())) > 1 or any("#" in lane for lane in sizes)
     for each in nodes:
         part = each.part or sizes.get(each.lane)
         if each.what in ("held", "busy") and part is not None:

@@ -104,6 +104,8 @@ class NodeKind:
     memory: int | None = None
     sockets: int = 1
     """Number of groups into which the cores are divided, each with memory of its own."""
+    is_part: bool = False
+    """Whether these are parts of nodes that other jobs may share."""
 
     @staticmethod
     def parse(word: str) -> NodeKind:
@@ -156,6 +158,12 @@ class NodeKind:
                 f"{who} needs {needs}, but a node has {self.content}; ask for less, or name "
                 "a cluster with larger nodes"
             )
+
+    def divided(self, part: Needs) -> NodeKind:
+        """The kind whose nodes are parts of these nodes."""
+        number = self.count * int(1 / self.share(part) + ROUNDING)
+        memory = part.memory or self.memory
+        return NodeKind(self.name, number, part.cores or 1, part.gpus, memory, is_part=True)
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from qtide import box
 
 PROGRAM = """
@@ -27,6 +29,22 @@ async def both():
     cpu = await classical(*(task(where, 0.2).needs(cores=1) for _ in range(4)))
     gpu = await classical(*(task(where, 0.5) for _ in range(4))).needs(2, 1, kind="gpu")
     return {"cpu": cpu, "gpu": gpu}
+"""
+PARTS = """
+import os
+import time
+
+from qtide import classical, program, task
+
+
+def where():
+    time.sleep(0.3)
+    return [os.environ[f"SLURM{each}"] for each in ("D_NODENAME", "_JOB_ID", "_CPUS_ON_NODE")]
+
+
+@program(needs="cores=2,gpus=1")
+async def parts():
+    return await classical(*(task(where) for _ in range(3)))
 """
 KINDS = ["--kind", "cpu:partition=compute", "--kind", "gpu:partition=gpu"]
 
@@ -50,10 +68,37 @@ def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_
         said, _ = rival.communicate(timeout=120)
         assert rival.returncode == 0
         _check(json.loads(said)["value"])
+    _parts(tmp_path, environment)
     left = subprocess.run(
         ["squeue", "--noheader"], env=environment, capture_output=True, text=True, check=True
     )
     assert left.stdout == ""
+
+
+def _parts(place: Path, environment: dict[str, str]) -> None:
+    """Two drivers share one node: each asks for a quarter of it at a time."""
+    (place / "parts.py").write_text(PARTS)
+    command = [sys.executable, "-m", "qtide", "run", "parts.py", "--cluster", "slurm:gpu"]
+    terms = ["--share-nodes", "cores=2,gpus=1,memory=100MB", "--json"]
+    rivals = [
+        subprocess.Popen(
+            [*command, *terms, "--name", f"part-{number}"],
+            cwd=place,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for rival in rivals:
+        said, _ = rival.communicate(timeout=120)
+        assert rival.returncode == 0
+        found = json.loads(said)
+        assert {node for node, *_ in found["value"]} == {"gpu1"}
+        assert {cpus for *_, cpus in found["value"]} == {"2"}
+        assert len({job for _, job, _ in found["value"]}) > 1, "each part is a companion"
+        held = found["metrics"]
+        assert held["cores_held"] == pytest.approx(2 * held["nodes_held"])
 
 
 def _check(found: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ class PluginKeywords(TypedDict, total=False):
     cores: int
     gpus: int
     kind: list[str]
+    share_nodes: str
     cold: bool
     durations: str
     account: str

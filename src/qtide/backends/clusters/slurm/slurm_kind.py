@@ -26,6 +26,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.metrics import Metrics
 from qtide.core.options import Option
+from qtide.core.resources import Needs
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import World
 
@@ -52,6 +53,14 @@ class SlurmOptions:
     salloc: Annotated[
         list[str], Option("One more option of salloc, as --salloc=--reservation=R.")
     ] = field(default_factory=list)
+    share_nodes: Annotated[
+        str,
+        Option(
+            "Ask for such parts of nodes, which other jobs may share, in place of whole nodes.",
+            None,
+            "cores=4,gpus=1",
+        ),
+    ] = ""
     kind: Annotated[
         list[str],
         Option(
@@ -86,6 +95,8 @@ class SlurmKind(ClusterKind):
         if options.kind and setting.argument:
             raise UsageError("--kind names the partitions: use --cluster slurm")
         _kinds(options.kind, CompanionOptions())
+        if options.share_nodes and Needs.parse(options.share_nodes).whole:
+            raise UsageError("--share-nodes says how much of a node to ask for, as in cores=4")
         admission = options.qpu_by
         if admission not in ("none", *ADMISSION):
             raise UsageError(f"--qpu-by is none, {', '.join(ADMISSION)}; not {admission!r}")
@@ -202,6 +213,7 @@ def companion_options(setting: Setting) -> CompanionOptions:
         qos=given.qos,
         constraint=given.constraint,
         time_limit=given.time_limit,
+        part=Needs.parse(given.share_nodes) if given.share_nodes else None,
         extra=tuple(given.salloc),
         qpu_by=None if given.qpu_by == "none" else given.qpu_by,
         qpu_partition=given.qpu_partition,
