@@ -67,6 +67,10 @@ class ValueTooLarge(QtideError):  # noqa: N818 - named after what happened
 class Store(ABC):
     """Storage of the service: a file, or memory in a simulation."""
 
+    commits = 0
+    """Commits since it was opened, and those that failed."""
+    failures = 0
+
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
         """Return the result of `action` once it is durable."""
@@ -303,7 +307,9 @@ class FileStore(Store):
     def _commit(self, writes: list[Write]) -> None:
         try:
             outcomes = commit(self._connection, [action for action, _ in writes])
+            self.commits += 1
         except BaseException as error:  # this thread has to survive any error
+            self.failures += 1
             failure = StoreFailed(f"{self._file} cannot be written: {error}")
             outcomes = [(None, failure) for _ in writes]
         self._checkpoints.due = True

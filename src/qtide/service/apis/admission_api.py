@@ -62,6 +62,7 @@ class JobAdmission:
             waiting=limits.admissions_per_user,
             trust_accounts=settings.trust_accounts,
         )
+        service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
 
     async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
