@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from qtide.backends.client.access import here
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.box.layout import BoxLayout, BoxPlan, program
@@ -57,12 +58,22 @@ def start(layout: BoxLayout, plan: BoxPlan) -> None:
 
 def give_tokens(layout: BoxLayout, service: str) -> None:
     """Give jobs tokens for a service by a task prolog; before that, no task waits for one."""
-    announce(layout.conf.parent, service, munge_socket=str(layout.munge_socket))
+    served = here(service)
+    place = served.socket if served is not None else None
+    if place is not None and os.geteuid() == 0 and not _open_to_all(place):
+        place = None  # jobs of other users cannot reach it; they use the port
+    places = {"munge_socket": str(layout.munge_socket), "socket": str(place or "")}
+    announce(layout.conf.parent, service, **places)
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
     if line not in known:
         write_whole(layout.conf, (known + line).encode())
         _ask(layout, "scontrol", "reconfigure")
+
+
+def _open_to_all(place: Path) -> bool:
+    """Whether every user can reach a file."""
+    return all(each.stat().st_mode & 0o001 for each in place.resolve().parents)
 
 
 def node_states(layout: BoxLayout) -> dict[str, str]:

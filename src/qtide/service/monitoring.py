@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sqlite3
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from prometheus_client.samples import Sample
 
 from qtide.service.device.device_queue import STATES
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.store import Store
+from qtide.service.store import Database, Store
 from qtide.service.task import ServiceTask, TaskState
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
@@ -195,7 +194,7 @@ CAUSES = ("busy", "nobody", "clients", "calibration", "down", "maintenance", "ha
 was calibrated, down or drained, or the next task was on its way to it."""
 ENDS = ("done", "failed", "cancelled", "promised", "kept")
 """Tasks by how they ended; those that began under a promise, and those that began in time."""
-FIGURES = (*CAUSES, "wanted", *ENDS, "waiting", "longest")
+TIMES = (*CAUSES, "wanted")
 RECENT = 30.0
 """Seconds after its last answer for which a client counts as computing."""
 TICK = 1.0
@@ -247,24 +246,23 @@ class Period:
             "wait": {"p50": self.wait(0.5), "p95": self.wait(0.95), "longest": self.longest},
         }
 
-    def row(self) -> list[Any]:
-        """The figures in the order of `FIGURES`, in milliseconds, and the waits in few bytes."""
-        times = [round(1000 * self.seconds[each]) for each in (*CAUSES, "wanted")]
-        pairs = [each for pair in sorted(self.waits.items()) for each in pair]
-        waits = b"".join(map(_in_few_bytes, pairs))
+    def packed(self) -> bytes:
+        """All figures in few bytes, times in milliseconds."""
+        times = [round(1000 * self.seconds[each]) for each in TIMES]
         ends = [self.tasks[each] for each in ENDS]
-        return [*times, *ends, self.waiting, round(1000 * self.longest), waits]
+        pairs = [each for pair in sorted(self.waits.items()) for each in pair]
+        numbers = [*times, *ends, self.waiting, round(1000 * self.longest), *pairs]
+        return b"".join(map(_in_few_bytes, numbers))
 
     @staticmethod
-    def of(row: sqlite3.Row) -> Period:
-        """Read a row."""
-        numbers = _from_few_bytes(row["waits"])
+    def unpacked(data: bytes) -> Period:
+        """Read what `packed` wrote."""
+        numbers = iter(_from_few_bytes(bytes(data)))
+        seconds = defaultdict(float, {each: next(numbers) / 1000 for each in TIMES})
+        ends = Tally({each: next(numbers) for each in ENDS})
+        waiting, longest = next(numbers), next(numbers) / 1000
         return Period(
-            defaultdict(float, {each: row[each] / 1000 for each in (*CAUSES, "wanted")}),
-            Tally({each: row[each] for each in ENDS}),
-            Tally(dict(zip(numbers[::2], numbers[1::2], strict=True))),
-            row["waiting"],
-            row["longest"] / 1000,
+            seconds, ends, Tally(dict(zip(numbers, numbers, strict=True))), waiting, longest
         )
 
 
@@ -359,10 +357,7 @@ class Activity(Period):
 KEPT = {5: 3600, 60: 86_400, 600: 31 * 86_400, 3600: 2 * 366 * 86_400}
 """Seconds for which the history is kept at each resolution, itself in seconds."""
 FINEST = min(KEPT)
-HISTORY = f"""CREATE TABLE IF NOT EXISTS history (
-  resolution INTEGER, at INTEGER, device TEXT, {", ".join(f"{each} INTEGER" for each in FIGURES)},
-  waits BLOB, PRIMARY KEY (resolution, at, device)) WITHOUT ROWID"""
-INSERT = f"INSERT OR REPLACE INTO history VALUES ({', '.join('?' * (len(FIGURES) + 4))})"
+INSERT = "INSERT INTO history VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 Moments = dict[tuple[str, int], Period]
 """Periods by device and beginning."""
 
@@ -375,10 +370,6 @@ class History:
         self._activity = activity
         self._at: int | None = None
 
-    async def prepare(self) -> None:
-        """Create the table, unless an earlier service did."""
-        await self._store.write(lambda db: db.execute(HISTORY))
-
     async def look(self, devices: Sequence[ServedDevice], now: float, *, holders: bool) -> None:
         """Look at the devices; write a row for each when the period of the finest has passed."""
         names = [device.name for device in devices]
@@ -389,7 +380,7 @@ class History:
         last, self._at = self._at, at
         if last is None or at == last:
             return
-        rows = [(FINEST, last, name, *self._activity[name].take().row()) for name in names]
+        rows = [(FINEST, last, name, self._activity[name].take().packed()) for name in names]
         await self._store.write(lambda db: _add_rows(db, rows, now if at % 60 == 0 else None))
 
     async def read(self, device: str, since: float, until: float, step: int) -> list[Any]:
@@ -407,15 +398,13 @@ def resolution(since: float, now: float, most: int = 2000) -> int:
 
 
 def moments(
-    db: sqlite3.Connection, step: int, since: float, until: float, device: str | None = None
+    db: Database, step: int, since: float, until: float, device: str | None = None
 ) -> Moments:
     """Read the periods of a resolution; the newest are summed up from finer ones."""
-    words = (
-        "SELECT * FROM history WHERE resolution = ? AND at >= ? AND at < ?"
-        " AND (? IS NULL OR device = ?)"
-    )
-    rows = db.execute(words, (step, math.floor(since / step) * step, until, device, device))
-    found = {(row["device"], row["at"]): Period.of(row) for row in rows}
+    words = "SELECT device, at, figures FROM history WHERE resolution = ? AND at >= ? AND at < ?"
+    terms = (step, math.floor(since / step) * step, math.ceil(until))
+    rows = db.execute(words, terms)
+    found = {(row[0], row[1]): Period.unpacked(row[2]) for row in rows if device in (None, row[0])}
     finer = max((each for each in KEPT if each < step), default=None)
     if finer is None:
         return found
@@ -425,21 +414,21 @@ def moments(
     return found
 
 
-def _add_rows(db: sqlite3.Connection, rows: Iterable[Any], sum_up: float | None) -> None:
+def _add_rows(db: Database, rows: Iterable[Any], sum_up: float | None) -> None:
     """Add rows; at whole minutes, also sum up what is complete, and delete what is too old."""
     db.executemany(INSERT, rows)
     if sum_up is None:
         return
     for step in sorted(KEPT)[1:]:
         end = math.floor(sum_up / step) * step
-        words = "SELECT coalesce(max(at) + ?, 0) FROM history WHERE resolution = ?"
-        since = db.execute(words, (step, step)).fetchone()[0]
-        made = moments(db, step, since, end)
+        last = db.execute("SELECT max(at) FROM history WHERE resolution = ?", (step,)).fetchone()[0]
+        made = moments(db, step, 0 if last is None else last + step, end)
         db.executemany(
-            INSERT, [(step, at, name, *period.row()) for (name, at), period in made.items()]
+            INSERT, [(step, at, name, period.packed()) for (name, at), period in made.items()]
         )
     for step, kept in KEPT.items():
-        db.execute("DELETE FROM history WHERE resolution = ? AND at < ?", (step, sum_up - kept))
+        oldest = math.floor(sum_up) - kept
+        db.execute("DELETE FROM history WHERE resolution = ? AND at < ?", (step, oldest))
 
 
 KNOWN = {*vars(logging.makeLogRecord({})), "message", "color_message"}

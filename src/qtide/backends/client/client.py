@@ -115,6 +115,11 @@ class Client:
         """Return a task of this user, whichever process submitted it."""
         return RemoteTask(self, self.call("GET", f"/v1/tasks/{quote(id, safe='')}"))
 
+    def find(self, key: str) -> RemoteTask | None:
+        """Return the task that this user submitted with a key, if there is one."""
+        found = self.call("GET", "/v1/tasks", {"key": key})["tasks"]
+        return RemoteTask(self, found[0]) if found else None
+
     def tasks(self, *states: str, everybody: bool = False) -> Iterator[RemoteTask]:
         """Yield this user's tasks, newest first; operators can list everybody's."""
         before: int | None = None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
@@ -13,6 +16,8 @@ from pydantic import BaseModel
 
 from qtide.backends.clusters.slurm.commands import Slurm as Commands
 from qtide.backends.clusters.slurm.licences import Licences
+from qtide.backends.clusters.slurm.prolog import certified, served_by
+from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
@@ -20,7 +25,7 @@ from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission, Unp
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
-from qtide.service.configuration import SlurmSection
+from qtide.service.configuration import Configuration, SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -31,6 +36,8 @@ log = logging.getLogger(__name__)
 
 LASTS = 30 * 86_400.0
 """Maximum seconds that a job's token is valid, even if Slurm never reports the job's end."""
+STARTING = 5.0
+"""Seconds that a job waits for the devices of a service that has just started."""
 WATCH = 3.0
 """Seconds between two queries for the jobs that still run."""
 
@@ -64,11 +71,24 @@ class JobAdmission:
         )
         service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
+        self.audiences: frozenset[str] = frozenset()
+        self._adopt(service.configuration)
+        service.on_reconfigured.append(self._adopt)
+
+    def _adopt(self, configuration: Configuration) -> None:
+        """Note what jobs know this service by: its user (or root), and its certificates."""
+        proxy = configuration.slurm.certificate if configuration.slurm else None
+        files = [each for each in (configuration.certificate, proxy) if each is not None]
+        known = {served_by(user) for user in (0, os.geteuid())}
+        self.audiences = frozenset(known | {certified(_certificate(file)) for file in files})
 
     async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
         """Give a token to a job that holds a slot; if it asks again, give the same one."""
         grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
+        # a device that still starts has not said yet whether it takes circuits of IQM's
+        devices = self._service.devices.values()
+        await self._service.world.all_of([each.tried(STARTING) for each in devices])
         caller = Caller(grant.user, grant.account, grant.job)
         return Admitted(
             token=await self._token(grant, caller),
@@ -136,6 +156,18 @@ class JobAdmission:
         return len(self._register.holders() - {grant.holder})
 
 
+def _certificate(file: Path) -> bytes:
+    """The first certificate of a file, in DER."""
+    text = file.read_text()
+    begin, end = text.find(PEM[0]), text.find(PEM[1])
+    if begin < 0 or end < begin:
+        raise QtideError(f"{file} has no certificate")
+    return ssl.PEM_cert_to_DER_cert(text[begin:end] + PEM[1])
+
+
+PEM = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
 def admission_api(service: Service, _: Authenticator) -> Api | None:
     """Make the API, which has one route; None unless Slurm admits jobs."""
     if service.configuration.slurm is None:
@@ -154,7 +186,8 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
         connection = request.scope.get(KEY)
         uid = None if connection is None else await connection.local_uid()
         peer = f"uid {uid}" if uid is not None else connection.peer.name if connection else "a peer"
-        proved = AdmissionRequest("POST", request.url.path, await read_body(request))
+        body = await read_body(request)
+        proved = AdmissionRequest("POST", request.url.path, body, admission.audiences)
         return await admission.admit(credential, proved, peer)
 
     return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

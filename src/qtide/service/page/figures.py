@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from qtide.service.monitoring import CAUSES, FINEST, History, Moments, Period, m
 from qtide.service.page.feed import task_row
 from qtide.service.policies.policy import ShareOwner
 from qtide.service.service import Service, sees
+from qtide.service.store import Database
 from qtide.service.task import Caller, ServiceTask
 
 BINS = 150
@@ -200,7 +200,7 @@ class Figures:
 Busy = list[defaultdict[str, float]]
 
 
-def _used(db: sqlite3.Connection, device: str, since: float, until: float, step: float) -> Busy:
+def _used(db: Database, device: str, since: float, until: float, step: float) -> Busy:
     """Seconds of a device by column and owner, from the tasks that ended."""
     busy: Busy = [defaultdict(float) for _ in range(BINS)]
     terms = {"device": device, "since": since, "until": until, "step": step}
@@ -314,10 +314,7 @@ def story(service: Service, caller: Caller, task: ServiceTask) -> list[dict[str,
     return [{"at": at, "what": what} for at, what in sorted(found, key=lambda each: each[0])]
 
 
-def _attempts(db: sqlite3.Connection, task: str) -> list[sqlite3.Row]:
+def _attempts(db: Database, task: str) -> list[Any]:
     """The device's time that was charged to a task, attempt by attempt."""
-    known = "SELECT 1 FROM sqlite_master WHERE name = 'occupations'"
-    if db.execute(known).fetchone() is None:
-        return []
     words = "SELECT began, seconds, ended, cause FROM occupations WHERE task = ? ORDER BY began"
     return db.execute(words, (task,)).fetchall()

@@ -146,7 +146,6 @@ def page_api(service: Service, access: Authenticator) -> Api:
 
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        await history.prepare()
         background = BackgroundTasks(RealWorld())
         background.repeat("history", look, TICK, longest=TICK)
         try:
