@@ -10,7 +10,7 @@ import logging
 import math
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -293,6 +293,9 @@ class Activity(Period):
         super().__init__()
         self.answered = -math.inf
         """When a client last got an answer."""
+        self.state = ""
+        self.since = 0.0
+        """Since when the device is in its state."""
         self._running: dict[str, tuple[float, float]] = {}
         """When each running task began, and the seconds of it that are counted already."""
         self._looked: float | None = None
@@ -320,6 +323,8 @@ class Activity(Period):
 
     def look(self, device: ServedDevice, now: float, *, holders: bool) -> None:
         """Attribute the time since the last look; `holders`: jobs hold a slot of the service."""
+        if self.state != device.state:
+            self.state, self.since = device.state, now
         last, self._looked = self._looked, now
         if last is None or now <= last:
             return
@@ -365,17 +370,28 @@ Moments = dict[tuple[str, int], Period]
 class History:
     """What each device did, at resolutions that get coarser with age, kept in the store."""
 
-    def __init__(self, store: Store, activity: dict[str, Activity]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        activity: dict[str, Activity],
+        devices: Mapping[str, ServedDevice],
+        clock: Callable[[], float],
+        holders: Callable[[], Collection[Any]],
+    ) -> None:
         self._store = store
         self._activity = activity
+        self._devices = devices
+        self._clock = clock
+        self._holders = holders
         self._at: int | None = None
 
-    async def look(self, devices: Sequence[ServedDevice], now: float, *, holders: bool) -> None:
+    async def look(self) -> None:
         """Look at the devices; write a row for each when the period of the finest has passed."""
-        names = [device.name for device in devices]
-        for device in devices:
-            activity = self._activity.setdefault(device.name, Activity())
-            activity.look(device, now, holders=holders)
+        now, holders = self._clock(), bool(self._holders())
+        names = list(self._devices)
+        for name in names:
+            activity = self._activity.setdefault(name, Activity())
+            activity.look(self._devices[name], now, holders=holders)
         at = int(now // FINEST) * FINEST
         last, self._at = self._at, at
         if last is None or at == last:

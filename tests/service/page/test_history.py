@@ -71,7 +71,7 @@ def test_rows_keep_everything_that_periods_have(rows: list[tuple[float, list[flo
 class Clock:
     """A device and a store of a history, whose time the test decides."""
 
-    name = "dev"
+    state = "idle"
     waiting = running = 0
 
     def __init__(self) -> None:
@@ -98,12 +98,21 @@ def step(coroutine: Any) -> None:
 def test_every_second_is_attributed_once_and_old_rows_get_coarser() -> None:
     clock = Clock()
     activity: dict[str, Activity] = {}
-    history = History(MemoryStore(clock.db), activity)  # type: ignore[arg-type]
+    now = float(BEGIN)
+    holders: list[int] = []
+    history = History(
+        MemoryStore(clock.db),  # type: ignore[arg-type]
+        activity,
+        {"dev": clock},  # type: ignore[dict-item]
+        lambda: now,
+        lambda: holders,
+    )
     hours = 3
     for second in range(hours * 3600 + 1):
-        now = BEGIN + second
+        now = float(BEGIN + second)
         clock.why = "calibration" if second % 600 < 60 else "queue"
-        step(history.look([clock], float(now), holders=second >= 3600))  # type: ignore[list-item]
+        holders = [1] if second >= 3600 else []
+        step(history.look())
     found = moments(clock.db, 60, BEGIN, BEGIN + hours * 3600)
     seconds: defaultdict[str, float] = defaultdict(float)
     for each in found.values():

@@ -239,7 +239,8 @@ class Gate:
         connection: Connection | None = scope.get(KEY)
         peer = "a peer" if connection is None else connection.peer.name
         path = scope["path"]
-        if path in self._public or (self._public_below and path.startswith(self._public_below)):
+        known = path in self._public or path.startswith(self._public_below)
+        if known and (path != "/" or scope["method"] in ("GET", "HEAD")):  # the page is only read
             return peer, MOST_PUBLIC
         try:
             caller = scope[CALLER] = await self._access.identify(scope)

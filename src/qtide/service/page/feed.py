@@ -95,7 +95,6 @@ class Feed:
         self._events: deque[FeedEvent] = deque(maxlen=KEPT)
         self._changed: dict[str, ServiceTask] = {}
         self._shown: dict[str, tuple[Any, ...]] = {}
-        self._since: dict[str, tuple[str, float]] = {}
         self._waits: dict[str, tuple[float, float | None]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._pages = 0
@@ -182,10 +181,8 @@ class Feed:
         """A device as the page shows it."""
         now = self._service.now()
         state = device.state
-        known, since = self._since.get(device.name, ("", now))
-        if known != state:
-            since = now
-            self._since[device.name] = state, since
+        noted = self._service.metrics.activity.get(device.name)
+        since = noted.since if noted is not None and noted.state == state else now
         return {
             "name": device.name,
             "kind": device.setup.kind,
@@ -200,13 +197,6 @@ class Feed:
             "expected_wait": self._expected_wait(device, now),
             "calibration": device.calibration,
         }
-
-    def note_states(self) -> None:
-        """Note since when each device is in its state, although no page is open."""
-        for device in self._service.devices.values():
-            state = device.state
-            if self._since.get(device.name, ("",))[0] != state:
-                self._since[device.name] = state, self._service.now()
 
     def _expected_wait(self, device: ServedDevice, now: float) -> float | None:
         """What a new task would wait; for a long queue, computed at most once a second."""

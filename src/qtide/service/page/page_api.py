@@ -126,7 +126,13 @@ class SignIns:
 
 def page_api(service: Service, access: Authenticator) -> Api:
     """Make the API with the page, its sign-in, and its figures."""
-    history = History(service.store, service.metrics.activity)
+    history = History(
+        service.store,
+        service.metrics.activity,
+        service.devices,
+        service.now,
+        service.register.holders,
+    )
     feed = Feed(service)
     drawings = Bulk(service.world)  # apart from the other bodies: its processes load Qiskit
     drawings.allow([drawn])
@@ -139,15 +145,10 @@ def page_api(service: Service, access: Authenticator) -> Api:
     _service_figures(router, service, figures, caller_of)
     _tasks(router, service, feed, drawings, caller_of)
 
-    async def look() -> None:
-        feed.note_states()
-        holders = bool(service.register.holders())
-        await history.look(list(service.devices.values()), service.now(), holders=holders)
-
     @asynccontextmanager
     async def life() -> AsyncIterator[None]:
         background = BackgroundTasks(RealWorld())
-        background.repeat("history", look, TICK, longest=TICK)
+        background.repeat("history", history.look, TICK, longest=TICK)
         try:
             yield
         finally:
