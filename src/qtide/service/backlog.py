@@ -163,6 +163,10 @@ class Backlog:
         found = (self._tasks[each] for each in self._over_quota)
         return [task for task in found if task.device == device]
 
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return task.id in self._over_quota
+
     def standing(self, task: ServiceTask) -> TaskStanding:
         """Why a task waits, and until when."""
         if task.id in self._over_quota:
