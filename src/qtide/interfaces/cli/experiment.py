@@ -16,6 +16,7 @@ from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, show_table, status, terminal
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.service import open_in_browser
 from qtide.interfaces.progress import TerminalProgress
 from qtide.interfaces.python.description import summary_line
 from qtide.runs.comparison import Case
@@ -166,9 +167,13 @@ def demo(
     def ended(case: Case) -> None:
         progress.note(f"  {summary_line(case)}")
 
+    def serving(url: str) -> None:
+        progress.note(f"  see it live, while it lasts: {url}")
+        open_in_browser(url)
+
     folder = Path(runs) / f"demo-{stamp()}"
     with progress.shown():
-        story = play_story(folder, progress.tell, ended, progress.note)
+        story = play_story(folder, progress.tell, ended, progress.note, serving)
     if json:
         as_json(story.as_dict())
         return
