@@ -68,6 +68,7 @@ Outcome = tuple[Any, BaseException | None]
 BUSY_LIMIT = 10.0
 """Seconds to wait while another process writes to the same file."""
 VERSION = 1
+FILE = "store.sqlite"
 
 SCHEMA = """
 CREATE TABLE tasks (
@@ -111,6 +112,18 @@ class AlreadyStored(QtideError):  # noqa: N818 - named after what happened
 
 class Store(ABC):
     """Storage of the service: a file, a server, or memory in a simulation."""
+
+    deadline: float | None = None
+    """Time, on the monotonic clock, until which only this service uses the store and the devices;
+    None if no other service can."""
+
+    def take_lead(self, holder: str, url: str) -> bool:
+        """Become the service that leads, if nobody does; return whether this one leads now."""
+        return True
+
+    def leader(self) -> tuple[str, str]:
+        """Name and URL of the service that leads; both empty if there can be no other."""
+        return "", ""
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
@@ -260,6 +273,24 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreFailed(f"{file} cannot be read: {error}") from None
+
+
+def open_store(folder: Path, url: str | None) -> Store:
+    """Open the store at a URL, or the file in the service's folder."""
+    if url is None:
+        return FileStore(folder / FILE)
+    from qtide.service.postgresql import PostgresStore  # its driver is an extra
+
+    return PostgresStore(url)
+
+
+def open_database(folder: Path, url: str | None) -> ClosableDatabase:
+    """Connect to the database of a service, for a command on the same host."""
+    if url is None:
+        return connect(folder / FILE)
+    from qtide.service.postgresql import connect as connect_to_server  # its driver is an extra
+
+    return connect_to_server(url)
 
 
 MOST_AT_ONCE = 256
