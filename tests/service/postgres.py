@@ -19,7 +19,7 @@ LIMIT = 60.0
 
 
 class PostgresServer:
-    """A server that tests may kill; it refuses to run as root, so root starts it as its own user."""
+    """A server that tests may kill; since it refuses to run as root, root starts it as postgres."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="qtide-pg-"))
@@ -39,7 +39,7 @@ class PostgresServer:
         """Start it and wait until it answers."""
         words = ("-D", "data", "-p", str(self.port), "-k", ".", "-h", "127.0.0.1")
         with (self.folder / "log").open("ab") as log:
-            server = [self._programs / "postgres", *words]
+            server = [str(self._programs / "postgres"), *words]
             self._process = subprocess.Popen(server, stderr=log, **self._terms)
         wait_until(self._answers, LIMIT)
         return self
@@ -62,7 +62,7 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
-        words = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        words = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(words, check=False).returncode == 0
 
 

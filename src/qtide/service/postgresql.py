@@ -21,6 +21,7 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
+from qtide.service.fence import Fence
 from qtide.service.store import (
     SCHEMA,
     VERSION,
@@ -221,6 +222,8 @@ class PostgresStore(ThreadedStore):
         self._url = url
         self._term = 0
         self.deadline = 0.0
+        self._fence = Fence()
+        self._fence.start()
         connect(url).close()
         self._writing: PostgresDatabase | None = None
         self._reading: PostgresDatabase | None = PostgresDatabase(url)
@@ -234,7 +237,8 @@ class PostgresStore(ThreadedStore):
         row = self.read(lambda db: db.execute(TAKE, (holder, url)).fetchone())
         if row is None:
             return False
-        self._term, self.deadline = row["term"], began + LEASE - MARGIN
+        self._term = row["term"]
+        self._renewed(began)
         return True
 
     def leader(self) -> tuple[str, str]:
@@ -289,6 +293,7 @@ class PostgresStore(ThreadedStore):
         for database in (self._writing, self._reading, *self._readers.values()):
             if database is not None:
                 database.close()
+        self._fence.stop()
 
     def _together(
         self, database: PostgresDatabase, actions: Sequence[Action[Any]], *, apart: bool
@@ -318,8 +323,13 @@ class PostgresStore(ThreadedStore):
         except GONE as error:
             if not self._was_made(held[0]):
                 raise StoreFailed(f"the database lost a commit: {_sentence(error)}") from None
-        self.deadline = began + LEASE - MARGIN
+        self._renewed(began)
         return outcomes
+
+    def _renewed(self, began: float) -> None:
+        """Note a renewal of the lease that was asked for at `began`."""
+        self.deadline = began + LEASE - MARGIN
+        self._fence.renew(self.deadline)
 
     def _was_made(self, transaction: str) -> bool:
         """Ask the server, as soon as it is back, whether a transaction was committed."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from qtide.core.errors import QtideError
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import SECRET, write_whole
 from qtide.core.world.world import Future
 
 Result = TypeVar("Result")
@@ -69,6 +70,8 @@ BUSY_LIMIT = 10.0
 """Seconds to wait while another process writes to the same file."""
 VERSION = 1
 FILE = "store.sqlite"
+ELSEWHERE = "store.url"
+"""The file with the URL of the database, if that is not the file beside it."""
 
 SCHEMA = """
 CREATE TABLE tasks (
@@ -278,16 +281,24 @@ def _readable(file: Path) -> Iterator[None]:
 def open_store(folder: Path, url: str | None) -> Store:
     """Open the store at a URL, or the file in the service's folder."""
     if url is None:
+        (folder / ELSEWHERE).unlink(missing_ok=True)
         return FileStore(folder / FILE)
+    write_whole(folder / ELSEWHERE, url.encode(), SECRET)
     from qtide.service.postgresql import PostgresStore  # its driver is an extra
 
     return PostgresStore(url)
 
 
-def open_database(folder: Path, url: str | None) -> ClosableDatabase:
+def open_database(folder: Path) -> ClosableDatabase:
     """Connect to the database of a service, for a command on the same host."""
-    if url is None:
+    if (folder / FILE).is_file() and not (folder / ELSEWHERE).is_file():
         return connect(folder / FILE)
+    try:
+        url = (folder / ELSEWHERE).read_text()
+    except OSError:
+        raise UsageError(
+            f"there is no state of a service in {folder}; name its folder with --state"
+        ) from None
     from qtide.service.postgresql import connect as connect_to_server  # its driver is an extra
 
     return connect_to_server(url)
