@@ -43,7 +43,7 @@ def decode(data: bytes, head: int) -> tuple[Header, bytes]:
 
 def die_with_parent() -> None:
     """Have Linux kill this process when its parent dies, even while a task holds the GIL."""
-    _at_parents_death(signal.SIGKILL)
+    signal_at_parents_death(signal.SIGKILL)
 
 
 def wake_at_parents_death() -> None:
@@ -52,10 +52,11 @@ def wake_at_parents_death() -> None:
     For a process that notices the death itself, by the end of a pipe, and has to clean up. Linux
     takes the parent's thread for the parent; if only that thread ends, the signal does no harm.
     """
-    _at_parents_death(signal.SIGCONT)
+    signal_at_parents_death(signal.SIGCONT)
 
 
-def _at_parents_death(number: signal.Signals) -> None:
+def signal_at_parents_death(number: signal.Signals) -> None:
+    """Have Linux send this process a signal when its parent, or the parent's thread, ends."""
     import ctypes
 
     PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's name

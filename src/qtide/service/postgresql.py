@@ -23,7 +23,7 @@ from psycopg.adapt import Loader
 
 from qtide.service.fence import Fence
 from qtide.service.store import (
-    SCHEMA,
+    STEPS,
     VERSION,
     Action,
     AlreadyStored,
@@ -58,6 +58,7 @@ DEPOSED = 75
 
 TABLES = """
 CREATE TABLE schema_version (version BIGINT NOT NULL);
+INSERT INTO schema_version VALUES (1);
 CREATE TABLE leadership (
   only_row INTEGER PRIMARY KEY, term BIGINT NOT NULL, holder TEXT NOT NULL, url TEXT NOT NULL,
   until DOUBLE PRECISION NOT NULL
@@ -172,12 +173,11 @@ def _translated(words: str) -> str:
     return NAMED.sub(r"%(\1)s", quoted).replace("?", "%s")
 
 
-def schema() -> str:
-    """The statements that create the tables."""
-    words = SCHEMA
+def _statements(step: str) -> list[str]:
+    """The statements of a step of the schema, with PostgreSQL's types."""
     for sqlite, postgresql in TYPES.items():
-        words = words.replace(sqlite, postgresql)
-    return USER.sub('"user"', words) + TABLES
+        step = step.replace(sqlite, postgresql)
+    return list(filter(str.strip, step.split(";")))
 
 
 def connect(url: str) -> PostgresDatabase:
@@ -200,10 +200,14 @@ def _prepare(database: PostgresDatabase) -> None:
     try:
         database.execute("SELECT pg_advisory_xact_lock(7186203)")  # any number, but always the same
         if database.execute("SELECT to_regclass('schema_version')").fetchone()[0] is None:
-            for statement in filter(str.strip, schema().split(";")):
+            for statement in _statements(STEPS[0] + TABLES):
                 database.execute(statement)
-            database.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
         found = database.execute("SELECT version FROM schema_version").fetchone()[0]
+        for step in STEPS[found:]:
+            for statement in _statements(step):
+                database.execute(statement)
+        if found < VERSION:
+            database.execute("UPDATE schema_version SET version = ?", (VERSION,))
         database.execute("COMMIT")
     except BaseException:
         with suppress(psycopg.Error):

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded
 from qtide.service.store import Database
-from qtide.service.task import Caller, Ending, ServiceTask, TaskState
+from qtide.service.task import Booking, Caller, Ending, ServiceTask, TaskState
 
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
@@ -89,7 +90,40 @@ def hand_back(tasks: Iterable[ServiceTask]) -> Any:
     """Record that tasks wait again, with their attempts and what they have used so far."""
     words = "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ? WHERE id = ?"
     rows = [(task.attempts, task.used, task.id) for task in tasks]
-    return lambda store: store.executemany(words, rows)
+    occupied = [row for task in tasks for row in _booked(task)]
+
+    def action(store: Database) -> None:
+        store.executemany(words, rows)
+        store.executemany(BOOK, occupied)
+
+    return action
+
+
+BOOK = "INSERT INTO occupations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+SITE = Caller("(site)", "(site)")
+"""Who pays for what nobody is to blame for."""
+
+
+def _booked(task: ServiceTask, cause: str = "") -> list[tuple[Any, ...]]:
+    """The rows of a task's new occupations; with a cause, the site pays for all of them."""
+    return [
+        _row(task.id, task.device, each, SITE if cause or each.cause else task.caller, cause)
+        for each in task.unbooked
+    ]
+
+
+def book_rest(device: str, occupations: Iterable[Occupation], cause: str) -> Any:
+    """Book to the site what occupied the device and is not in the store."""
+    rows = [
+        _row(each.ticket.partition(":")[0], device, Booking(each.began, each.seconds, cause), SITE)
+        for each in occupations
+    ]
+    return lambda store: store.executemany(BOOK, rows)
+
+
+def _row(id: str, device: str, each: Booking, payer: Caller, cause: str = "") -> tuple[Any, ...]:  # noqa: A002 - the column's name
+    period = (each.began, each.seconds, each.began + each.seconds)
+    return (id, *period, device, payer.user, payer.account, payer.job, cause or each.cause)
 
 
 def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> Any:
@@ -117,8 +151,11 @@ def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> 
             " WHERE id = :id AND attempts <= :attempts AND state IN ('queued', 'running')",
             row,
         )
-        return changed.rowcount == 1
+        recorded = changed.rowcount == 1
+        store.executemany(BOOK, booked if recorded else unused)
+        return recorded
 
+    booked, unused = _booked(task), _booked(task, "its answer came too late")
     return action
 
 
@@ -287,26 +324,28 @@ def usage(
 ) -> Any:
     """Read the usage of a period; a running task counts with the time it has run so far.
 
-    A task is taken to have occupied the device right up to its end. Each of two adjacent periods
-    gets the seconds that lie in it; the one in which the task ended also counts the task.
+    Each of two adjacent periods gets the seconds that lie in it; the one in which the task ended
+    also counts the task. What nobody is to blame for has the user and the account of `SITE`.
     """
     assert all(key in KEYS for key in by)
     names = ", ".join(by)
     words = f"""
-        SELECT {names},
-          count(CASE WHEN ended IS NULL OR ended >= :since AND ended < :until THEN 1 END) AS tasks,
-          count(CASE WHEN ended IS NULL THEN 1 END) AS running,
-          sum(used - CASE WHEN last - used < :since THEN :since - (last - used) ELSE 0.0 END
+        SELECT {names}, sum(tasks) AS tasks, sum(running) AS running,
+          sum(used - CASE WHEN began < :since THEN :since - began ELSE 0.0 END
             - CASE WHEN last > :until THEN last - :until ELSE 0.0 END) AS qpu_seconds,
-          min(submitted) AS first, max(last) AS last
+          min(first) AS first, max(last) AS last
         FROM (
-          SELECT user, account, job, device, submitted, ended,
-            coalesce(ended, :now) AS last,
-            CASE WHEN ended IS NULL AND started < :now THEN used + :now - started
-              ELSE used END AS used
-          FROM tasks WHERE ended >= :since OR started IS NOT NULL AND ended IS NULL) AS occupied
-        WHERE used > 0 AND last >= :since AND last - used < :until
-          AND user = coalesce(:user, user)
+          SELECT user, account, job, device, 0 AS tasks, 0 AS running, began, began AS first,
+            ended AS last, seconds AS used
+          FROM occupations WHERE ended >= :since AND began < :until
+          UNION ALL
+          SELECT user, account, job, device, 1, 0, ended, submitted, ended, 0.0
+          FROM tasks WHERE ended >= :since AND ended < :until AND used > 0
+          UNION ALL
+          SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
+          FROM tasks WHERE state = 'running' AND started < :now AND started < :until
+            AND :now >= :since) AS occupied
+        WHERE user = coalesce(:user, user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
     terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
     terms["until"] = now + 1.0 if until is None else until

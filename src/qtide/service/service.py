@@ -16,7 +16,7 @@ from qtide.service import records, tokens
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup
-from qtide.service.device.dispatcher import Endings, StartWorker, processes
+from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import FairSemaphore
@@ -128,7 +128,7 @@ class Service:
         configuration: Configuration,
         world: World,
         store: Store,
-        start_worker: StartWorker,
+        workers: Workers,
         chance: random.Random | None = None,
     ) -> None:
         self.configuration = configuration
@@ -151,7 +151,7 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
-        self._start_worker = start_worker
+        self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
@@ -165,10 +165,10 @@ class Service:
     def on_this_host(cls, configuration: Configuration) -> Service:
         """Make a service in real time, with its state in a folder and a process per device."""
         folder = configuration.folder
-        (folder / "log").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         store = open_store(folder, configuration.store)
-        return cls(configuration, RealWorld(), store, processes(folder / "log"))
+        return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
 
     async def open(self) -> None:
         """Take up the tasks of an earlier service, and start the devices."""
@@ -181,6 +181,10 @@ class Service:
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
         self._fleet.on_new = self._take_in
+        for device, occupations in (await self._workers.left_behind()).items():
+            # nobody is to blame for what an earlier service did not live to record
+            lost = records.book_rest(device, occupations, "the service was killed")
+            await self._endings.write_with_retry(lost)
         with making(self.store.read(records.count_live)):
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
@@ -414,7 +418,7 @@ class Service:
     def _device(self, name: str, setup: DeviceSetup) -> ServedDevice:
         limits = self.configuration.limits
         made = ServedDevice(
-            name, setup, self._world, self._endings, self.shares, self._start_worker, limits
+            name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
         made.dispatcher.on_begun = self.metrics.began
         return made

@@ -68,7 +68,6 @@ Outcome = tuple[Any, BaseException | None]
 
 BUSY_LIMIT = 10.0
 """Seconds to wait while another process writes to the same file."""
-VERSION = 1
 FILE = "store.sqlite"
 ELSEWHERE = "store.url"
 """The file with the URL of the database, if that is not the file beside it."""
@@ -99,6 +98,19 @@ CREATE TABLE drains (
   device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL, licences INTEGER NOT NULL
 );
 """
+OCCUPATIONS = """
+CREATE TABLE occupations (
+  task TEXT NOT NULL, began REAL NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+  device TEXT NOT NULL, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
+  cause TEXT NOT NULL, PRIMARY KEY (task, began)
+);
+CREATE INDEX occupations_by_end ON occupations (ended);
+INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
+  coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
+"""
+STEPS = (SCHEMA, OCCUPATIONS)
+"""What makes a store of each version from the one before; the first makes one from nothing."""
+VERSION = len(STEPS)
 
 
 class StoreFailed(QtideError):  # noqa: N818 - named after what happened
@@ -213,7 +225,8 @@ def connect(file: Path) -> SqliteDatabase:
 def in_memory() -> SqliteDatabase:
     """Open an empty database in memory, which is lost when the process ends."""
     connection = _opened(":memory:")
-    connection.executescript(SCHEMA)
+    for step in STEPS:
+        connection.executescript(step)
     return connection
 
 
@@ -248,17 +261,17 @@ def _attempt(connection: SqliteDatabase, action: Action[Any]) -> Outcome:
 
 
 def _prepare(connection: SqliteDatabase, file: Path) -> None:
-    """Create the tables if missing; the service and `qtide token` may do so concurrently."""
+    """Create missing tables; the service and `qtide token` may do so concurrently."""
     if _version(connection) > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
     if _version(connection) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if _version(connection) == 0:  # another process may have been faster
-            for statement in SCHEMA.split(";"):
+        for step in STEPS[_version(connection) :]:  # another process may have been faster
+            for statement in step.split(";"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
