@@ -149,6 +149,19 @@ class PostgresDatabase:
         row = self.execute(words, (at + 1, size, sequence)).fetchone()
         return bytes(row[0]) if row else b""
 
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin a transaction; with `snapshot`, one that only reads, as of one moment."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" if snapshot else "BEGIN")
+
+    def renumber(self) -> None:
+        """Continue the numbers of tasks after those that were copied here."""
+        numbers = "pg_get_serial_sequence('tasks', 'sequence')"
+        self.execute(f"SELECT setval({numbers}, 1 + coalesce(max(sequence), 0)) FROM tasks")
+
+    def damage(self) -> list[str]:
+        """Nothing: PostgreSQL checks its files itself (pg_amcheck, data checksums)."""
+        return []
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -231,7 +244,7 @@ class PostgresStore(ThreadedStore):
         connect(url).close()
         self._writing: PostgresDatabase | None = None
         self._reading: PostgresDatabase | None = PostgresDatabase(url)
-        self._readers = {urgent: Reader(Reconnecting(url)) for urgent in (False, True)}
+        self._readers = {urgent: _reader(Reconnecting(url)) for urgent in (False, True)}
         self._closing = threading.Event()
         super().__init__()
 
@@ -387,6 +400,10 @@ class Reconnecting:
             self._database.close()
             self._database = None
             raise
+
+
+def _reader(connection: Reconnecting) -> Reader:
+    return Reader(connection, connection.close)
 
 
 def _failure(error: Exception) -> Exception:

@@ -56,7 +56,16 @@ class Database(Protocol):
 
 
 class ClosableDatabase(Database, Protocol):
-    """A database connection of one's own."""
+    """A database connection of one's own, for commands beside the service."""
+
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin a transaction; with `snapshot`, one that only reads, as of one moment."""
+
+    def renumber(self) -> None:
+        """Continue the numbers of tasks after those that were copied here."""
+
+    def damage(self) -> list[str]:
+        """What the database itself finds damaged."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -239,6 +248,18 @@ class SqliteDatabase(sqlite3.Connection):
             blob.seek(at)
             return blob.read(size)
 
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin a transaction; one that only reads does not keep others from writing."""
+        self.execute("BEGIN" if snapshot else "BEGIN IMMEDIATE")
+
+    def renumber(self) -> None:
+        """Do nothing: SQLite's numbers follow the largest in the table."""
+
+    def damage(self) -> list[str]:
+        """What SQLite's own check finds."""
+        found = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
 
 def _opened(place: str) -> SqliteDatabase:
     connection = sqlite3.connect(
@@ -330,8 +351,9 @@ Write = tuple[Action[Any], asyncio.Future[Any] | None]
 class Reader:
     """A thread that runs queries on its own connection."""
 
-    def __init__(self, database: ClosableDatabase) -> None:
+    def __init__(self, database: Database, close: Callable[[], None]) -> None:
         self._database = database
+        self._close = close
         self._thread = ThreadPoolExecutor(1, "store reader")
 
     async def look(self, action: Action[Result]) -> Result:
@@ -342,7 +364,11 @@ class Reader:
     def close(self) -> None:
         """Finish the queries requested so far, and close."""
         self._thread.shutdown()
-        self._database.close()
+        self._close()
+
+
+def _reader(connection: SqliteDatabase) -> Reader:
+    return Reader(connection, connection.close)
 
 
 class Checkpoints:
@@ -440,7 +466,7 @@ class FileStore(ThreadedStore):
         self._connection.execute(f"PRAGMA wal_autocheckpoint={MOST_UNTIDY}")
         self._reading = connect(file)
         self._checkpoints = Checkpoints(file)
-        self._readers = {urgent: Reader(connect(file)) for urgent in (False, True)}
+        self._readers = {urgent: _reader(connect(file)) for urgent in (False, True)}
         super().__init__()
 
     def read(self, action: Action[Result]) -> Result:
