@@ -16,6 +16,8 @@ from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
+from qtide.core.resources import Needs
+
 
 class Unawaited:
     """A task or phase that a program created but has not awaited or made part of another yet.
@@ -71,6 +73,8 @@ class Task(Unawaited, Generic[T_co]):
     """Maximum run time in seconds, on each of its nodes."""
     mpi: bool = False
     """Whether the calls get an MPI communicator over the nodes."""
+    resources: Needs | None = None
+    """What it needs of each node; None for the program's default, usually a whole node."""
 
     @property
     def name(self) -> str:
@@ -94,6 +98,21 @@ class Task(Unawaited, Generic[T_co]):
         """Return the same task, ended with TimedOut if it runs longer than `seconds`."""
         self.use()
         return _created(replace(self, limit=_limit(seconds)))
+
+    def needs(
+        self,
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> Task[T_co]:
+        """Return the same task, to run on a part of a node, beside other tasks.
+
+        It gets so many cores and GPUs of its own, and at most so much memory, such as `"16 GB"`.
+        `kind` names a kind of nodes; alone, it means a whole node of that kind.
+        """
+        self.use()
+        return _created(replace(self, resources=Needs.of(cores, gpus, memory, kind)))
 
     def starting(self) -> bool:
         """Called when its nodes are ready; return whether it still has to run."""
@@ -146,6 +165,22 @@ class Classical(Unawaited):
         self.use()
         limit = _limit(seconds)
         return _created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
+
+    def needs(
+        self,
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> Classical:
+        """Return the same tasks, each with these needs unless it has its own."""
+        self.use()
+        needs = Needs.of(cores, gpus, memory, kind)
+        tasks = (
+            each if each.resources is not None else replace(each, resources=needs)
+            for each in self.tasks
+        )
+        return _created(Classical(tuple(tasks)))
 
     def __str__(self) -> str:
         return f"classical({self.label})"
@@ -249,6 +284,15 @@ class ClassicalOf(Classical, Generic[R_co]):
 
         def within(self, seconds: float) -> ClassicalOf[R_co]:
             """Return the same tasks, each with a time limit."""
+
+        def needs(
+            self,
+            cores: int | None = None,
+            gpus: int = 0,
+            memory: str | int | None = None,
+            kind: str | None = None,
+        ) -> ClassicalOf[R_co]:
+            """Return the same tasks, each with these needs."""
 
         def __await__(self) -> Generator[Any, Any, R_co]: ...  # type: ignore[override]
 

@@ -129,7 +129,7 @@ def _read(declared: Declared, kind: Any, word: str) -> Any:
         raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
 
 
-CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed")
+CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", "needs")
 """The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
 """Options also passed to the program's parameter of the same name."""

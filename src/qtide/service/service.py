@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -103,6 +104,8 @@ GRACE = 5.0
 """Seconds that tasks on a device have to end when the service stops."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
+QUOTA_SOON = 60.0
+"""Seconds before a new day from which on a job without QPU time may start nevertheless."""
 PIECE = 2**18
 """Bytes of an answer to read at a time."""
 LISTS = 4
@@ -289,6 +292,24 @@ class Service:
         until = {"until": self._meter.next_day(now)}
         return [each.as_dict() | until for each in self._meter.left(caller, now)]
 
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return self._backlog.over_quota(task)
+
+    def why_nothing_left(self, caller: Caller) -> str | None:
+        """Why the caller can use no QPU time for a while, as a sentence; None if it can."""
+        now = self._world.now()
+        until = self._meter.next_day(now)
+        for each in self._meter.left(caller, now):
+            if each.used_up and until - now > QUOTA_SOON:
+                when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+                return (
+                    f"the {each.subject.kind} {each.subject.name} has used its "
+                    f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
+                    f"again with --begin, after {when}, or ask the operator"
+                )
+        return None
+
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""
         blocked = self._backlog.blocked_by_device()
@@ -304,6 +325,11 @@ class Service:
         if task is None or not sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
+
+    def task_by_key(self, caller: Caller, key: str) -> ServiceTask | None:
+        """Find the task that the caller submitted with a key."""
+        row = self.store.read(records.find_by_key(caller.user, key))
+        return None if row is None else self.task(caller, row["id"])
 
     async def tasks(
         self,

@@ -254,6 +254,12 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "vqpus": {"help": "Virtual QPUs that share the device."},
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
+        "needs": {
+            "help": "What a task needs of a node unless it says so itself, as in "
+            "cores=4,gpus=1,memory=16GB.  [default: a whole node]",
+            "metavar": "NEEDS",
+            "show_default": False,
+        },
     }
 
 

@@ -117,7 +117,8 @@ class SessionWorker:
         job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
         nodes = spec.nodes or site.cluster.size
         self._sizes = BatchSizes(nodes) if real else None
-        performer = strategy(spec.strategy, Assignment(site, job, nodes), spec.options)
+        assignment = Assignment(site, job, nodes, spec.default_needs())
+        performer = strategy(spec.strategy, assignment, spec.options)
         self._candidates = Candidates(performer, ledger, Choices(self._records))
         lessons.teach(performer.forecast)
         with ledger.span("run", "driver", spec.strategy):
