@@ -162,12 +162,12 @@ def silence(pair: Pair, users: Users, *, kill: bool) -> float:
     leader = pair.leader()
     began = time.monotonic()
     leader.kill() if kill else leader.stop()
-    leader.start(ready=False)
-    while pair.leader() is leader or not pair.standing_by(leader):
-        time.sleep(0.05)
     enough = len(users.answered) + 20
     while len(users.answered) < enough:
         time.sleep(0.01)
+    leader.start(ready=False)
+    while not pair.standing_by(leader):
+        time.sleep(0.05)
     return users.longest_silence(began)
 
 
