@@ -182,6 +182,8 @@ class Dispatcher:
         state: DeviceState,
     ) -> None:
         self.on_begun: Callable[[ServiceTask], None] = lambda _: None
+        self.on_back: Callable[[ServiceTask], None] = lambda _: None
+        """Called with each task that waits again."""
         self._name = name
         self._setup = setup
         self._world = world
@@ -289,6 +291,7 @@ class Dispatcher:
                 await self._give_up(task)
             else:
                 self.add(task)
+                self.on_back(task)
 
     async def run_dry(self, grace: float) -> None:
         """Wait until the device has no tasks, for at most `grace` seconds."""
