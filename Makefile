@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test lint docs soak bench box-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench box-packages clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,13 @@ demo: setup
 
 test: lint
 	$(VENV)/bin/pytest
+
+# everything that touches Slurm, with the Slurm of every Debian release that a box can run
+test-releases: setup
+	for release in bookworm trixie forky; do \
+	  echo "Slurm of Debian $$release"; \
+	  QTIDE_BOX_RELEASE=$$release $(VENV)/bin/pytest -m slurm tests/box tests/backends tests/service tests/mpi || exit 1; \
+	done
 
 lint: setup
 	$(VENV)/bin/ruff check .

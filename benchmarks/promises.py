@@ -151,7 +151,7 @@ def walls(policy: str, users: int) -> list[float]:
     world, shape = VirtualWorld(1), read("published")
     store, device = SimulatedStore(world), SimulatedDevice(world)
     words = {"devices": {"dev": {"kind": "burst", "policy": policy, "limit": 1e6}}}
-    service = Service(Configuration.model_validate(words), world, store, device.start)
+    service = Service(Configuration.model_validate(words), world, store, device)
 
     async def job(number: int) -> float:
         caller = Caller(f"user {number % users}", "", number + 1)

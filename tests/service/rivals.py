@@ -86,7 +86,7 @@ class Rivals:
         words = {"devices": {"dev": {"kind": "burst"} | self.setup}}
         configuration = Configuration.model_validate(words)
         chance = random.Random(self.seed)
-        self.service = Service(configuration, self.world, self.store, self.device.start, chance)
+        self.service = Service(configuration, self.world, self.store, self.device, chance)
         await self.service.open()
         await self.world.sleep(5.0)
         await self.world.all_of([self._user(f"user {n}") for n in range(self.users)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +15,14 @@ from qtide.core.world.virtual import VirtualWorld
 from qtide.service.backlog import Submission
 from qtide.service.configuration import DAY, Configuration
 from qtide.service.policies.policy import ShareOwner
+from qtide.service.records import SITE, usage
 from qtide.service.service import Service
+from qtide.service.store import in_memory
 from qtide.service.task import Caller, ServiceTask
 from qtide.service.virtual_service import (
     Fate,
-    Occupation,
     SimulatedDevice,
+    SimulatedOccupation,
     SimulatedStore,
     SimulatedWorker,
 )
@@ -52,7 +54,7 @@ class WatchedDevice(SimulatedDevice):
     def new_worker(self) -> SimulatedWorker:
         return StaleWorker(self)
 
-    def occupy(self, ticket: str) -> Occupation:
+    def occupy(self, ticket: str) -> SimulatedOccupation:
         task = ticket.partition(":")[0]
         words = "SELECT state FROM tasks WHERE id = ?"
         row = self.store.read(lambda db: db.execute(words, (task,)).fetchone())
@@ -72,8 +74,9 @@ class Site:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.store = SimulatedStore(self.world, self.commit_s)
-        self.store.read(lambda db: db.executescript(WATCHED))
+        rows = in_memory()
+        rows.executescript(WATCHED)
+        self.store = SimulatedStore(self.world, self.commit_s, rows)
         self.device = WatchedDevice(self.world, self._fate)
         self.device.store = self.store
         self.accepted: list[ServiceTask] = []
@@ -97,9 +100,7 @@ class Site:
                 "fair": {"half_life": 1e12},  # so that usage can be added up
             }
         )
-        self.service = Service(
-            configuration, self.world, self.store, self.device.start, self._chance
-        )
+        self.service = Service(configuration, self.world, self.store, self.device, self._chance)
         await self.service.open()
 
     async def kill(self) -> None:
@@ -190,6 +191,7 @@ class Site:
         for row in rows:
             self._check_row(row)
         self._check_accounts(rows)
+        self._check_books(rows)
 
     def _check_row(self, row: Any) -> None:
         attempts = [
@@ -201,10 +203,23 @@ class Site:
             answer = decode_answer(Encoded(row["answer_format"], row["answer"]))
             assert str(answer) == row["name"], "an answer of another attempt or task"
         busy = [each.seconds for each in attempts if each.said != "fault"]
-        if self.kills:  # what a service did not live to write is charged to nobody
+        if self.kills or self.restarts:  # what they cut off is the site's
             assert row["used"] <= sum(busy) + 1e-3
         else:
             assert abs(row["used"] - sum(busy)) < 1e-3, "charged for a time other than it took"
+
+    def _check_books(self, rows: list[Any]) -> None:
+        """Owners and site together pay for each second that the device was busy, and once."""
+        booked = self.rows("SELECT * FROM occupations")
+        busy = sum(each.seconds for each in self.device.occupations)
+        assert abs(sum(row["seconds"] for row in booked) - busy) < 1e-3
+        owners: defaultdict[str, float] = defaultdict(float)
+        for row in booked:
+            owners[row["task"]] += row["seconds"] if row["user"] != SITE.user else 0.0
+        assert all(abs(owners[row["id"]] - row["used"]) < 1e-3 for row in rows)
+        for by in (["user"], ["device", "job"]):
+            used = self.store.read(usage(by, None, None, None, self.world.now()))
+            assert abs(sum(row["qpu_seconds"] for row in used) - busy) < 1e-3
 
     def _check_accounts(self, rows: list[Any]) -> None:
         service = self.service
@@ -220,7 +235,7 @@ class Site:
             assert now > DAY or abs(counted - seconds) < 1e-6
 
 
-def _one_after_the_other(occupations: Iterable[Occupation]) -> bool:
+def _one_after_the_other(occupations: Iterable[SimulatedOccupation]) -> bool:
     free = 0.0
     for each in occupations:
         if each.began < free or each.ended is None:

@@ -30,7 +30,7 @@ def test_no_route_has_its_body_parsed_before_its_rights_are_checked(tmp_path: Pa
     """FastAPI parses the body of a route that declares one, before the route is called."""
     world = VirtualWorld()
     configuration = Configuration(state=tmp_path, devices={"dev": DeviceSetup(kind="burst")})
-    service = Service(configuration, world, SimulatedStore(world), SimulatedDevice(world).start)
+    service = Service(configuration, world, SimulatedStore(world), SimulatedDevice(world))
     app, apis = application(service)
     routes = [
         each

@@ -37,7 +37,7 @@ def service() -> Service:
         records.insert(task(name, user=user), draft)(rows)
     configuration = Configuration.model_validate({"devices": {"dev": {"kind": "burst"}}})
     store = SimulatedStore(world, connection=rows)
-    return Service(configuration, world, store, SimulatedDevice(world).start)
+    return Service(configuration, world, store, SimulatedDevice(world))
 
 
 def test_a_prefix_of_an_id_is_enough_if_it_is_unique_among_the_users_tasks(

@@ -15,6 +15,7 @@ from qtide.core.world.virtual import VirtualWorld
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.validator import Validator
 from qtide.service.local_service import LocalService
+from qtide.service.virtual_service import SimulatedDevice
 from tests.service.serving import Serve, wait_until
 
 TWO = """
@@ -125,11 +126,12 @@ def test_iqms_api_shows_the_devices_that_there_are_now(serving: Serve) -> None:
 def test_a_payload_that_is_checked_while_its_device_is_replaced_is_sent_again() -> None:
     """Its validators are gone; it must not start new ones for a device that is no longer."""
 
-    async def start(*_: Any) -> Any:
-        pytest.fail("a validator was started for a device that is gone")
+    class NoMore(SimulatedDevice):
+        async def start(self, *_: Any, **__: Any) -> Any:
+            pytest.fail("a validator was started for a device that is gone")
 
     world = VirtualWorld()
-    validator = Validator("dev", DeviceSetup(kind="burst"), world, start)
+    validator = Validator("dev", DeviceSetup(kind="burst"), world, NoMore(world))
 
     async def main() -> None:
         await validator.close()

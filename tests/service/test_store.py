@@ -13,13 +13,23 @@ import pytest
 
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service import records
-from qtide.service.store import Action, FileStore, StoreFailed, ValueTooLarge, connect, in_memory
+from qtide.service.store import (
+    Action,
+    AlreadyStored,
+    Database,
+    FileStore,
+    Rows,
+    StoreFailed,
+    ValueTooLarge,
+    connect,
+    in_memory,
+)
 from qtide.service.virtual_service import SimulatedStore
 
 DRAIN = "INSERT INTO drains VALUES (?, '', 0, 0)"
 
 
-def draining(name: str) -> Action[sqlite3.Cursor]:
+def draining(name: str) -> Action[Rows]:
     return lambda db: db.execute(DRAIN, (name,))
 
 
@@ -51,9 +61,7 @@ def test_a_write_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
 
     results = asyncio.run(write())
     store.close()
-    assert [isinstance(each, sqlite3.IntegrityError) for each in results] == [
-        *(False, False, True, False)
-    ]
+    assert [isinstance(each, AlreadyStored) for each in results] == [*(False, False, True, False)]
     assert names(tmp_path / "store.sqlite") == ["a", "b", "c"]
 
 
@@ -61,7 +69,7 @@ def test_a_write_of_any_error_fails_alone_and_the_store_goes_on(tmp_path: Path) 
     store = FileStore(tmp_path / "store.sqlite")
     store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 10_000)
 
-    def spoil(_: sqlite3.Connection) -> None:
+    def spoil(_: Database) -> None:
         raise RuntimeError("not SQLite's")
 
     async def write() -> list[object]:
@@ -153,7 +161,7 @@ def test_a_simulated_store_that_is_full_refuses_and_works_again_later() -> None:
             await store.write(draining("a"))
         store.broken = False
         await store.write(draining("a"))
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(AlreadyStored):
             await store.write(draining("a"))
 
     world.run(main())

@@ -12,7 +12,7 @@ from qtide.backends.payloads.payload import Encoded
 from qtide.service import records
 from qtide.service.records import Draft, usage
 from qtide.service.store import in_memory
-from qtide.service.task import Ending, TaskState
+from qtide.service.task import Booking, Ending, TaskState
 from tests.service.device.test_queue import task
 
 NOW = 1000.0
@@ -27,6 +27,7 @@ def test_periods_add_up_to_the_whole(
     for number, (ended, used) in enumerate(ends):
         one = task(str(number))
         records.insert(one, Draft(Encoded("burst", b""), ""))(db)
+        one.unbooked.append(Booking(ended - used, used))
         assert records.finish(one, Ending(TaskState.DONE, ended, used))(db)
     if running:
         one = task("running")

@@ -276,7 +276,7 @@ def test_a_task_of_a_removed_device_can_be_seen_and_cancelled() -> None:
         await site.world.sleep(1.0)
         await site.service.close()
         others = Configuration.model_validate({"devices": {"other": {"kind": "burst"}}})
-        later = Service(others, site.world, site.store.reopened(), site.device.start)
+        later = Service(others, site.world, site.store.reopened(), site.device)
         await later.open()
         ((_, task),) = await later.tasks(ada)
         assert later.standing(task) == TaskStanding("down")

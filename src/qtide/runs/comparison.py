@@ -205,6 +205,11 @@ def _agree(cases: Sequence[Case]) -> None:
         )
 
 
+def was_alone(run: RunFolder) -> bool:
+    """Whether no other job of a comparison ran at the same time."""
+    return _siblings(run) == 1
+
+
 def _siblings(run: RunFolder) -> int:
     """Number of jobs that ran together: in a comparison, their folders share a parent."""
     return max(1, sum(1 for _ in run.path.parent.glob("job-*/run.json")))

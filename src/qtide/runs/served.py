@@ -34,8 +34,9 @@ from qtide.service.service import Service
 from qtide.service.task import Caller, CannotPromise, ServiceTask, TaskState
 from qtide.service.virtual_service import (
     Fate,
-    Occupation,
     SimulatedDevice,
+    SimulatedDevices,
+    SimulatedOccupation,
     SimulatedStore,
     SimulatedWorker,
 )
@@ -82,10 +83,10 @@ class PretendedDevice(SimulatedDevice):
         """Create a worker that reports its work to the meter."""
         return PretendedWorker(self)
 
-    def occupy(self, ticket: str) -> Occupation:
+    def occupy(self, ticket: str) -> SimulatedOccupation:
         """Report that a task starts; keep no record, as a year of tasks would fill the memory."""
         self.begun.get(ticket.partition(":")[0], lambda: None)()
-        return Occupation(ticket, self.world.now())
+        return SimulatedOccupation(ticket, self.world.now())
 
 
 class PretendedWorker(SimulatedWorker):
@@ -137,9 +138,8 @@ class SharedQpus:
             }
         )
         store = SimulatedStore(world, service.commit)
-        start = {name: device.start for name, device in self._devices.items()}
         self.service = Service(
-            configuration, world, store, lambda name, setup: start[name](name, setup), Random(0)
+            configuration, world, store, SimulatedDevices(self._devices), Random(0)
         )
         self.qpus = [
             ServedQpu(self, name, vqpus, each, solver) for name, each in self._devices.items()

@@ -74,6 +74,8 @@ class AdmissionRequest:
     method: str
     path: str
     body: bytes
+    audiences: frozenset[str] = frozenset()
+    """What this service is known by: a credential has to name one of them."""
 
 
 @dataclass(frozen=True)
@@ -295,9 +297,18 @@ class Munge:
     async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
         """Identify the sender of a request; a credential is valid once, for one request."""
         identity, payload = await self.decode(credential)
-        if not hmac.compare_digest(payload, binding(request.method, request.path, request.body)):
-            raise Unproven("the credential was made for another request; make one for this")
-        return identity
+        words = (request.method, request.path, request.body)
+        good = [binding(*words, audience) for audience in request.audiences]
+        if any(hmac.compare_digest(payload, each) for each in good):
+            return identity
+        if hmac.compare_digest(payload, binding(*words, "")):
+            raise Unproven(
+                "the credential names no service: its prolog is older than this service; ask the "
+                "operator to write it again (qtide prolog)"
+            )
+        raise Unproven(
+            "the credential was made for another request or another service; make one for this"
+        )
 
     async def decode(self, credential: str) -> tuple[Identity, bytes]:
         """The maker of a credential, and its payload."""

@@ -158,6 +158,10 @@ class Backlog:
         """Number of tasks per device that wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
 
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return task.id in self._over_quota
+
     def standing(self, task: ServiceTask) -> TaskStanding:
         """Why a task waits, and until when."""
         if task.id in self._over_quota:

@@ -152,6 +152,8 @@ class SlurmSection(Section):
     gres: str = "qpu"
     trust_accounts: bool = False
     """Charge the account that a job names, even if Slurm does not check who may use it."""
+    certificate: Path | None = None
+    """The certificate that jobs see, if a proxy in front of the service has one of its own."""
 
 
 class Configuration(Section):
@@ -362,6 +364,8 @@ def _mistakes(configuration: Configuration) -> Iterator[str]:
             yield f"devices.{name}: {mistake}"
     if configuration.slurm and configuration.slurm.conf:
         yield from _unreadable("slurm.conf", configuration.slurm.conf)
+    if configuration.slurm and configuration.slurm.certificate:
+        yield from _unreadable("slurm.certificate", configuration.slurm.certificate)
     if configuration.certificate and configuration.key:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from qtide.core.world.world import World
 from qtide.service import records
 from qtide.service.configuration import DAY, Quota, Quotas
 from qtide.service.limits import LeakyBucket, Limits, StorageFull
-from qtide.service.store import Action, Store
+from qtide.service.store import Action, Database, Store
 from qtide.service.task import Caller, Forbidden, ServiceTask
 
 MOST_KNOWN = 100_000
@@ -62,6 +61,11 @@ class Remaining:
     """Tasks waiting or running."""
     seconds: float
     """QPU seconds used today or reserved."""
+
+    @property
+    def used_up(self) -> bool:
+        """Whether no QPU second of today is left."""
+        return _rest(self.subject.quota.qpu_seconds, self.seconds) == 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Convert it for clients; None means no limit."""
@@ -326,7 +330,7 @@ class Storage:
         """Run a deletion, and subtract what it deletes from the counts."""
         find = f"SELECT user, {BYTES} AS bytes FROM tasks WHERE {which}"
 
-        def counted(db: sqlite3.Connection) -> tuple[list[sqlite3.Row], Any]:
+        def counted(db: Database) -> tuple[list[Any], Any]:
             return db.execute(find, values).fetchall(), action(db)
 
         rows, result = await self._store.write(counted)

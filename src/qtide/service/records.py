@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded
-from qtide.service.task import Caller, Ending, ServiceTask, TaskState
+from qtide.service.store import Database
+from qtide.service.task import Booking, Caller, Ending, ServiceTask, TaskState
 
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
@@ -89,7 +90,40 @@ def hand_back(tasks: Iterable[ServiceTask]) -> Any:
     """Record that tasks wait again, with their attempts and what they have used so far."""
     words = "UPDATE tasks SET state = 'queued', started = NULL, attempts = ?, used = ? WHERE id = ?"
     rows = [(task.attempts, task.used, task.id) for task in tasks]
-    return lambda store: store.executemany(words, rows)
+    occupied = [row for task in tasks for row in _booked(task)]
+
+    def action(store: Database) -> None:
+        store.executemany(words, rows)
+        store.executemany(BOOK, occupied)
+
+    return action
+
+
+BOOK = "INSERT INTO occupations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+SITE = Caller("(site)", "(site)")
+"""Who pays for what nobody is to blame for."""
+
+
+def _booked(task: ServiceTask, cause: str = "") -> list[tuple[Any, ...]]:
+    """The rows of a task's new occupations; with a cause, the site pays for all of them."""
+    return [
+        _row(task.id, task.device, each, SITE if cause or each.cause else task.caller, cause)
+        for each in task.unbooked
+    ]
+
+
+def book_rest(device: str, occupations: Iterable[Occupation], cause: str) -> Any:
+    """Book to the site what occupied the device and is not in the store."""
+    rows = [
+        _row(each.ticket.partition(":")[0], device, Booking(each.began, each.seconds, cause), SITE)
+        for each in occupations
+    ]
+    return lambda store: store.executemany(BOOK, rows)
+
+
+def _row(id: str, device: str, each: Booking, payer: Caller, cause: str = "") -> tuple[Any, ...]:  # noqa: A002 - the column's name
+    period = (each.began, each.seconds, each.began + each.seconds)
+    return (id, *period, device, payer.user, payer.account, payer.job, cause or each.cause)
 
 
 def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> Any:
@@ -109,7 +143,7 @@ def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> 
         "answer": answer.data if answer else None,
     }
 
-    def action(store: sqlite3.Connection) -> bool:
+    def action(store: Database) -> bool:
         changed = store.execute(
             "UPDATE tasks SET state = :state, attempts = :attempts, started = :started,"
             " ended = :ended, used = :used, error = :error,"
@@ -117,8 +151,11 @@ def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> 
             " WHERE id = :id AND attempts <= :attempts AND state IN ('queued', 'running')",
             row,
         )
-        return changed.rowcount == 1
+        recorded = changed.rowcount == 1
+        store.executemany(BOOK, booked if recorded else unused)
+        return recorded
 
+    booked, unused = _booked(task), _booked(task, "its answer came too late")
     return action
 
 
@@ -143,14 +180,14 @@ def purge(before: float) -> Any:
     return lambda store: store.execute(words, (before, PURGE_AT_ONCE)).rowcount
 
 
-def count_live(store: sqlite3.Connection) -> int:
+def count_live(store: Database) -> int:
     """Number of unfinished tasks."""
     words = "SELECT count(*) FROM tasks WHERE state IN ('queued', 'running')"
     count: int = store.execute(words).fetchone()[0]
     return count
 
 
-def live(store: sqlite3.Connection) -> list[ServiceTask]:
+def live(store: Database) -> list[ServiceTask]:
     """All unfinished tasks, in order of arrival."""
     rows = store.execute(
         f"SELECT {COLUMNS} FROM tasks WHERE state IN ('queued', 'running') ORDER BY sequence"
@@ -161,7 +198,7 @@ def live(store: sqlite3.Connection) -> list[ServiceTask]:
 def find(id: str) -> Any:  # noqa: A002 - the column's name
     """Find the task with that id, or None."""
 
-    def action(store: sqlite3.Connection) -> ServiceTask | None:
+    def action(store: Database) -> ServiceTask | None:
         row = store.execute(f"SELECT {COLUMNS} FROM tasks WHERE id = ?", (id,)).fetchone()
         return task_of(row) if row else None
 
@@ -170,11 +207,13 @@ def find(id: str) -> Any:  # noqa: A002 - the column's name
 
 def find_by_prefix(user: str | None, prefix: str) -> Any:
     """Find the ids with a prefix among a user's or all tasks; two mean it is ambiguous."""
-    # the sign in +user makes SQLite use the index of ids instead of scanning all the user's tasks
-    words = "SELECT id FROM tasks WHERE id >= ? AND id < ? AND +user = coalesce(?, user) LIMIT 2"
+    # the expression makes SQLite use the index of ids instead of scanning all the user's tasks
+    words = (
+        "SELECT id FROM tasks WHERE id >= ? AND id < ? AND user || '' = coalesce(?, user) LIMIT 2"
+    )
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
-    def action(store: sqlite3.Connection) -> list[str]:
+    def action(store: Database) -> list[str]:
         return [row["id"] for row in store.execute(words, (prefix, beyond, user))]
 
     return action
@@ -200,13 +239,7 @@ def answer_extent(id: str) -> Any:  # noqa: A002 - the column's name
 
 def answer_piece(sequence: int, at: int, size: int) -> Any:
     """Read a piece of an answer, without reading all of it."""
-
-    def action(store: sqlite3.Connection) -> bytes:
-        with store.blobopen("tasks", "answer", sequence, readonly=True) as blob:
-            blob.seek(at)
-            return blob.read(size)
-
-    return action
+    return lambda store: store.piece_of_answer(sequence, at, size)
 
 
 def of_user(user: str | None, states: Sequence[str], limit: int, before: int | None) -> Any:
@@ -229,7 +262,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
         " ORDER BY sequence DESC LIMIT :limit"
     )
 
-    def action(store: sqlite3.Connection) -> list[tuple[int, ServiceTask]]:
+    def action(store: Database) -> list[tuple[int, ServiceTask]]:
         rows = store.execute(words, values)
         return [(row["sequence"], task_of(row)) for row in rows]
 
@@ -257,7 +290,7 @@ def jobs_since(moment: float) -> Any:
     return lambda store: store.execute(words, (moment,)).fetchall()
 
 
-def task_of(row: sqlite3.Row) -> ServiceTask:
+def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
     priority, max_wait, submitted, state, attempts, started, ended, used, error = rest
@@ -291,29 +324,33 @@ def usage(
 ) -> Any:
     """Read the usage of a period; a running task counts with the time it has run so far.
 
-    A task is taken to have occupied the device right up to its end. Each of two adjacent periods
-    gets the seconds that lie in it; the one in which the task ended also counts the task.
+    Each of two adjacent periods gets the seconds that lie in it; the one in which the task ended
+    also counts the task. What nobody is to blame for has the user and the account of `SITE`.
     """
     assert all(key in KEYS for key in by)
     names = ", ".join(by)
     words = f"""
-        SELECT {names},
-          sum(ended IS NULL OR ended >= :since AND ended < :until) AS tasks,
-          sum(ended IS NULL) AS running,
-          sum(max(0.0, used - max(0.0, :since - (last - used)) - max(0.0, last - :until)))
-            AS qpu_seconds,
-          min(submitted) AS first, max(last) AS last
+        SELECT {names}, sum(tasks) AS tasks, sum(running) AS running,
+          sum(used - CASE WHEN began < :since THEN :since - began ELSE 0.0 END
+            - CASE WHEN last > :until THEN last - :until ELSE 0.0 END) AS qpu_seconds,
+          min(first) AS first, max(last) AS last
         FROM (
-          SELECT user, account, job, device, submitted, ended,
-            coalesce(ended, :now) AS last,
-            CASE WHEN ended IS NULL THEN used + max(0.0, :now - started) ELSE used END AS used
-          FROM tasks WHERE ended >= :since OR started IS NOT NULL AND ended IS NULL)
-        WHERE used > 0 AND last - used < :until AND (:user IS NULL OR user = :user)
+          SELECT user, account, job, device, 0 AS tasks, 0 AS running, began, began AS first,
+            ended AS last, seconds AS used
+          FROM occupations WHERE ended >= :since AND began < :until
+          UNION ALL
+          SELECT user, account, job, device, 1, 0, ended, submitted, ended, 0.0
+          FROM tasks WHERE ended >= :since AND ended < :until AND used > 0
+          UNION ALL
+          SELECT user, account, job, device, 1, 1, started, submitted, :now, :now - started
+          FROM tasks WHERE state = 'running' AND started < :now AND started < :until
+            AND :now >= :since) AS occupied
+        WHERE user = coalesce(:user, user)
         GROUP BY {names} ORDER BY qpu_seconds DESC"""
     terms: dict[str, Any] = {"now": now, "since": since or 0.0, "user": user}
     terms["until"] = now + 1.0 if until is None else until
 
-    def action(store: sqlite3.Connection) -> list[dict[str, Any]]:
+    def action(store: Database) -> list[dict[str, Any]]:
         return [dict(row) for row in store.execute(words, terms)]
 
     return action

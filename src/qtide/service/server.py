@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import socket
-import sqlite3
 import ssl
 import stat
 import sys
@@ -55,7 +54,7 @@ def application(service: Service) -> tuple[FastAPI, list[Api]]:
         app.include_router(api.router)
         service.bulk.allow(api.bulk)
     refuse = refuser(apis, service.metrics.refused)
-    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException, sqlite3.Error):
+    for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuse)
     app.add_middleware(
         Gate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-import sqlite3
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from qtide.service import records, tokens
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup
-from qtide.service.device.dispatcher import Endings, StartWorker, processes
+from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import FairSemaphore
@@ -104,6 +104,8 @@ GRACE = 5.0
 """Seconds that tasks on a device have to end when the service stops."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
+QUOTA_SOON = 60.0
+"""Seconds before a new day from which on a job without QPU time may start nevertheless."""
 PIECE = 2**18
 """Bytes of an answer to read at a time."""
 LISTS = 4
@@ -129,7 +131,7 @@ class Service:
         configuration: Configuration,
         world: World,
         store: Store,
-        start_worker: StartWorker,
+        workers: Workers,
         chance: random.Random | None = None,
     ) -> None:
         self.configuration = configuration
@@ -152,7 +154,7 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
-        self._start_worker = start_worker
+        self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
@@ -166,10 +168,10 @@ class Service:
     def on_this_host(cls, configuration: Configuration) -> Service:
         """Make a service in real time, with its state in a folder and a process per device."""
         folder = configuration.folder
-        (folder / "log").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         store = FileStore(folder / "store.sqlite")
-        return cls(configuration, RealWorld(), store, processes(folder / "log"))
+        return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
 
     async def open(self) -> None:
         """Take up the tasks of an earlier service, and start the devices."""
@@ -182,6 +184,10 @@ class Service:
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
         self._fleet.on_new = self._take_in
+        for device, occupations in (await self._workers.left_behind()).items():
+            # nobody is to blame for what an earlier service did not live to record
+            lost = records.book_rest(device, occupations, "the service was killed")
+            await self._endings.write_with_retry(lost)
         with making(self.store.read(records.count_live)):
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
@@ -211,7 +217,7 @@ class Service:
             await self.storage.keep_pace(caller.user, submission.size)
             with self.storage.reserving(caller.user, submission.size):
                 return await self._intake.accept(caller, device, submission)
-        except (QtideError, PhaseError, sqlite3.IntegrityError):
+        except (QtideError, PhaseError):
             # the store rejects a key that is already in use, unless a limit refused the task first
             known = self._known(caller, submission)
             if known is None:
@@ -282,6 +288,24 @@ class Service:
         until = {"until": self._meter.next_day(now)}
         return [each.as_dict() | until for each in self._meter.left(caller, now)]
 
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return self._backlog.over_quota(task)
+
+    def why_nothing_left(self, caller: Caller) -> str | None:
+        """Why the caller can use no QPU time for a while, as a sentence; None if it can."""
+        now = self._world.now()
+        until = self._meter.next_day(now)
+        for each in self._meter.left(caller, now):
+            if each.used_up and until - now > QUOTA_SOON:
+                when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+                return (
+                    f"the {each.subject.kind} {each.subject.name} has used its "
+                    f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
+                    f"again with --begin, after {when}, or ask the operator"
+                )
+        return None
+
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""
         blocked = self._backlog.blocked_by_device()
@@ -297,6 +321,11 @@ class Service:
         if task is None or not sees(caller, task):
             raise NotFound(f"you have no task {id!r}")
         return task
+
+    def task_by_key(self, caller: Caller, key: str) -> ServiceTask | None:
+        """Find the task that the caller submitted with a key."""
+        row = self.store.read(records.find_by_key(caller.user, key))
+        return None if row is None else self.task(caller, row["id"])
 
     async def tasks(
         self,
@@ -411,7 +440,7 @@ class Service:
     def _device(self, name: str, setup: DeviceSetup) -> ServedDevice:
         limits = self.configuration.limits
         made = ServedDevice(
-            name, setup, self._world, self._endings, self.shares, self._start_worker, limits
+            name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
         made.dispatcher.on_begun = self.metrics.began
         return made

@@ -1,4 +1,4 @@
-"""The SQLite store of everything that has to survive a crash.
+"""The store of everything that has to survive a crash; a SQLite file unless configured otherwise.
 
 Writes share commits: those that arrive during one commit go into the next one together.
 """
@@ -9,24 +9,64 @@ import asyncio
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
 
 from qtide.core.errors import QtideError
 from qtide.core.world.world import Future
 
 Result = TypeVar("Result")
-Action = Callable[[sqlite3.Connection], Result]
+
+
+class Rows(Protocol):
+    """The outcome of a statement; a row is read by position, or by the name of a column."""
+
+    @property
+    def rowcount(self) -> int:
+        """Number of rows changed."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None if there is none."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all rows left."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Database(Protocol):
+    """The database as an action sees it, SQLite or PostgreSQL.
+
+    Actions are written once, in SQL that both take.
+    """
+
+    def execute(self, words: str, values: Any = (), /) -> Rows:
+        """Run a statement with values for its `?` or `:name`."""
+
+    def executemany(self, words: str, values: Iterable[Any], /) -> Any:
+        """Run a statement once for each set of values."""
+
+    def piece_of_answer(self, sequence: int, at: int, size: int) -> bytes:
+        """Read a piece of a task's answer, without reading all of it."""
+
+
+class ClosableDatabase(Database, Protocol):
+    """A database connection of one's own."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+Action = Callable[[Database], Result]
 Outcome = tuple[Any, BaseException | None]
 """The result of a write, or the error that made it fail."""
 
 BUSY_LIMIT = 10.0
 """Seconds to wait while another process writes to the same file."""
-VERSION = 1
 
 SCHEMA = """
 CREATE TABLE tasks (
@@ -54,6 +94,19 @@ CREATE TABLE drains (
   device TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL, licences INTEGER NOT NULL
 );
 """
+OCCUPATIONS = """
+CREATE TABLE occupations (
+  task TEXT NOT NULL, began REAL NOT NULL, seconds REAL NOT NULL, ended REAL NOT NULL,
+  device TEXT NOT NULL, user TEXT NOT NULL, account TEXT NOT NULL, job INTEGER,
+  cause TEXT NOT NULL, PRIMARY KEY (task, began)
+);
+CREATE INDEX occupations_by_end ON occupations (ended);
+INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
+  coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
+"""
+STEPS = (SCHEMA, OCCUPATIONS)
+"""What makes a store of each version from the one before; the first makes one from nothing."""
+VERSION = len(STEPS)
 
 
 class StoreFailed(QtideError):  # noqa: N818 - named after what happened
@@ -64,8 +117,12 @@ class ValueTooLarge(QtideError):  # noqa: N818 - named after what happened
     """The value is too large to store; the other writes in its commit succeed."""
 
 
+class AlreadyStored(QtideError):  # noqa: N818 - named after what happened
+    """A row with the same key exists; the other writes in the same commit succeed."""
+
+
 class Store(ABC):
-    """Storage of the service: a file, or memory in a simulation."""
+    """Storage of the service: a file, a server, or memory in a simulation."""
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
@@ -91,7 +148,7 @@ class Store(ABC):
         """Finish the writes requested so far, and close."""
 
 
-def commit(connection: sqlite3.Connection, actions: Sequence[Action[Any]]) -> list[Outcome]:
+def commit(connection: SqliteDatabase, actions: Sequence[Action[Any]]) -> list[Outcome]:
     """Run the writes in one transaction; if one of them breaks it, each in its own.
 
     Raises sqlite3.OperationalError if nothing can be written.
@@ -106,7 +163,7 @@ def commit(connection: sqlite3.Connection, actions: Sequence[Action[Any]]) -> li
     return [_alone(connection, action) for action in actions]
 
 
-def _together(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) -> list[Outcome]:
+def _together(connection: SqliteDatabase, actions: Iterable[Action[Any]]) -> list[Outcome]:
     try:
         connection.execute("BEGIN IMMEDIATE")
         outcomes = [_attempt(connection, action) for action in actions]
@@ -118,7 +175,7 @@ def _together(connection: sqlite3.Connection, actions: Iterable[Action[Any]]) ->
     return outcomes
 
 
-def _alone(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
+def _alone(connection: SqliteDatabase, action: Action[Any]) -> Outcome:
     try:
         return commit(connection, [action])[0]
     except sqlite3.OperationalError as error:
@@ -136,7 +193,7 @@ def tell(answers: Iterable[Future[Any] | None], outcomes: Iterable[Outcome]) -> 
             answer.set_exception(error)
 
 
-def connect(file: Path) -> sqlite3.Connection:
+def connect(file: Path) -> SqliteDatabase:
     """Open the file; create it if it does not exist."""
     try:
         connection = _opened(str(file))
@@ -149,50 +206,73 @@ def connect(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def in_memory() -> sqlite3.Connection:
+def in_memory() -> SqliteDatabase:
     """Open an empty database in memory, which is lost when the process ends."""
     connection = _opened(":memory:")
-    connection.executescript(SCHEMA)
+    for step in STEPS:
+        connection.executescript(step)
     return connection
 
 
-def _opened(place: str) -> sqlite3.Connection:
+class SqliteDatabase(sqlite3.Connection):
+    """A connection to a SQLite file."""
+
+    def piece_of_answer(self, sequence: int, at: int, size: int) -> bytes:
+        """Read a piece of a task's answer, without reading all of it."""
+        with self.blobopen("tasks", "answer", sequence, readonly=True) as blob:
+            blob.seek(at)
+            return blob.read(size)
+
+
+def _opened(place: str) -> SqliteDatabase:
     connection = sqlite3.connect(
-        place, timeout=BUSY_LIMIT, isolation_level=None, check_same_thread=False
+        place,
+        timeout=BUSY_LIMIT,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=SqliteDatabase,
     )
     connection.row_factory = sqlite3.Row
     return connection
 
 
-def _attempt(connection: sqlite3.Connection, action: Action[Any]) -> Outcome:
+def _attempt(connection: SqliteDatabase, action: Action[Any]) -> Outcome:
     """Run one of several writes; if it violates a constraint, only this one fails."""
     try:
         return action(connection), None
     except sqlite3.IntegrityError as error:
-        return None, error
+        return None, AlreadyStored(str(error))
 
 
-def _prepare(connection: sqlite3.Connection, file: Path) -> None:
-    """Create the tables if missing; the service and `qtide token` may do so concurrently."""
+def _prepare(connection: SqliteDatabase, file: Path) -> None:
+    """Create missing tables; the service and `qtide token` may do so concurrently."""
     if _version(connection) > VERSION:
         raise StoreFailed(f"{file} was written by a newer qtide; update this one")
     if _version(connection) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if _version(connection) == 0:  # another process may have been faster
-            for statement in SCHEMA.split(";"):
+        for step in STEPS[_version(connection) :]:  # another process may have been faster
+            for statement in step.split(";"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _version(connection: SqliteDatabase) -> int:
     found: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return found
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreFailed(f"{file} cannot be read: {error}") from None
 
 
 MOST_AT_ONCE = 256
@@ -208,19 +288,19 @@ Write = tuple[Action[Any], asyncio.Future[Any] | None]
 class Reader:
     """A thread that runs queries on its own connection."""
 
-    def __init__(self, file: Path) -> None:
-        self._connection = connect(file)
+    def __init__(self, database: ClosableDatabase) -> None:
+        self._database = database
         self._thread = ThreadPoolExecutor(1, "store reader")
 
     async def look(self, action: Action[Result]) -> Result:
         """Run an action in the thread, and return its result."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, action, self._connection)
+        return await loop.run_in_executor(self._thread, action, self._database)
 
     def close(self) -> None:
         """Finish the queries requested so far, and close."""
         self._thread.shutdown()
-        self._connection.close()
+        self._database.close()
 
 
 class Checkpoints:
@@ -247,17 +327,14 @@ class Checkpoints:
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-class FileStore(Store):
-    """A SQLite file, shared by the service and the commands on its host."""
+class ThreadedStore(Store):
+    """A database with one thread for all writes, which share commits."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    idle_limit: float | None = None
+    """Seconds without a write after which an empty commit is made; None for never."""
+
+    def __init__(self) -> None:
         self._pending: SimpleQueue[Write | None] = SimpleQueue()
-        self._connection = connect(file)
-        self._connection.execute(f"PRAGMA wal_autocheckpoint={MOST_UNTIDY}")
-        self._reading = connect(file)
-        self._checkpoints = Checkpoints(file)
-        self._readers = {urgent: Reader(file) for urgent in (False, True)}
         self._writer = threading.Thread(target=self._write, name="store", daemon=True)
         self._writer.start()
 
@@ -271,25 +348,24 @@ class FileStore(Store):
         """Write with the next commit."""
         self._pending.put((action, None))
 
-    def read(self, action: Action[Result]) -> Result:
-        """Run a small query, at once; an indexed one takes about ten microseconds."""
-        return action(self._reading)
-
-    async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
-        """Run a query in a reader thread, where it does not block the event loop."""
-        return await self._readers[urgent].look(action)
-
     def close(self) -> None:
-        """Finish the writes requested so far, and close the file."""
+        """Finish the writes requested so far, and end the thread."""
         self._pending.put(None)
         self._writer.join()
-        self._checkpoints.close()
-        for reader in self._readers.values():
-            reader.close()
-        self._reading.close()
+
+    @abstractmethod
+    def commit(self, actions: Sequence[Action[Any]]) -> list[Outcome]:
+        """Run the writes in one transaction; raise `StoreFailed` if nothing can be written."""
 
     def _write(self) -> None:
-        while (first := self._pending.get()) is not None:
+        while True:
+            try:
+                first = self._pending.get(timeout=self.idle_limit)
+            except Empty:
+                self._commit([])
+                continue
+            if first is None:
+                return
             writes = [first]
             while len(writes) < MOST_AT_ONCE and not self._pending.empty():
                 following = self._pending.get()
@@ -298,17 +374,57 @@ class FileStore(Store):
                     break
                 writes.append(following)
             self._commit(writes)
-        self._connection.close()
 
     def _commit(self, writes: list[Write]) -> None:
         try:
-            outcomes = commit(self._connection, [action for action, _ in writes])
+            outcomes = self.commit([action for action, _ in writes])
+        except StoreFailed as error:
+            outcomes = [(None, error) for _ in writes]
         except BaseException as error:  # this thread has to survive any error
-            failure = StoreFailed(f"{self._file} cannot be written: {error}")
-            outcomes = [(None, failure) for _ in writes]
-        self._checkpoints.due = True
+            outcomes = [(None, StoreFailed(f"cannot be written: {error}")) for _ in writes]
         answers = [answer for _, answer in writes]
         waiting = next((answer for answer in answers if answer is not None), None)
         if waiting is not None:
             with suppress(RuntimeError):  # the loop is closed: no caller is waiting
                 waiting.get_loop().call_soon_threadsafe(tell, answers, outcomes)
+
+
+class FileStore(ThreadedStore):
+    """A SQLite file, shared by the service and the commands on its host."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._connection = connect(file)
+        self._connection.execute(f"PRAGMA wal_autocheckpoint={MOST_UNTIDY}")
+        self._reading = connect(file)
+        self._checkpoints = Checkpoints(file)
+        self._readers = {urgent: Reader(connect(file)) for urgent in (False, True)}
+        super().__init__()
+
+    def read(self, action: Action[Result]) -> Result:
+        """Run a small query, at once; an indexed one takes about ten microseconds."""
+        with _readable(self._file):
+            return action(self._reading)
+
+    async def look(self, action: Action[Result], *, urgent: bool = False) -> Result:
+        """Run a query in a reader thread, where it does not block the event loop."""
+        with _readable(self._file):
+            return await self._readers[urgent].look(action)
+
+    def close(self) -> None:
+        """Finish the writes requested so far, and close the file."""
+        super().close()
+        self._connection.close()
+        self._checkpoints.close()
+        for reader in self._readers.values():
+            reader.close()
+        self._reading.close()
+
+    def commit(self, actions: Sequence[Action[Any]]) -> list[Outcome]:
+        """Run the writes in one transaction."""
+        try:
+            outcomes = commit(self._connection, actions)
+        except sqlite3.Error as error:
+            raise StoreFailed(f"{self._file} cannot be written: {error}") from None
+        self._checkpoints.due = True
+        return outcomes

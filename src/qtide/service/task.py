@@ -105,6 +105,15 @@ class Ending:
     error: str | None = None
 
 
+class Booking(NamedTuple):
+    """An occupation of the device, and who pays for it."""
+
+    began: float
+    seconds: float
+    cause: str = ""
+    """Why the site pays: nobody is to blame; empty if the task's owner does."""
+
+
 @dataclass(eq=False, kw_only=True)
 class ServiceTask:
     """A task without its payload and answer, which are in the store."""
@@ -135,6 +144,8 @@ class ServiceTask:
     """How often this service handed it over to the device."""
     suspect: bool = False
     """Whether its last worker died; such tasks run alone until it is clear which one caused it."""
+    unbooked: list[Booking] = field(default_factory=list, repr=False)
+    """Its occupations of the device that are not in the store yet."""
     opened: bool = False
     """Whether its worker has reported unpacking it, as workers do for suspects."""
     extent: Extent | None = None

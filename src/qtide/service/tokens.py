@@ -6,7 +6,6 @@ A job's token ends with the job: the service regularly asks Slurm which jobs sti
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.service.admission import Holder
-from qtide.service.store import Store
+from qtide.service.store import Database, Store
 from qtide.service.task import Caller
 
 PREFIX = "qtide_"
@@ -46,7 +45,7 @@ def issue(
     """Make a new token, and the write that makes it valid."""
     token = PREFIX + secrets.token_urlsafe(32)
     now = time.time()
-    values = (digest(token), caller.user, caller.account, caller.job, caller.operator)
+    values = (digest(token), caller.user, caller.account, caller.job, int(caller.operator))
     slot = (holder.job, holder.start) if holder else (None, None)
     row = (*values, now, now + lasts, name, *slot)
     words = f"INSERT INTO tokens VALUES ({', '.join('?' * len(row))})"
@@ -71,7 +70,7 @@ def sweep(now: float) -> Any:
     return lambda store: store.execute("DELETE FROM tokens WHERE expires < ?", (now,))
 
 
-def valid(store: sqlite3.Connection) -> list[Token]:
+def valid(store: Database) -> list[Token]:
     """All tokens that have not expired."""
     rows = store.execute("SELECT * FROM tokens WHERE expires > ? ORDER BY created", (time.time(),))
     return [_token(row) for row in rows]
@@ -81,21 +80,21 @@ def record_operators(users: Iterable[str]) -> Any:
     """Record the operators that the configuration names, for `qtide token list`."""
     rows = [(user,) for user in users]
 
-    def action(store: sqlite3.Connection) -> None:
+    def action(store: Database) -> None:
         store.execute("DELETE FROM operators")
-        store.executemany("INSERT OR IGNORE INTO operators VALUES (?)", rows)
+        store.executemany("INSERT INTO operators VALUES (?) ON CONFLICT DO NOTHING", rows)
 
     return action
 
 
-def operates(store: sqlite3.Connection, caller: Caller) -> bool:
+def operates(store: Database, caller: Caller) -> bool:
     """Whether a token is an operator's: by itself, or as that of a configured operator."""
     named = "SELECT 1 FROM operators WHERE user = ?"
     by_name = caller.job is None and store.execute(named, (caller.user,)).fetchone() is not None
     return caller.operator or by_name
 
 
-def holders(store: sqlite3.Connection) -> set[Holder]:
+def holders(store: Database) -> set[Holder]:
     """The jobs and components whose end ends a token."""
     return {token.holder for token in valid(store) if token.holder is not None}
 
@@ -161,12 +160,12 @@ class Register:
         return Caller(caller.user, caller.account, caller.job, operator)
 
 
-def _find(store: sqlite3.Connection, key: str) -> Token | None:
+def _find(store: Database, key: str) -> Token | None:
     row = store.execute("SELECT * FROM tokens WHERE digest = ?", (key,)).fetchone()
     return _token(row) if row else None
 
 
-def _token(row: sqlite3.Row) -> Token:
+def _token(row: Any) -> Token:
     caller = Caller(row["user"], row["account"], row["job"], bool(row["operator"]))
     holder = Holder(row["holder"], row["holder_start"]) if row["holder"] is not None else None
     return Token(row["digest"], caller, row["created"], row["expires"], row["name"], holder)

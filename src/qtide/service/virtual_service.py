@@ -5,14 +5,13 @@ The store holds the same rows in the same order as a file does, but in memory.
 
 from __future__ import annotations
 
-import sqlite3
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qtide.backends.devices.device import WorkerLost
+from qtide.backends.devices.device import Occupation, WorkerLost
 from qtide.backends.payloads.payload import Encoded, decode, encode_answer
 from qtide.core.processes import Header
 from qtide.core.world.world import Future, Signal, World
@@ -21,6 +20,7 @@ from qtide.service.store import (
     Action,
     Outcome,
     Result,
+    SqliteDatabase,
     Store,
     StoreFailed,
     commit,
@@ -41,7 +41,7 @@ class SimulatedStore(Store):
         self,
         world: World,
         commit_s: float = COMMIT_S,
-        connection: sqlite3.Connection | None = None,
+        connection: SqliteDatabase | None = None,
     ) -> None:
         self._world = world
         self._commit_s = commit_s
@@ -135,7 +135,7 @@ class Fate:
 
 
 @dataclass
-class Occupation:
+class SimulatedOccupation:
     """The period that a task was on the device."""
 
     ticket: str
@@ -150,6 +150,10 @@ class Occupation:
         return 0.0 if self.ended is None else self.ended - self.began
 
 
+MOST_NOTED = 64
+"""Occupations that a device keeps for a service that may not have recorded them."""
+
+
 class SimulatedDevice:
     """A device that starts simulated workers, and records which tasks occupied it."""
 
@@ -161,15 +165,25 @@ class SimulatedDevice:
     ) -> None:
         self.world = world
         self.fate = fate
-        self.occupations: list[Occupation] = []
+        self.occupations: list[SimulatedOccupation] = []
         self.worker: SimulatedWorker | None = None
         """The last worker that was started."""
         self.broken = False
         """Whether workers fail to start."""
         self._start_s = start_s
+        self._name = ""
+        self.noted: deque[Occupation] = deque(maxlen=MOST_NOTED)
+        """The last occupations, for a service that may not have recorded them."""
 
-    async def start(self, name: str, setup: DeviceSetup) -> SimulatedWorker:
+    async def left_behind(self) -> dict[str, list[Occupation]]:
+        """What the worker of an earlier service noted."""
+        return {self._name: list(self.noted)} if self.noted else {}
+
+    async def start(
+        self, name: str, setup: DeviceSetup, *, checks: bool = False
+    ) -> SimulatedWorker:
         """Start a worker, and return it once it is ready."""
+        self._name = name
         await self.world.sleep(self._start_s)
         if self.broken:
             raise WorkerLost(f"{name} is broken")
@@ -180,10 +194,27 @@ class SimulatedDevice:
         """Make the worker to start."""
         return SimulatedWorker(self)
 
-    def occupy(self, ticket: str) -> Occupation:
+    def occupy(self, ticket: str) -> SimulatedOccupation:
         """Record that a task starts."""
-        self.occupations.append(Occupation(ticket, self.world.now()))
+        self.occupations.append(SimulatedOccupation(ticket, self.world.now()))
         return self.occupations[-1]
+
+
+class SimulatedDevices:
+    """Several simulated devices, by name."""
+
+    def __init__(self, devices: Mapping[str, SimulatedDevice]) -> None:
+        self._devices = devices
+
+    async def start(
+        self, name: str, setup: DeviceSetup, *, checks: bool = False
+    ) -> SimulatedWorker:
+        """Start a worker of the device of that name."""
+        return await self._devices[name].start(name, setup, checks=checks)
+
+    async def left_behind(self) -> dict[str, list[Occupation]]:
+        """What the workers of an earlier service noted."""
+        return {name: list(each.noted) for name, each in self._devices.items() if each.noted}
 
 
 class SimulatedWorker:
@@ -198,7 +229,7 @@ class SimulatedWorker:
         self._cancelled: set[str] = set()
         self._changed = Signal(device.world)
         self._spoke = Signal(device.world)
-        self._occupation: Occupation | None = None
+        self._occupation: SimulatedOccupation | None = None
         self._dead = False
         device.world.start(self._run())
 
@@ -224,13 +255,16 @@ class SimulatedWorker:
         """Kill it, whatever it is doing."""
         self.die()
 
+    async def occupations(self) -> list[Occupation]:
+        """What occupied its device."""
+        return list(self._device.noted)
+
     def die(self) -> None:
         """End it, so that it sends no more messages."""
         self._dead = True
         self._spoke.set()
         self._changed.set()
-        if self._occupation is not None:
-            self._occupation.ended, self._occupation = self._world.now(), None
+        self._leave(None)
 
     def say(self, header: Header, body: bytes = b"") -> None:
         """Send a message to the reader of `messages`."""
@@ -248,7 +282,7 @@ class SimulatedWorker:
             return
         fate = self._device.fate(header)
         began = self._world.now()
-        occupation = self._occupation = self._device.occupy(ticket)
+        self._occupation = self._device.occupy(ticket)
         self.say({"began": ticket, "at": began})
         await self._wait_out(ticket, fate, header["seconds"])
         if fate.kind == "death":
@@ -256,12 +290,17 @@ class SimulatedWorker:
         if self._dead:
             return
         said, answer = self._answer(ticket, fate, body)
-        occupation.ended, occupation.said, self._occupation = (
-            self._world.now(),
-            next(iter(said)),
-            None,
-        )
-        self.say({"ticket": ticket, "seconds": self._world.now() - began} | said, answer)
+        self._leave(next(iter(said)))
+        times = {"began": began, "seconds": self._world.now() - began}
+        self.say({"ticket": ticket} | times | said, answer)
+
+    def _leave(self, said: str | None) -> None:
+        """Note that the task on the device, if any, has left it."""
+        left, self._occupation = self._occupation, None
+        if left is not None:
+            left.ended, left.said = self._world.now(), said
+            noted = Occupation(left.ticket, left.began, left.seconds, said is not None)
+            self._device.noted.append(noted)
 
     async def _run(self) -> None:
         while not self._dead:

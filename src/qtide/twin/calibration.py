@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from statistics import median
+from statistics import median, stdev
 
 from qtide.backends.models.site_model import Delays, QpuModel, SiteModel
 from qtide.core.errors import UsageError
@@ -26,13 +26,17 @@ class Fitted:
     value: float
     half: float
     samples: int
+    deviation: float = 0.0
+    """Standard deviation of the observations."""
 
     @staticmethod
     def of(values: Sequence[float]) -> Fitted:
         """Fit the median (a busy machine only adds time) with the 95 % interval of the mean."""
         if not values:
             return Fitted(0.0, 0.0, 0)
-        return Fitted(max(0.0, median(values)), MeanEstimate.of(values).half, len(values))
+        deviation = stdev(values) if len(values) > 1 else 0.0
+        half = MeanEstimate.of(values).half
+        return Fitted(max(0.0, median(values)), half, len(values), deviation)
 
     @property
     def doubt(self) -> str:
@@ -115,7 +119,7 @@ def calibrate(ledgers: Iterable[Sequence[Interval]]) -> Calibration:
     tasks: dict[str, list[float]] = defaultdict(list)
     keeps = []
     for spans in ledgers:
-        for name, values in _samples(spans).items():
+        for name, values in delay_samples(spans).items():
             seen[name] += values
         keeps.append(_keeps_agents(spans))
         for span in spans:
@@ -186,7 +190,8 @@ def _keeps_agents(spans: Sequence[Interval]) -> bool:
     return bool(later) and median(later) < median(first) / 2
 
 
-def _samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
+def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
+    """Return every observation of each delay in a run."""
     phases = _phases(spans)
     quantum = [phase for phase in phases if phase.lane == "quantum"]
     pairs = pairwise(phases)

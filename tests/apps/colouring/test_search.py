@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -18,15 +20,8 @@ from qtide.apps.colouring.independent import (
     verified,
 )
 from qtide.apps.colouring.reading import read_graph
-from qtide.apps.colouring.search import (
-    ColourSearch,
-    OutOfBudget,
-    Piece,
-    merged,
-    search_pieces,
-    split,
-)
-from tests.apps.colouring.graphs import DATA, chromatic, random_graph
+from qtide.apps.colouring.search import PieceVerdict, first_piece, kernel_of, search_pieces
+from tests.apps.colouring.graphs import DATA, chromatic, queens, random_graph
 from tests.apps.colouring.graphs import mycielski as mycielski_graph
 
 
@@ -37,13 +32,22 @@ def graphs(draw: st.DrawFn, most: int = 9) -> Graph:
     return Graph.of(size, [pair for pair in pairs if draw(st.booleans())])
 
 
+def searched(graph: Graph, colours: int, budget: int = 1_000_000) -> PieceVerdict:
+    """The verdict on a number of colours, piece by piece if the budget is small."""
+    kernel = kernel_of(graph, colours)
+    found = first_piece(kernel)
+    while found.open and not found.refuted:
+        found = search_pieces(kernel, found.open, budget)
+        budget += 1
+    return found
+
+
 def needed(graph: Graph) -> int:
     """The chromatic number by the search alone, from one colour on."""
-    search = ColourSearch(graph.neighbours, 1_000_000)
-    return next(k for k in range(graph.size + 1) if search.colour(everything(graph), k) is not None)
+    return next(k for k in range(graph.size + 1) if searched(graph, k).classes is not None)
 
 
-def is_colouring(graph: Graph, classes: list[int]) -> bool:
+def is_colouring(graph: Graph, classes: Sequence[int]) -> bool:
     proper = all(is_independent(graph.neighbours, each) for each in classes)
     return proper and sum(classes) == everything(graph)
 
@@ -98,8 +102,8 @@ def test_the_largest_clique_is_found(graph: Graph) -> None:
 def test_the_search_finds_the_chromatic_number(graph: Graph) -> None:
     number = chromatic(graph)
     assert needed(graph) == number
-    classes = ColourSearch(graph.neighbours, 1_000_000).colour(everything(graph), number)
-    assert classes is not None
+    classes = searched(graph, number).classes
+    assert classes is not None and len(classes) <= number
     assert is_colouring(graph, classes)
 
 
@@ -113,27 +117,63 @@ def test_random_graphs_of_thirty_vertices(density: float) -> None:
 @given(graphs(most=11), st.integers(1, 30))
 def test_pieces_with_small_budgets_come_to_the_same_verdict(graph: Graph, budget: int) -> None:
     number = needed(graph)
-    for target in (number - 1, number):
-        pieces, classes = [Piece(everything(graph), target)], None
-        while pieces and classes is None:
-            verdict = search_pieces(graph, pieces, budget)
-            pieces, classes = merged(graph, verdict.open), verdict.classes
-            budget += 1
-        assert (classes is not None) == (target == number)
-        assert classes is None or is_colouring(graph, list(classes))
+    assert searched(graph, number - 1, budget).classes is None
+    classes = searched(graph, number, budget).classes
+    assert classes is not None and is_colouring(graph, classes)
 
 
-def test_branches_that_leave_the_same_are_one() -> None:
-    graph = mycielski_graph(4)
-    pieces = split(graph, Piece(everything(graph), 4))
-    again = merged(graph, [*pieces, *pieces])
-    assert 0 < len(again) <= len(pieces)
+@given(graphs(most=10), graphs(most=10))
+def test_parts_that_no_edge_joins_are_decided_apart(one: Graph, two: Graph) -> None:
+    pairs = [*one.edges, *((one.size + a, one.size + b) for a, b in two.edges)]
+    both = Graph.of(one.size + two.size, pairs)
+    number = max(needed(one), needed(two))
+    assert searched(both, number - 1, 3).classes is None
+    classes = searched(both, number, 3).classes
+    assert classes is not None and is_colouring(both, classes)
 
 
 def test_a_budget_ends_the_search() -> None:
-    graph = mycielski_graph(5)
-    with pytest.raises(OutOfBudget):
-        ColourSearch(graph.neighbours, 20).colour(everything(graph), 5)
+    graph = random_graph(60, 0.5, seed=1)
+    verdict = search_pieces(kernel_of(graph, 10), [()], 20)
+    assert verdict.classes is None and not verdict.refuted
+    assert verdict.open and verdict.branches == 20
+
+
+def test_vertices_that_must_have_the_same_colour_become_one() -> None:
+    """With three colours, the ends of a chain of diamonds are equal; an edge between refutes it."""
+    pairs = [(3 * n + a, 3 * n + b) for n in range(9) for a, b in DIAMOND]
+    chain = Graph.of(28, pairs)
+    assert kernel_of(Graph.of(28, [*pairs, (0, 27)]), 3).refuted
+    assert needed(chain) == 3
+    mug = read_graph(DATA / "mug88_1.col").graph
+    assert kernel_of(mug, 3).refuted and searched(mug, 4).classes is not None
+
+
+DIAMOND = ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3))
+
+
+@pytest.mark.parametrize("number", [4, 5, 6, 7])
+def test_mycielskis_graphs_are_taken_apart_however_they_are_numbered(number: int) -> None:
+    graph = mycielski_graph(number)
+    places = list(range(graph.size))
+    Random(number).shuffle(places)
+    shuffled = Graph.of(graph.size, ((places[a], places[b]) for a, b in graph.edges))
+    found = bounds(shuffled, greedy=True)
+    assert found.lower == len(found.classes) == number + 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_graphs_of_fifty_vertices_take_few_branches(seed: int) -> None:
+    graph = random_graph(50, 0.3, seed)
+    number = chromatic(graph)
+    below, at = searched(graph, number - 1), searched(graph, number)
+    assert below.classes is None and at.classes is not None
+    assert below.branches + at.branches < 20_000
+
+
+def test_a_board_needs_its_queens() -> None:
+    assert searched(queens(6), 6).classes is None
+    assert searched(queens(6), 7).classes is not None
 
 
 def test_the_bound_goes_beyond_cliques() -> None:

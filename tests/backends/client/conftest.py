@@ -20,6 +20,9 @@ kind = "gate"
 qubits = 5
 connections = [[0, 1], [1, 2], [2, 3], [3, 4]]
 
+[devices.noisy]
+kind = "noisy-star"
+
 [devices.slow]
 kind = "star"
 profile = "trapped-ion"  # 2 s, and 20 ms per shot

@@ -23,7 +23,7 @@ def test_a_sweep_is_one_task_and_gives_what_theory_says(backend: Backend) -> Non
     job = QiskitSampler(backend, seed=5).run([(transpile(rotated(), backend), values)], shots=SHOTS)
     [mine] = job.result()
     [theirs] = StatevectorSampler(seed=5).run([(rotated(), values)], shots=SHOTS).result()
-    assert len(job.jobs) == 1
+    assert len(job.tasks) == 1
     assert mine.data.shape == (2, 3)
     for index in np.ndindex(2, 3):
         for name in ("one", "two"):
@@ -55,17 +55,28 @@ def test_pubs_keep_their_order_and_their_shots(backend: Backend) -> None:
     assert (first.data.meas.num_shots, second.data.low.num_shots) == (20, 9)
     assert third.data.meas.num_shots == 20
     assert first.metadata["circuit_metadata"] == {"about": "a pair"}
-    assert len(job.jobs) == 2
+    assert len(job.tasks) == 1
     assert job.done() and job.in_final_state() and not job.running()
 
 
 def test_a_sweep_too_large_for_a_task_becomes_several(backend: Backend) -> None:
-    circuit = transpile(rotated(), backend)
-    values = np.zeros((1001, 2))
-    job = QiskitSampler(backend).run([(circuit, values)], shots=2)
+    values = np.zeros((10_001, 2))
+    job = QiskitSampler(backend).run([(rotated(), values)], shots=2)
     [answer] = job.result()
-    assert len(job.jobs) == 2
-    assert answer.data.two.get_counts() == {"00": 2002}
+    assert [task.response["size"] for task in job.tasks] == [10_000, 1]
+    assert answer.data.two.get_counts() == {"00": 20_002}
+
+
+def test_the_same_key_gives_the_same_job(backend: Backend) -> None:
+    """The circuits are built anew, as after the death of the program."""
+    first, again = (
+        QiskitSampler(backend).run([(rotated(), np.zeros((3, 2)))], shots=5, key="sweep-17")
+        for _ in range(2)
+    )
+    assert again.job_id() == first.job_id()
+    one, other = (backend.run(transpile(bell(), backend), key="bell-4") for _ in range(2))
+    assert one.job_id() == other.job_id()
+    assert other.result().get_counts().keys() <= {"00", "11"}
 
 
 def test_a_job_is_cancelled(client: Client) -> None:

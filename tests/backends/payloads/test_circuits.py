@@ -1,6 +1,7 @@
-"""QPY and OpenQASM 3: formats with readers by others."""
+"""QPY and OpenQASM: formats with readers by others."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +96,26 @@ def test_openqasm_becomes_circuits() -> None:
 def test_bad_openqasm_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(PayloadRefused, match=sentence):
         decode(encode(["OPENQASM 3.0;", f"OPENQASM 3.0; {text}"]))
+
+
+@pytest.mark.parametrize("comment", ["", "// a comment\n\n  ", "\n"])
+def test_openqasm_2_is_told_by_its_version(comment: str) -> None:
+    text = f'{comment}OPENQASM 2.0; include "qelib1.inc"; qreg q[2]; creg c[2]; h q[0];'
+    encoded = encode([text + "if (c == 1) cx q[0], q[1]; measure q -> c;"])
+    assert encoded.format == "qasm2"
+    (circuit,) = decode(encoded)
+    assert dict(circuit.count_ops()) == {"h": 1, "if_else": 1, "measure": 2}
+    assert encode("qubit q; // OPENQASM 2.0;").format == "qasm3"
+
+
+def test_openqasm_2_includes_no_files(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.inc"
+    secret.write_text("gate secret a { }")
+    for name in (str(secret), "/etc/passwd", "missing.inc"):
+        with pytest.raises(
+            PayloadRefused, match=r"circuit 0 is not valid OpenQASM 2: .*unable to find"
+        ):
+            decode(encode(f'OPENQASM 2.0; include "{name}"; qreg q[1]; secret q[0];'))
 
 
 def test_a_reader_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,10 @@ def test_answers_of_devices_arrive_as_they_were(answer: Any) -> None:
     assert decode_answer(encoded) == answer
 
 
-@given(st.sampled_from(["burst", "bqm", "iqm", "qpy", "qasm3", "xml"]), st.binary(max_size=200))
+@given(
+    st.sampled_from(["burst", "bqm", "iqm", "qpy", "pubs", "qasm2", "qasm3", "xml"]),
+    st.binary(max_size=200),
+)
 def test_no_bytes_whatever_do_more_than_be_refused(form: str, data: bytes) -> None:
     with pytest.raises(PayloadRefused, match=r"\w"):
         decode(Encoded(form, data))
@@ -64,7 +67,7 @@ def test_no_json_whatever_does_more_than_be_refused(form: str, value: Any) -> No
         assert isinstance(value, dict)
 
 
-@given(st.sampled_from(["samples", "shots", "value", "xml"]), st.binary(max_size=100))
+@given(st.sampled_from(["estimates", "samples", "shots", "value", "xml"]), st.binary(max_size=100))
 def test_no_answer_whatever_does_more_than_be_unreadable(form: str, data: bytes) -> None:
     try:
         answer = decode_answer(Encoded(form, data))
@@ -74,7 +77,7 @@ def test_no_answer_whatever_does_more_than_be_unreadable(form: str, data: bytes)
         assert form == "value" or answer == []
 
 
-@pytest.mark.parametrize("form", ["burst", "bqm", "iqm", "qasm3"])
+@pytest.mark.parametrize("form", ["burst", "bqm", "iqm", "qasm2", "qasm3"])
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -111,8 +114,8 @@ def test_what_cannot_travel_is_not_packed(payload: Any, sentence: str) -> None:
 
 
 def test_each_format_says_what_it_is() -> None:
-    names = ["bqm", "burst", "iqm", "qasm3", "qpy", "of-nobody"]
-    assert [name for name in names if is_circuits(name)] == ["iqm", "qasm3", "qpy"]
+    names = ["bqm", "burst", "iqm", "pubs", "qasm2", "qasm3", "qpy", "of-nobody"]
+    assert [name for name in names if is_circuits(name)] == ["iqm", "pubs", "qasm2", "qasm3", "qpy"]
     assert [name for name in names if is_duration(name)] == ["burst"]
 
 

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from qtide.backends.clusters.slurm.commands import Slurm, environment
-from qtide.backends.clusters.slurm.prolog import PATH, binding
+from qtide.backends.clusters.slurm.commands import Slurm, clients, environment
+from qtide.backends.clusters.slurm.prolog import PATH, binding, served_by
 from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission
 from tests.backends.slurm.stage import until
 from tests.service.admission.users import User
@@ -32,7 +32,8 @@ class Site:
 
     def run(self, user: User, *words: str, check: bool = True, **env: str) -> str:
         """The output of a command that a user runs in a plain environment."""
-        plain = {"PATH": os.defpath + ":/usr/sbin", "SLURM_CONF": str(self.conf), **env}
+        path = os.defpath + ":/usr/sbin"
+        plain = {"PATH": path, "SLURM_CONF": str(self.conf), **clients(self.conf, path), **env}
         done = subprocess.run(
             user.words(*words),
             env=plain,
@@ -97,9 +98,10 @@ class Site:
         return self.play(lambda admission: admission.admit(self.proof(user, request), request))
 
     def proof(self, user: User, request: AdmissionRequest) -> str:
-        payload = binding(request.method, request.path, request.body)
+        payload = binding(request.method, request.path, request.body, *request.audiences)
         return user.credential(self.munge_socket, payload)
 
 
 def ask_for(job: object) -> AdmissionRequest:
-    return AdmissionRequest("POST", PATH, json.dumps({"job": job}).encode())
+    here = frozenset({served_by(os.geteuid())})
+    return AdmissionRequest("POST", PATH, json.dumps({"job": job}).encode(), here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import ssl
 import threading
@@ -12,6 +13,7 @@ from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from qtide.backends.clusters.slurm.prolog import served_by
 from qtide.service.admission import (
     AdmissionRequest,
     Grant,
@@ -35,9 +37,13 @@ class Service:
         self.questions = 0
         self.busy = 0
         self.url = ""
+        self.audience = served_by(os.geteuid())
         self._admission = admission
         self._devices = list(devices)
         self._loop = loop
+
+    def request(self, path: str, body: bytes) -> AdmissionRequest:
+        return AdmissionRequest("POST", path, body, frozenset({self.audience}))
 
     def answer(self, credential: str, request: AdmissionRequest) -> tuple[int, dict[str, Any]]:
         self.questions += 1
@@ -92,7 +98,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             _, _, credential = self.headers["Authorization"].partition("Munge ")
-            status, answer = service.answer(credential, AdmissionRequest("POST", self.path, body))
+            status, answer = service.answer(credential, service.request(self.path, body))
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())

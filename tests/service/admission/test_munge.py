@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,12 +27,14 @@ from tests.service.admission.munged import Munged
 from tests.service.admission.users import User
 
 T = TypeVar("T")
-REQUEST = AdmissionRequest("POST", "/v1/admission", b'{"job": 7}')
+HERE = "user 7"
+REQUEST = AdmissionRequest("POST", "/v1/admission", b'{"job": 7}', frozenset({HERE, "user 0"}))
 requests = st.builds(
     AdmissionRequest,
     st.sampled_from(["GET", "POST", "PUT"]),
     st.text(),
     st.binary(),
+    st.just(REQUEST.audiences),
 )
 
 
@@ -47,8 +50,10 @@ def play(daemon: Munged | Path, scene: Callable[[Munge], Awaitable[T]], limit: f
     return asyncio.run(whole())
 
 
-def credential(daemon: Munged, request: AdmissionRequest = REQUEST, ttl: int = 60) -> str:
-    return encoded(daemon, binding(request.method, request.path, request.body), ttl)
+def credential(
+    daemon: Munged, request: AdmissionRequest = REQUEST, ttl: int = 60, audience: str = HERE
+) -> str:
+    return encoded(daemon, binding(request.method, request.path, request.body, audience), ttl)
 
 
 def encoded(daemon: Munged, payload: bytes, ttl: int = 60) -> str:
@@ -66,7 +71,7 @@ def test_the_user_who_made_a_credential_is_known(munged: Munged, payload: bytes)
 @pytest.mark.parametrize("name", ["nobody", "daemon"])
 def test_another_user_is_another_user(munged: Munged, name: str) -> None:
     user = User(name)
-    made = user.credential(munged.socket, binding("POST", "/v1/admission", REQUEST.body))
+    made = user.credential(munged.socket, binding("POST", "/v1/admission", REQUEST.body, HERE))
     found = play(munged, lambda munge: munge.verify(made, REQUEST))
     assert found == Identity(user.uid, user.gid)
 
@@ -106,15 +111,22 @@ def test_a_credential_is_bound_to_its_request(
 @pytest.mark.parametrize(
     "other",
     [
-        AdmissionRequest("PUT", REQUEST.path, REQUEST.body),
-        AdmissionRequest("POST", "/v1/admission/", REQUEST.body),
-        AdmissionRequest("POST", REQUEST.path, b'{"job": 8}'),
-        AdmissionRequest("POST", REQUEST.path + '{"job"', b": 7}"),
+        replace(REQUEST, method="PUT"),
+        replace(REQUEST, path="/v1/admission/"),
+        replace(REQUEST, body=b'{"job": 8}'),
+        replace(REQUEST, path=REQUEST.path + '{"job"', body=b": 7}"),
+        replace(REQUEST, audiences=frozenset({"user 8", "certificate 7"})),
     ],
 )
 def test_nothing_of_a_request_can_be_changed(munged: Munged, other: AdmissionRequest) -> None:
     with pytest.raises(Unproven, match="made for another request"):
         play(munged, lambda munge: munge.verify(credential(munged), other))
+
+
+def test_a_credential_of_an_old_prolog_names_no_service(munged: Munged) -> None:
+    old = credential(munged, audience="")
+    with pytest.raises(Unproven, match="its prolog is older than this service"):
+        play(munged, lambda munge: munge.verify(old, REQUEST))
 
 
 def test_an_old_credential_is_refused(munged: Munged) -> None:

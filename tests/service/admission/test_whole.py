@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,9 @@ import pytest
 
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.slurm.deployment import announce
+from qtide.backends.payloads.payload import Burst
+from qtide.box.daemons import give_tokens
+from qtide.box.layout import BoxLayout
 from qtide.service.local_service import LocalService
 from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site
@@ -65,6 +70,58 @@ def test_a_job_with_a_slot_uses_the_qpu_without_configuration_and_is_accounted_b
     site.say("scancel", str(job))
     wait_until(lambda: refused(client))
     assert token not in (tmp_path / "serve.log").read_text()
+
+
+def test_a_task_that_starts_with_the_service_waits_for_it(
+    site: Site, service: LocalService
+) -> None:
+    """Its service runs on the same host, where its process is seen to load."""
+    service.stop()
+    service.start(ready=False)
+    words = ("srun", "--licenses=qpu:1", "sh", "-c", "echo $QTIDE_TOKEN$QTIDE_REFUSED")
+    assert site.run(User.own(), *words).startswith("qtide_")
+
+
+def test_a_job_whose_user_has_no_qpu_time_left_hears_it_at_once_and_slurm_knows(
+    site: Site, tmp_path: Path
+) -> None:
+    devices = '[devices.dev]\nkind = "burst"\nslots = 2\n[quotas.user]\nqpu_seconds = 0.1\n'
+    with LocalService(tmp_path, f'{devices}[slurm]\nconf = "{site.conf}"\n') as served:
+        announce(site.folder / "etc", served.url, munge_socket=str(site.munge_socket))
+        name = User.own().name
+        served.client(name).run(Burst(0.1), "dev")
+        command = "echo $QTIDE_TOKEN $QTIDE_REFUSED; sleep 1; scontrol show job $SLURM_JOB_ID"
+        shown = site.run(User.own(), "srun", "--licenses=qpu:1", "sh", "-c", command)
+    why = (
+        f"the user {name} has used its 0.1 QPU seconds of today; submit the job again with --begin"
+    )
+    assert why in shown.splitlines()[0]
+    assert f"AdminComment=qtide: {why}" in shown
+
+
+def test_a_box_uses_the_socket_of_a_service_if_all_its_users_can_reach_it(
+    site: Site, service: LocalService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = site.folder / "etc/service.conf"
+    home = site.folder / "tmp/state"
+    announced = home / "qtide/service/access.json"
+    announced.parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+
+    def told(socket: str) -> list[str]:
+        announced.write_text(json.dumps({"url": service.url, "socket": socket}))
+        give_tokens(BoxLayout(site.folder), service.url)
+        return [line for line in conf.read_text().splitlines() if line.startswith("socket=")]
+
+    own = service.socket.removeprefix("unix://")
+    assert told(own) == [], "no other user can enter the folder of this test"
+    open_to_all = site.folder / "tmp/open"
+    open_to_all.mkdir(mode=0o755)
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(open_to_all / "socket"))
+        served.listen()
+        assert told(str(open_to_all / "socket")) == [f"socket={open_to_all}/socket"]
+    conf.write_text("")
 
 
 def test_a_job_without_a_slot_gets_no_token_and_is_told_why(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qtide.apps.colouring.graph import Graph, Masks, bits, everything
@@ -21,7 +22,11 @@ class Bounds:
 def bounds(graph: Graph, *, greedy: bool) -> Bounds:
     """Compute a clique, a lower bound, and a colouring: greedy, or one colour per vertex."""
     clique = largest_clique(graph.neighbours, everything(graph))
-    lower, support = mycielski(graph.neighbours, everything(graph), clique)
+    lower, support = max(
+        mycielski(graph.neighbours, everything(graph), clique),
+        layered(graph.neighbours, everything(graph)),
+        key=lambda found: found[0],
+    )
     classes = dsatur(graph.neighbours, everything(graph)) if greedy else _alone(graph)
     return Bounds(tuple(bits(clique)), lower, tuple(bits(support)), tuple(classes))
 
@@ -58,7 +63,7 @@ def _promising(neighbours: Masks, free: int, room: int) -> list[int]:
     return list(bits(free & ~covered))
 
 
-def greedy_clique(neighbours: Masks, within: int) -> int:
+def greedy_clique(neighbours: Sequence[int], within: int) -> int:
     """Build a clique greedily: always add the vertex that leaves the most candidates."""
     clique = 0
     while within:
@@ -79,6 +84,46 @@ def mycielski(neighbours: Masks, within: int, clique: int) -> tuple[int, int]:
     while step := _apex(neighbours, within, support):
         bound, support = bound + 1, step
     return bound, support
+
+
+APEXES, LAYERS = 3, 8
+"""Apexes to try at each layer, and the most layers: a graph of eight is beyond all limits."""
+
+
+def layered(neighbours: Masks, within: int, layers: int = LAYERS) -> tuple[int, int]:
+    """Return a lower bound by taking Mycielski's construction apart, with its proof.
+
+    Suppose some vertex w is the apex. The vertices that are not adjacent to it and have a deputy
+    among its neighbours form the layer below, which needs one colour less. In Mycielski's own
+    graphs, the apex has the highest degree.
+    """
+    bound, support = mycielski(neighbours, within, greedy_clique(neighbours, within))
+    by_degree = sorted(bits(within), key=lambda v: (-(neighbours[v] & within).bit_count(), v))
+    seen = set()
+    for apex in by_degree[:APEXES]:
+        below = _layer_below(neighbours, within, apex)
+        if below in seen or below.bit_count() < bound or not layers:
+            continue
+        seen.add(below)
+        inner, proof = layered(neighbours, below, layers - 1)
+        if inner >= bound:
+            bound, support = inner + 1, proof | 1 << apex
+            for vertex in bits(proof):
+                able = _deputies(neighbours, neighbours[apex] & within, proof, vertex)
+                support |= able & -able
+    return bound, support
+
+
+def _layer_below(neighbours: Masks, within: int, apex: int) -> int:
+    """Return the most vertices beside the apex that all have deputies among its neighbours."""
+    deputies = neighbours[apex] & within
+    layer, before = within & ~(deputies | 1 << apex), -1
+    while layer != before:
+        before = layer
+        for vertex in bits(before):
+            if not _deputies(neighbours, deputies, layer, vertex):
+                layer ^= 1 << vertex
+    return layer
 
 
 def _apex(neighbours: Masks, within: int, support: int) -> int:

@@ -18,14 +18,14 @@ from qtide.apps.colouring.bounds import bounds
 from qtide.apps.colouring.graph import Graph, bits, everything
 from qtide.apps.colouring.independent import Partial, grow, selected
 from qtide.apps.colouring.reading import Named
-from qtide.apps.colouring.search import Piece, PieceVerdict, merged, search_pieces
+from qtide.apps.colouring.search import PieceVerdict, first_piece, kernel_of, search_pieces
 from qtide.apps.colouring.steps import Step, step_for
 from qtide.core.errors import UsageError
 
 PARTS = 16
 """Tasks per round, independent of the number of nodes so that all runs are alike."""
 
-FIRST_BUDGET, LAST_BUDGET = 500, 50_000
+FIRST_BUDGET, LAST_BUDGET = 10_000, 500_000
 """Effort per task; tenths of a second at first, so that hard pieces are split early."""
 
 
@@ -37,7 +37,7 @@ async def colouring(
     sets: str = "exact",
     width: int = 2,
     greedy: bool = True,
-    effort: int = 1_000_000,
+    effort: int = 10_000_000,
     picture: bool = True,
     seed: int = 0,
     folder: Path = Path(),
@@ -125,21 +125,23 @@ async def exact_search(
 
 async def _colour_with(graph: Graph, target: int, most: int) -> PieceVerdict:
     """Search for a colouring with at most `target` colours, in pieces on all nodes."""
-    pieces, budget = [Piece(everything(graph), target)], FIRST_BUDGET
-    branches = effort = 0
-    while pieces and effort < most:
+    kernel = await task(kernel_of, graph, target)
+    found = first_piece(kernel)
+    budget, branches, effort = FIRST_BUDGET, 0, 0
+    while found.open and not found.refuted and effort < most:
+        pieces = found.open
         parts = [pieces[n::PARTS] for n in range(min(PARTS, len(pieces)))]
         verdicts: list[PieceVerdict] = await classical(
-            *(task(search_pieces, graph, part, budget) for part in parts)
+            *(task(search_pieces, kernel, part, budget) for part in parts)
         )
         branches += sum(each.branches for each in verdicts)
         effort += sum(each.effort for each in verdicts)
-        for each in verdicts:
-            if each.classes is not None:
-                return PieceVerdict(each.classes, (), branches, effort)
-        pieces = merged(graph, (piece for each in verdicts for piece in each.open))
+        classes = next((each.classes for each in verdicts if each.classes is not None), None)
+        still = tuple(piece for each in verdicts for piece in each.open)
+        refuted = any(each.refuted for each in verdicts)
+        found = PieceVerdict(classes, () if classes or refuted else still, branches, effort)
         budget = min(2 * budget, LAST_BUDGET)
-    return PieceVerdict(None, tuple(pieces), branches, effort)
+    return found
 
 
 def _mixed(seed: int, number: int) -> int:

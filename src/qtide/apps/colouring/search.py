@@ -1,39 +1,122 @@
-"""Exact search, within a budget, for a colouring of some vertices with a given number of colours.
+"""Exact search, within a budget, for a colouring with a given number of colours.
 
-Each branch takes a maximal independent set that contains a fixed vertex as a colour class, so no
-two branches differ only in the order of colours. Before branching, vertices that cannot affect the
-outcome are set aside; branches that leave the same kernel coincide, and it is refuted only once.
+First, vertices that cannot affect the outcome are set aside, and vertices that must have the same
+colour become one. Then a branch colours the vertex with the fewest colours left (DSATUR), with each
+of these in turn; of the colours that no vertex has yet, one is enough, as they are all alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from qtide.apps.colouring.bounds import dsatur, extended, greedy_clique, mycielski
-from qtide.apps.colouring.graph import Graph, Masks, bits, components
-from qtide.apps.colouring.independent import maximal_sets
-
-MOST_BRANCHES = 5_000
-"""Most branches of a piece that is split; with more, it is tried again with a larger budget."""
+from qtide.apps.colouring.graph import Graph, Masks, bits, everything
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A class that was taken, and the vertices set aside before it."""
+class Kernel:
+    """What is left of a graph if it is to be coloured with a number of colours."""
 
-    chosen: int
-    aside: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A subproblem: the vertices left, the colours for them, and the turns that led to it."""
-
-    left: int
     colours: int
-    turns: tuple[Turn, ...] = ()
+    neighbours: Masks
+    """Of the vertices that are left; one stands for those that must have its colour."""
+    left: int
+    aside: tuple[int, ...] = ()
+    """Vertices set aside, in order."""
+    same: tuple[tuple[int, int], ...] = ()
+    """Vertices that take the colour of another one, in order."""
+    refuted: bool = False
+    """Whether so few colours cannot suffice."""
+
+    def whole(self, classes: Sequence[int]) -> tuple[int, ...]:
+        """Complete the classes of what is left to classes of the whole graph."""
+        found = extended(self.neighbours, list(classes), list(self.aside[::-1]))
+        for vertex, other in reversed(self.same):
+            place = next(n for n, each in enumerate(found) if each >> other & 1)
+            found[place] |= 1 << vertex
+        return tuple(found)
+
+
+def kernel_of(graph: Graph, colours: int) -> Kernel:
+    """Reduce a graph as far as possible, and look for a bound that rules the colours out.
+
+    A vertex with fewer neighbours than colours can be coloured last. A vertex whose neighbours are
+    all neighbours of another vertex can take that vertex's colour. Two vertices that are adjacent
+    to the same clique of one vertex less than the colours must have the same colour.
+    """
+    neighbours, left = list(graph.neighbours), everything(graph)
+    if colours < 1:
+        return Kernel(colours, graph.neighbours, left, refuted=bool(left))
+    aside: list[int] = []
+    same: list[tuple[int, int]] = []
+    before = -1
+    while left != before:
+        before = left
+        for vertex in bits(before):
+            around = neighbours[vertex] & left
+            if around.bit_count() < colours or _has_deputy(neighbours, left, vertex, around):
+                left ^= 1 << vertex
+                aside.append(vertex)
+        pairs = _forced(neighbours, left, colours)
+        if pairs is None:
+            return Kernel(colours, tuple(neighbours), left, refuted=True)
+        for vertex, _ in pairs:
+            left ^= 1 << vertex
+        same += pairs
+    masks = tuple(neighbours)
+    clique = greedy_clique(masks, left)
+    refuted = mycielski(masks, left, clique)[0] > colours
+    return Kernel(colours, masks, left, tuple(aside), tuple(same), refuted)
+
+
+MOST_PAIRS = 100_000
+"""Pairs of vertices to compare in one pass: less than half a second."""
+
+
+def _forced(neighbours: list[int], left: int, colours: int) -> list[tuple[int, int]] | None:
+    """Merge vertices that must have the same colour; None if two of them are adjacent.
+
+    Return each merged vertex with the one that it is merged into.
+    """
+    merged: list[tuple[int, int]] = []
+    pairs = 0
+    for vertex in bits(left):
+        if not left >> vertex & 1:
+            continue
+        near = 0
+        for each in bits(neighbours[vertex] & left):
+            near |= neighbours[each]
+        for other in bits(near & left & -(2 << vertex)):
+            common = neighbours[vertex] & neighbours[other] & left
+            pairs += 1
+            if pairs > MOST_PAIRS:
+                return merged
+            if common.bit_count() < colours - 1:
+                continue
+            if greedy_clique(neighbours, common).bit_count() < colours - 1:
+                continue
+            if neighbours[vertex] >> other & 1:
+                return None
+            left ^= 1 << other
+            merged.append((other, vertex))
+            for each in bits(neighbours[other]):
+                neighbours[each] = neighbours[each] & ~(1 << other) | 1 << vertex
+            neighbours[vertex] |= neighbours[other]
+    return merged
+
+
+def _has_deputy(neighbours: list[int], within: int, vertex: int, around: int) -> bool:
+    able = within ^ 1 << vertex
+    for each in bits(around):
+        able &= neighbours[each]
+        if not able:
+            break
+    return bool(able)
+
+
+Piece = tuple[int, ...]
+"""A part of the search tree: the classes that every colouring in it extends."""
 
 
 @dataclass(frozen=True)
@@ -44,161 +127,86 @@ class PieceVerdict:
     open: tuple[Piece, ...]
     branches: int
     effort: int
+    refuted: bool = False
+    """Whether there is no colouring at all, whatever the other pieces contain."""
 
 
-def search_pieces(graph: Graph, pieces: list[Piece], budget: int) -> PieceVerdict:
+SMALL = 64
+"""Vertices up to which every branch takes about the same time, some ten microseconds."""
+
+
+def search_pieces(kernel: Kernel, pieces: Sequence[Piece], budget: int) -> PieceVerdict:
     """Search the pieces in turn until a colouring is found or the budget is used up."""
-    search = ColourSearch(graph.neighbours, budget)
+    weight, branches = 1 + kernel.left.bit_count() // SMALL, 0
     for number, piece in enumerate(pieces):
-        try:
-            found = search.colour(piece.left, piece.colours)
-        except (OutOfBudget, RecursionError):
-            rest = tuple(pieces[number + 1 :])
-            return PieceVerdict(None, (*split(graph, piece), *rest), search.branches, search.effort)
-        if found is not None:
-            return PieceVerdict(whole(graph, piece, found), (), search.branches, search.effort)
-    return PieceVerdict(None, (), search.branches, search.effort)
+        stack, alone = [_Branch.of(kernel, piece)], False
+        while stack:
+            if branches * weight >= budget:
+                rest = tuple(each.classes for each in stack) + tuple(pieces[number + 1 :])
+                return PieceVerdict(None, rest, branches, branches * weight)
+            branches += 1
+            branch = stack.pop()
+            if not branch.left:
+                found = kernel.whole(branch.classes)
+                return PieceVerdict(found, (), branches, branches * weight)
+            vertex = branch.next_vertex(kernel.neighbours)
+            if branch.classes and branch.free[vertex].bit_count() == kernel.colours:
+                # No edge joins the rest to what is coloured, so other colours there do not help it.
+                stack.clear()
+                alone = True
+            stack += branch.grown(kernel.neighbours, vertex)
+        if alone:
+            return PieceVerdict(None, (), branches, branches * weight, refuted=True)
+    return PieceVerdict(None, (), branches, branches * weight)
 
 
-def split(graph: Graph, piece: Piece) -> list[Piece]:
-    """Split a piece into its branches; keep it whole if there are too many."""
-    kernel, aside = reduced(graph.neighbours, piece.left, piece.colours)
-    chosen = list(islice(branches(graph.neighbours, kernel), MOST_BRANCHES + 1))
-    if len(chosen) > MOST_BRANCHES:
-        return [piece]
-    return [
-        Piece(kernel & ~each, piece.colours - 1, (*piece.turns, Turn(each, tuple(aside))))
-        for each in chosen
-    ]
+def first_piece(kernel: Kernel) -> PieceVerdict:
+    """Return the whole tree as one piece; if DSATUR's rule alone decides, the verdict."""
+    if kernel.refuted:
+        return PieceVerdict(None, (), 0, 0, refuted=True)
+    classes = dsatur(kernel.neighbours, kernel.left)
+    if len(classes) <= kernel.colours:
+        return PieceVerdict(kernel.whole(classes), (), 0, 0)
+    return PieceVerdict(None, ((),), 0, 0)
 
 
-def merged(graph: Graph, pieces: Iterable[Piece]) -> list[Piece]:
-    """Keep one piece per kernel: pieces that differ only in earlier turns are equivalent."""
-    found: dict[tuple[int, int], Piece] = {}
-    for piece in pieces:
-        kernel, _ = reduced(graph.neighbours, piece.left, piece.colours)
-        found.setdefault((kernel, piece.colours), piece)
-    return list(found.values())
+@dataclass(frozen=True)
+class _Branch:
+    """A partial colouring: its classes, the vertices left, and each vertex's free colours."""
 
+    classes: tuple[int, ...]
+    left: int
+    free: list[int]
 
-def whole(graph: Graph, piece: Piece, classes: list[int]) -> tuple[int, ...]:
-    """Complete the classes of a piece's vertices to classes of the whole graph."""
-    for turn in reversed(piece.turns):
-        classes = extended(graph.neighbours, [turn.chosen, *classes], list(turn.aside[::-1]))
-    return tuple(classes)
+    @staticmethod
+    def of(kernel: Kernel, classes: tuple[int, ...]) -> _Branch:
+        """Build from the classes alone."""
+        free = []
+        for around in kernel.neighbours:
+            taken = sum(1 << n for n, each in enumerate(classes) if each & around)
+            free.append(((1 << kernel.colours) - 1) & ~taken)
+        return _Branch(classes, kernel.left & ~sum(classes), free)
 
+    def next_vertex(self, neighbours: Masks) -> int:
+        """Return the vertex with the fewest free colours, of these the one with most neighbours."""
+        left, free = self.left, self.free
+        return min(
+            bits(left), key=lambda v: (free[v].bit_count(), -(neighbours[v] & left).bit_count())
+        )
 
-SORTED = 4096
-"""Sets sorted by size at a time; a graph may have more sets than fit into memory."""
-
-SMALL = 32
-"""Vertices up to which every branch takes about the same time, a quarter of a millisecond."""
-
-
-class OutOfBudget(Exception):  # noqa: N818 - what happened
-    """The search used up its budget without a verdict."""
-
-
-class ColourSearch:
-    """Searches one graph and remembers what it has refuted."""
-
-    def __init__(self, neighbours: Masks, budget: int) -> None:
-        self._neighbours = neighbours
-        self._refuted: dict[int, int] = {}
-        self._budget = budget
-        self.branches = 0
-        self.effort = 0
-        """Weighted number of branches; large ones count more because they take longer."""
-
-    def colour(self, within: int, colours: int) -> list[int] | None:
-        """Colour these vertices with at most `colours` classes; None if that is impossible."""
-        self.branches += 1
-        self.effort += 1 + (within.bit_count() // SMALL) ** 2
-        if self.effort > self._budget:
-            raise OutOfBudget
-        kernel, aside = reduced(self._neighbours, within, colours)
-        found: list[int] = []
-        for part in components(self._neighbours, kernel):
-            classes = self._kernel(part, colours)
-            if classes is None:
-                return None
-            found = _side_by_side(found, classes)
-        return extended(self._neighbours, found, aside[::-1])
-
-    def _kernel(self, within: int, colours: int) -> list[int] | None:
-        if colours < 2 or self._refuted.get(within, 0) >= colours:
-            return None  # refuted before, or one colour for a kernel, which always has edges
-        if colours == 2:
-            return _two_classes(self._neighbours, within)
-        clique = greedy_clique(self._neighbours, within)
-        if mycielski(self._neighbours, within, clique)[0] > colours:
-            return None
-        classes = dsatur(self._neighbours, within)
-        return classes if len(classes) <= colours else self._branch(within, colours)
-
-    def _branch(self, within: int, colours: int) -> list[int] | None:
-        for chosen in branches(self._neighbours, within):
-            rest = self.colour(within & ~chosen, colours - 1)
-            if rest is not None:
-                return [chosen, *rest]
-        self._refuted[within] = colours
-        return None
-
-
-def branches(neighbours: Masks, within: int) -> Iterator[int]:
-    """Yield the maximal independent sets with the vertex of highest degree, largest first.
-
-    They are sorted in batches of `SORTED`. That vertex leaves the fewest others free.
-    """
-    _, vertex = max(((neighbours[v] & within).bit_count(), -v) for v in bits(within))
-    vertex = -vertex
-    sets = maximal_sets(neighbours, within & ~(neighbours[vertex] | 1 << vertex))
-    while some := sorted(islice(sets, SORTED), key=lambda m: (-m.bit_count(), m)):
-        yield from (each | 1 << vertex for each in some)
-
-
-def reduced(neighbours: Masks, within: int, colours: int) -> tuple[int, list[int]]:
-    """Return the kernel of some vertices, and those set aside, in order.
-
-    A vertex with fewer neighbours than colours can be coloured last. A vertex whose neighbours are
-    all neighbours of another vertex can take that vertex's colour.
-    """
-    aside: list[int] = []
-    before = -1
-    while within != before:
-        before = within
-        for vertex in bits(before):
-            around = neighbours[vertex] & within
-            if around.bit_count() < colours or _has_deputy(neighbours, within, vertex, around):
-                within ^= 1 << vertex
-                aside.append(vertex)
-    return within, aside
-
-
-def _has_deputy(neighbours: Masks, within: int, vertex: int, around: int) -> bool:
-    able = within ^ 1 << vertex
-    for each in bits(around):
-        able &= neighbours[each]
-        if not able:
-            break
-    return bool(able)
-
-
-def _two_classes(neighbours: Masks, within: int) -> list[int] | None:
-    """Return the two sides of a connected graph; None if it is not bipartite."""
-    sides = [within & -within, 0]
-    fresh, turn = sides[0], 0
-    while fresh:
-        reached = 0
-        for vertex in bits(fresh):
-            reached |= neighbours[vertex]
-        turn = 1 - turn
-        fresh = reached & within & ~sides[turn]
-        sides[turn] |= fresh
-    return None if sides[0] & sides[1] else sides
-
-
-def _side_by_side(first: list[int], second: list[int]) -> list[int]:
-    """Merge the classes of two parts that no edge joins."""
-    long, short = (first, second) if len(first) >= len(second) else (second, first)
-    return [a | b for a, b in zip(long, short, strict=False)] + long[len(short) :]
+    def grown(self, neighbours: Masks, vertex: int) -> list[_Branch]:
+        """Return the branches with the vertex coloured; the most promising one comes last."""
+        found = []
+        left = self.left ^ 1 << vertex
+        colours = self.free[vertex] & ((2 << len(self.classes)) - 1)
+        for colour in bits(colours):
+            free, taken = self.free.copy(), 1 << colour
+            for each in bits(neighbours[vertex] & left):
+                free[each] &= ~taken
+                if not free[each]:
+                    break
+            else:
+                classes = list(self.classes) + [0] * (colour == len(self.classes))
+                classes[colour] |= 1 << vertex
+                found.append(_Branch(tuple(classes), left, free))
+        return found[::-1]

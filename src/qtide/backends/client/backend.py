@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
+from io import BytesIO
 from typing import Any, NamedTuple
 
-from qiskit import QuantumCircuit
+from qiskit import QuantumCircuit, qpy, transpile
 from qiskit.circuit import Delay, IfElseOp, Parameter
 from qiskit.circuit.library.standard_gates import get_standard_gate_name_mapping
 from qiskit.providers import BackendV2, JobStatus, JobV1, Options
@@ -141,6 +143,8 @@ def _experiment(shots: Shots, label: Label) -> ExperimentResult:
 
 KNOWN = ("shots", "seed_simulator", "memory")
 """Accepted options; `memory` has no effect, since every shot is kept anyway."""
+MOST_FITTED = 64
+"""How many transpiled circuits a backend remembers."""
 
 
 class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
@@ -155,7 +159,11 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         )
         self._client = client
         self._target = target_of(found)
-        self._most_circuits: int | None = found["properties"]["most"].get("circuits")
+        self.formats: list[str] = found["properties"]["formats"]
+        """The formats of payloads that the device takes."""
+        self.most: dict[str, int] = found["properties"]["most"]
+        """The limits on `shots`, `circuits` and so on of one task."""
+        self._fitted: dict[str, QuantumCircuit] = {}
 
     @property
     def target(self) -> Target:
@@ -165,7 +173,7 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
     @property
     def max_circuits(self) -> int | None:
         """The most circuits that a task may have."""
-        return self._most_circuits
+        return self.most.get("circuits")
 
     @classmethod
     def _default_options(cls) -> Options:
@@ -179,24 +187,61 @@ class Backend(BackendV2):  # type: ignore[misc]  # Qiskit has no types
         name: str = "",
         priority: int = 0,
         max_wait: float | None = None,
+        key: str | None = None,
         **options: Any,
     ) -> CircuitJob:
-        """Submit the circuits as one task; options are `shots` and `seed_simulator`."""
+        """Submit the circuits as one task; options are `shots` and `seed_simulator`.
+
+        The same `key` gives the same task, so a program that was killed finds its job again.
+        """
         circuits = [run_input] if isinstance(run_input, QuantumCircuit) else list(run_input)
         chosen = dict(self.options) | options
         for option in chosen.keys() - KNOWN:
             raise UsageError(f"a qtide backend has no option {option!r}; it has {', '.join(KNOWN)}")
-        task = self._client.submit(
-            circuits,
-            self.name,
-            shots=chosen["shots"],
-            seed=chosen["seed_simulator"],
-            name=name,
-            priority=priority,
-            max_wait=max_wait,
-        )
+        words = {"name": name, "priority": priority, "max_wait": max_wait, "key": key}
+        task = self.submit(circuits, chosen["shots"], chosen["seed_simulator"], **words)
         return CircuitJob(self, task, [Label(one.name, one.metadata or {}) for one in circuits])
+
+    def submit(self, payload: Any, shots: int | None, seed: int | None, **words: Any) -> RemoteTask:
+        """Submit any payload that the device takes, such as PUBs, unless its key is known.
+
+        The service compares the bytes that come with a known key. Those of a circuit differ from
+        process to process, so here the key alone decides.
+        """
+        key = words.get("key")
+        known = None if key is None else self._client.find(key)
+        if known is not None:
+            return known
+        return self._client.submit(payload, self.name, shots=shots, seed=seed, **words)
+
+    def fitted(self, circuit: QuantumCircuit) -> QuantumCircuit:
+        """Return the circuit if it fits the device, or transpile it, each circuit only once."""
+        if _fits(circuit, self._target, range(circuit.num_qubits)):
+            return circuit
+        file = BytesIO()
+        qpy.dump(circuit, file)
+        digest = sha256(file.getvalue()).hexdigest()
+        if digest not in self._fitted:
+            if len(self._fitted) >= MOST_FITTED:
+                self._fitted.pop(next(iter(self._fitted)))
+            self._fitted[digest] = transpile(circuit, target=self._target, seed_transpiler=0)
+        return self._fitted[digest]
 
     def retrieve_job(self, job_id: str) -> CircuitJob:
         """Return a job of this user, whichever process submitted it."""
         return CircuitJob(self, self._client.task(job_id), [])
+
+
+def _fits(circuit: QuantumCircuit, target: Target, places: Sequence[int]) -> bool:
+    """Whether a target has all instructions of a circuit on the qubits `places`."""
+    if circuit.num_qubits > (target.num_qubits or 0):
+        return False
+    place = dict(zip(circuit.qubits, places, strict=True))
+    for each in circuit.data:
+        qubits = tuple(place[qubit] for qubit in each.qubits)
+        if each.name == "if_else":
+            if not all(_fits(block, target, qubits) for block in each.operation.blocks):
+                return False
+        elif each.name != "barrier" and not target.instruction_supported(each.name, qubits):
+            return False
+    return True

@@ -11,6 +11,7 @@ from qtide.backends.client.client import Client, RemoteTask
 if TYPE_CHECKING:
     from qtide.backends.client.backend import Backend
     from qtide.backends.client.dimod_sampler import DimodSampler
+    from qtide.backends.client.qiskit_estimator import QiskitEstimator
 
 
 class QpuHandle:
@@ -33,6 +34,12 @@ class QpuHandle:
         from qtide.backends.client.backend import Backend
 
         return Backend(self.client, self.device or self.client.default_device("qpy"))
+
+    def estimator(self, **options: Any) -> QiskitEstimator:
+        """Return an estimator primitive of the device; options are those of `QiskitEstimator`."""
+        from qtide.backends.client.qiskit_estimator import QiskitEstimator
+
+        return QiskitEstimator(self.backend(), **options)
 
     def sampler(self) -> DimodSampler:
         """Return the device as a dimod sampler; dimod is loaded only now."""

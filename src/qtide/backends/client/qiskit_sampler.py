@@ -1,13 +1,17 @@
-"""Qiskit's sampler primitive on the service: a whole parameter sweep is one task."""
+"""Qiskit's sampler primitive on the service: a whole parameter sweep is one task.
+
+The service gets each PUB as it is: the circuit once, and the parameter values as one array.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from qiskit import QuantumCircuit
 from qiskit.primitives import (
     BasePrimitiveJob,
     BaseSamplerV2,
@@ -16,10 +20,13 @@ from qiskit.primitives import (
     PrimitiveResult,
     SamplerPubResult,
 )
+from qiskit.primitives.containers.bindings_array import BindingsArray
 from qiskit.primitives.containers.sampler_pub import SamplerPub
 from qiskit.providers import JobStatus
 
-from qtide.backends.client.backend import Backend, CircuitJob
+from qtide.backends.client.backend import STATUS, Backend
+from qtide.backends.client.client import OVER, RemoteTask
+from qtide.backends.payloads.formats.pubs import Pub, Pubs
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
 
@@ -33,40 +40,17 @@ ORDER = (
 """A job's status is the first of these that any of its tasks has."""
 
 
-@dataclass(frozen=True)
-class PubPart:
-    """Pubs with the same number of shots, and the tasks that run them."""
+class PrimitiveJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
+    """The tasks of one call; the job's id is that of its first task, usually the only one."""
 
-    pubs: list[SamplerPub]
-    jobs: list[CircuitJob]
-
-    def answers(self) -> Iterator[Shots]:
-        """Yield the shots of each circuit in order."""
-        for job in self.jobs:
-            yield from job.answers()
-
-
-class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no types
-    """A sampling job; its id is that of its first task, which is usually the only one."""
-
-    def __init__(self, pubs: list[SamplerPub], parts: list[PubPart]) -> None:
-        self.jobs = [job for part in parts for job in part.jobs]
-        super().__init__(self.jobs[0].job_id())
-        self._pubs = pubs
-        self._parts = parts
-
-    def result(self) -> PrimitiveResult[SamplerPubResult]:
-        """Wait for the result; raises an error if a task failed."""
-        found: dict[int, SamplerPubResult] = {}
-        for part in self._parts:
-            answers = part.answers()
-            for pub in part.pubs:
-                found[id(pub)] = _sampled(pub, list(islice(answers, pub.size)))
-        return PrimitiveResult([found[id(pub)] for pub in self._pubs], metadata={"version": 2})
+    def __init__(self, tasks: list[RemoteTask]) -> None:
+        super().__init__(tasks[0].id)
+        self.tasks = tasks
 
     def status(self) -> JobStatus:
         """The current status."""
-        states = {job.status() for job in self.jobs}
+        states = {STATUS[each.state] for each in self.tasks if each.state in OVER}
+        states |= {STATUS[each.refresh().state] for each in self.tasks if each.state not in OVER}
         return next(state for state in ORDER if state in states)
 
     def done(self) -> bool:
@@ -83,34 +67,76 @@ class SamplingJob(BasePrimitiveJob):  # type: ignore[misc]  # Qiskit has no type
 
     def in_final_state(self) -> bool:
         """Whether the job has ended, successfully or not."""
-        return all(job.in_final_state() for job in self.jobs)
+        return self.status() not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
     def cancel(self) -> bool:
         """Cancel the job; False if it had already ended."""
-        ended = [job.cancel() for job in self.jobs]
-        return any(ended)
+        live = [each for each in self.tasks if each.refresh().state not in OVER]
+        for each in live:
+            each.cancel()
+        return bool(live)
+
+
+def values_for(
+    circuit: QuantumCircuit, values: BindingsArray, fitted: QuantumCircuit
+) -> NDArray[np.float64]:
+    """The values in the order of the fitted circuit, which may need fewer parameters."""
+    array = (
+        values.as_array(circuit.parameters)
+        if circuit.num_parameters
+        else np.zeros((*values.shape, 0))
+    )
+    column = {parameter: place for place, parameter in enumerate(circuit.parameters)}
+    chosen = array[..., [column[parameter] for parameter in fitted.parameters]]
+    return np.ascontiguousarray(chosen, dtype=np.float64)
+
+
+class Piece(NamedTuple):
+    """As many parameter sets of one PUB as fit into a task."""
+
+    number: int
+    """The PUB's number in the call."""
+    pub: Pub
+
+
+class SamplingJob(PrimitiveJob):
+    """A sampling job."""
+
+    def __init__(
+        self, pubs: list[SamplerPub], tasks: list[RemoteTask], pieces: list[list[Piece]]
+    ) -> None:
+        super().__init__(tasks)
+        self._pubs = pubs
+        self._pieces = pieces
+
+    def result(self) -> PrimitiveResult[SamplerPubResult]:
+        """Wait for the result; raises an error if a task failed."""
+        found: dict[int, list[Shots]] = {}
+        for task, pieces in zip(self.tasks, self._pieces, strict=True):
+            answers = iter(task.result())
+            for piece in pieces:
+                found.setdefault(piece.number, []).append(next(answers))
+        results = [_sampled(pub, found[number]) for number, pub in enumerate(self._pubs)]
+        return PrimitiveResult(results, metadata={"version": 2})
 
 
 def _sampled(pub: SamplerPub, answers: list[Shots]) -> SamplerPubResult:
     registers = {one.name: one.size for one in pub.circuit.cregs if one.size}
-    bits = [_bits(one) for one in answers]
+    bits = np.concatenate([_bits(one) for one in answers])
     arrays: dict[str, Any] = {}
     low = 0
     for name, width in registers.items():
-        columns = np.stack([one[:, low : low + width] for one in bits])
-        shaped = columns.reshape(*pub.shape, pub.shots, width)
+        shaped = bits[:, low : low + width].reshape(*pub.shape, pub.shots, width)
         arrays[name] = BitArray.from_bool_array(shaped, order="little")
         low += width
     words = {"shots": pub.shots, "circuit_metadata": pub.circuit.metadata}
     return SamplerPubResult(DataBin(**arrays, shape=pub.shape), metadata=words)
 
 
-def _bits(shots: Shots) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _bits(shots: Shots) -> NDArray[np.bool_]:
     """One row per shot, starting with the lowest bit of the first register."""
     data = np.frombuffer(shots.data, np.uint8).reshape(len(shots), -1)
-    bits: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
-    bits = np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)
-    return bits
+    return np.unpackbits(data, axis=1, bitorder="little").astype(np.bool_)
 
 
 SHOTS = 1024
@@ -118,33 +144,55 @@ SHOTS = 1024
 
 
 class QiskitSampler(BaseSamplerV2):  # type: ignore[misc]  # Qiskit has no types
-    """Runs circuits that were transpiled for its backend."""
+    """Runs circuits on its backend; transpiles those that do not fit it, each only once."""
 
     def __init__(
         self, backend: Backend, *, default_shots: int = SHOTS, seed: int | None = None
     ) -> None:
+        if "pubs" not in backend.formats:
+            raise UsageError(f"the device {backend.name!r} takes no PUBs; use BackendSamplerV2")
         self._backend = backend
         self._shots = default_shots
         self._seed = seed
 
-    def run(self, pubs: Iterable[Any], *, shots: int | None = None) -> SamplingJob:
-        """Submit pubs; those with equal shots form one task, or several if it gets too large."""
+    def run(
+        self, pubs: Iterable[Any], *, shots: int | None = None, key: str | None = None
+    ) -> SamplingJob:
+        """Submit pubs as one task, or as several if they have too many parameter sets.
+
+        The same `key` gives the same tasks, so a program that was killed finds them again.
+        """
         coerced = [SamplerPub.coerce(pub, shots or self._shots) for pub in pubs]
         if not coerced:
             raise UsageError("the sampler was given nothing to run")
-        wanted = dict.fromkeys(pub.shots for pub in coerced)
-        parts = [self._part([pub for pub in coerced if pub.shots == one]) for one in wanted]
-        return SamplingJob(coerced, parts)
-
-    def _part(self, pubs: list[SamplerPub]) -> PubPart:
-        circuits = [
-            circuit for pub in pubs for circuit in pub.parameter_values.bind_all(pub.circuit).flat
-        ]
-        most = self._backend.max_circuits or len(circuits)
-        jobs = [
-            self._backend.run(
-                circuits[at : at + most], shots=pubs[0].shots, seed_simulator=self._seed
+        most = max(pub.shots for pub in coerced)
+        pieces = list(self._tasks(coerced, most))
+        tasks = [
+            self._backend.submit(
+                Pubs(tuple(piece.pub for piece in each)),
+                most,
+                self._seed,
+                key=None if key is None else f"{key}/{number}",
             )
-            for at in range(0, len(circuits), most)
+            for number, each in enumerate(pieces)
         ]
-        return PubPart(pubs, jobs)
+        return SamplingJob(coerced, tasks, pieces)
+
+    def _tasks(self, pubs: list[SamplerPub], shots: int) -> Iterator[list[Piece]]:
+        """Divide the PUBs among as few tasks as the device's limit allows."""
+        most = self._backend.most.get("executions", math.inf)
+        task: list[Piece] = []
+        room = most
+        for number, pub in enumerate(pubs):
+            fitted = self._backend.fitted(pub.circuit)
+            values = values_for(pub.circuit, pub.parameter_values, fitted)
+            rows = values.reshape(pub.size, values.shape[-1])
+            while len(rows):
+                size = int(min(room, len(rows)))
+                task.append(Piece(number, Pub(fitted, rows[:size], pub.shots / shots)))
+                rows, room = rows[size:], room - size
+                if not room:
+                    yield task
+                    task, room = [], most
+        if task:
+            yield task

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import sys
+import time
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
 from math import inf
+from pathlib import Path
 from types import UnionType
 from typing import IO, Any, get_args, get_origin
 
@@ -253,18 +257,108 @@ class WorkerLost(QtideError):  # noqa: N818 - what happened
     """A device's worker has ended or did not start."""
 
 
+@dataclass(frozen=True)
+class Occupation:
+    """A period in which a task occupied the device, by the device's clock."""
+
+    ticket: str
+    began: float
+    seconds: float
+    finished: bool = True
+    """Whether the device finished the task; False if its worker died meanwhile."""
+
+
+class OccupationLog:
+    """A file in which a worker notes when each task began and ended on the device.
+
+    It tells what a killed worker or a killed service could not report. A process beside the worker,
+    the witness, adds when the worker died. Both share one lock on the file, which therefore is
+    free once nothing will be added.
+    """
+
+    MOST = 4 * 2**20
+    """Bytes beyond which the older half is dropped; the accounts have it long since."""
+    SETTLING = 2.0
+    """The longest time in seconds to wait for a witness."""
+
+    def __init__(self, file: Path) -> None:
+        """Begin an empty file; raises OSError."""
+        self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_SH)
+        self._size = 0
+
+    def note(self, *words: str | float) -> None:
+        """Add a line; a full disk must not stop the device."""
+        line = " ".join(map(str, words)) + "\n"
+        with suppress(OSError):
+            if self._size > self.MOST:
+                self._drop_half()
+            self._size += os.write(self._fd, line.encode())
+
+    def beat(self) -> None:
+        """Set the file's time, the last sign of life if the witness is killed as well."""
+        os.utime(self._fd)
+
+    def _drop_half(self) -> None:
+        kept = os.pread(self._fd, self.MOST // 2, self._size - self.MOST // 2)
+        os.ftruncate(self._fd, 0)
+        self._size = os.write(self._fd, kept.partition(b"\n")[2])
+
+    @classmethod
+    async def settled(cls, file: Path) -> list[Occupation]:
+        """What is in a file, once its worker and witness have ended; nothing if there is none."""
+        try:
+            found = file.open()
+        except OSError:
+            return []
+        with found:
+            end = time.monotonic() + cls.SETTLING
+            while time.monotonic() < end:
+                with suppress(OSError):
+                    fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                await asyncio.sleep(0.001)
+            return _occupations(found.read().splitlines(), os.fstat(found.fileno()).st_mtime)
+
+
+def _occupations(lines: list[str], last_sign: float) -> list[Occupation]:
+    """Pair the lines of a log; a line that was cut off ends the list."""
+    found: list[Occupation] = []
+    current: tuple[str, float, float] | None = None
+    for line in lines:
+        kind, *words = line.split(" ")
+        try:
+            if kind == "began":
+                ticket, wall, clock = words
+                current = ticket, float(wall), float(clock)
+            elif current is not None:
+                seconds = max(0.0, float(words[0]) - current[2])
+                found.append(Occupation(*current[:2], seconds, kind == "ended"))
+                current = None
+        except (ValueError, IndexError):
+            break
+    if current is not None:
+        found.append(Occupation(*current[:2], max(0.0, last_sign - current[1]), finished=False))
+    return found
+
+
 class Process:
     """One worker process."""
 
-    def __init__(self, child: Child, properties: dict[str, Any]) -> None:
+    def __init__(self, child: Child, properties: dict[str, Any], occupied: Path | None) -> None:
         self._child = child
         self.properties = properties
+        self._occupied = occupied
 
     @staticmethod
     async def start(
-        kind: str, options: dict[str, Any], python: str | None, log: IO[bytes]
+        kind: str,
+        options: dict[str, Any],
+        python: str | None,
+        log: IO[bytes],
+        occupied: Path | None = None,
     ) -> Process:
-        """Start a worker and return when its device is ready."""
+        """Start a worker and return when its device is ready; it keeps a log in `occupied`."""
         python = python or sys.executable
         try:
             child = await Child.start((python, "-m", "qtide.backends.devices.worker"), log)
@@ -272,7 +366,7 @@ class Process:
             raise WorkerLost(f"{python} cannot be started: {error.strerror}") from None
         try:
             async with asyncio.timeout(START_LIMIT):
-                return Process(child, await _greet(child, kind, options))
+                return Process(child, await _greet(child, kind, options, occupied), occupied)
         except TimeoutError:
             await child.kill()
             raise WorkerLost(f"the device was not ready within {START_LIMIT:g} s") from None
@@ -302,10 +396,17 @@ class Process:
         """Kill the worker and everything it started."""
         await self._child.kill()
 
+    async def occupations(self) -> list[Occupation]:
+        """What occupied the device, once the worker has ended, whether it was reported or not."""
+        return [] if self._occupied is None else await OccupationLog.settled(self._occupied)
 
-async def _greet(child: Child, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+
+async def _greet(
+    child: Child, kind: str, options: dict[str, Any], occupied: Path | None
+) -> dict[str, Any]:
     """Tell the worker which device to run; return the device's properties."""
-    child.send({"kind": kind, "options": options})
+    log = {} if occupied is None else {"occupied": str(occupied)}
+    child.send({"kind": kind, "options": options} | log)
     try:
         header, _ = await child.message()
     except (asyncio.IncompleteReadError, ConnectionError):

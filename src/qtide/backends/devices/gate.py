@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from random import Random
 from typing import Any
 
 from qtide.backends.devices.chip import ALWAYS, NATIVE, ONE, OPERATIONS, STAR, THREE, TWO, Chip
 from qtide.backends.devices.device import Device, DeviceFailed
+from qtide.backends.devices.estimation import Readout, calibrations, estimates, measured
 from qtide.backends.devices.profile import Cost
 from qtide.backends.payloads.document import brief, refuse
 from qtide.backends.payloads.formats.iqm import IqmBatch, IqmCircuit, Operation
+from qtide.backends.payloads.formats.pubs import Pauli, Pub, Pubs
 from qtide.backends.payloads.payload import PayloadRefused, decode, encode
-from qtide.backends.payloads.shots import Shots
+from qtide.backends.payloads.shots import Estimates, Shots
 from qtide.core.errors import UsageError
 
 Gates = dict[str, tuple[int, int]]
@@ -25,6 +28,8 @@ Gates = dict[str, tuple[int, int]]
 Register = tuple[str, int]
 
 MOST_CIRCUITS = 1_000
+MOST_EXECUTIONS = 10_000
+"""The most bound circuits that PUBs may run."""
 MOST_INSTRUCTIONS = 10_000
 MOST_QUBITS = 24
 """The limit of an ideal chip: the state vector of 24 qubits takes 256 MB."""
@@ -40,7 +45,10 @@ GATE_S, AMPLITUDE_S, STATE_S = 1e-5, 4e-10, 2e-8
 
 
 class GateDevice(Device):
-    """Takes IQM circuits, OpenQASM 3 and Qiskit circuits; returns a list of `Shots`."""
+    """Takes IQM circuits, OpenQASM, Qiskit circuits and PUBs; returns a list of `Shots`.
+
+    The answer to PUBs with observables is a list of `Estimates`.
+    """
 
     extra = "gate"
 
@@ -57,7 +65,7 @@ class GateDevice(Device):
         """Formats, chip and limits; `gates` use Qiskit's names, `operations` IQM's."""
         names = self.chip.qubits
         return {
-            "formats": ["iqm", "qpy", "qasm3", "burst"],
+            "formats": ["iqm", "qpy", "qasm2", "qasm3", "pubs", "burst"],
             "qubits": list(names),
             "connections": [[names[a], names[b]] for a, b in self.chip.connections],
             "gates": list(self._gates),
@@ -66,6 +74,7 @@ class GateDevice(Device):
             "most": {
                 "shots": self.most_shots,
                 "circuits": MOST_CIRCUITS,
+                "executions": MOST_EXECUTIONS,
                 "instructions": MOST_INSTRUCTIONS,
                 "qubits": len(names),
             },
@@ -79,6 +88,9 @@ class GateDevice(Device):
         if isinstance(payload, IqmBatch):
             sizes = [_iqm_size(circuit) for circuit in payload.circuits]
             width = len(self.chip.qubits)  # all of the chip's qubits are emulated
+        elif isinstance(payload, Pubs):
+            sizes = [_qiskit_size(p.circuit) for p in payload.pubs for _ in range(p.executions)]
+            width = max(pub.circuit.num_qubits for pub in payload.pubs)
         else:
             batch = self._batch(payload)
             sizes = [_qiskit_size(circuit) for circuit in batch]
@@ -101,6 +113,9 @@ class GateDevice(Device):
             self._check_size(len(payload.circuits))
             check_batch(payload, self.chip, MOST_INSTRUCTIONS)
             return
+        if isinstance(payload, Pubs):
+            self._check_pubs(payload)
+            return
         batch = self._batch(payload)
         self._check_size(len(batch))
         for number, circuit in enumerate(batch):
@@ -109,6 +124,8 @@ class GateDevice(Device):
     def _solve(self, payload: Any, shots: int, seed: int) -> Any:
         if isinstance(payload, IqmBatch):
             made = circuits_of(payload, self.chip)
+        elif isinstance(payload, Pubs):
+            return self._solve_pubs(payload, shots, seed)
         else:
             batch = self._batch(payload)
             made = [(one, registers(one, i)) for i, one in enumerate(batch)]
@@ -117,14 +134,84 @@ class GateDevice(Device):
 
     def _run(self, batch: list[Any], shots: int, seed: int) -> list[list[int]]:
         """Run the circuits; for each, return one number per shot."""
-        job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, memory=True)
+        found = self._experiments(batch, shots, seed, memory=True)
+        return [[int(one, 16) for one in each.data.memory] for each in found]
+
+    def _experiments(self, batch: list[Any], shots: int, seed: int, **options: Any) -> list[Any]:
+        """Run the circuits; return Aer's results, one per circuit and set of values."""
+        job = self._simulator.run(batch, shots=shots, seed_simulator=seed % 2**31, **options)
         result = job.result()
         for number, each in enumerate(result.results):
             if not each.success:
                 raise DeviceFailed(f"the {self.name} failed on circuit {number}: {each.status}")
         if not result.success:
             raise DeviceFailed(f"the {self.name} failed: {result.status}")
-        return [[int(one, 16) for one in each.data.memory] for each in result.results]
+        found: list[Any] = result.results
+        return found
+
+    def _check_pubs(self, payload: Pubs) -> None:
+        """Check each circuit as if it had the first of its parameter sets."""
+        for number, pub in enumerate(payload.pubs):
+            circuit = pub.circuit
+            if pub.observables is not None:
+                circuit = measured(circuit, Pauli(0, 2**circuit.num_qubits - 1))
+            bound = circuit.assign_parameters(pub.rows[0])
+            check_circuit(bound, number, self.chip, self._gates, MOST_INSTRUCTIONS)
+        runs = sum(pub.executions for pub in payload.pubs)
+        if runs > MOST_EXECUTIONS:
+            raise PayloadRefused(
+                f"the {self.name} runs up to {MOST_EXECUTIONS} circuits for one call, not {runs}: "
+                "one per parameter set and basis; split the sweep"
+            )
+
+    def _solve_pubs(self, payload: Pubs, shots: int, seed: int) -> list[Shots] | list[Estimates]:
+        """Run every PUB; the first has the task's seed, each other one has a seed of its own."""
+        seeds = [
+            seed,
+            *(Random(f"{seed} {i}").getrandbits(31) for i in range(1, len(payload.pubs))),
+        ]
+        pubs = list(zip(payload.pubs, seeds, strict=True))
+        if payload.pubs[0].observables is None:
+            return [self._sample(pub, n, pub.shots(shots), s) for n, (pub, s) in enumerate(pubs)]
+        readout = self._readout(payload, shots, seed) if payload.mitigated else None
+        return [self._estimate(pub, pub.shots(shots), s, readout) for pub, s in pubs]
+
+    def _sample(self, pub: Pub, number: int, shots: int, seed: int) -> Shots:
+        """The shots of all parameter sets, one set after another."""
+        runs = self._bound([pub.circuit], [pub.rows], shots, seed, memory=True)
+        values = [int(one, 16) for each in runs for one in each.data.memory]
+        return Shots.of(registers(pub.circuit, number), values)
+
+    def _estimate(self, pub: Pub, shots: int, seed: int, readout: Readout | None) -> Estimates:
+        circuits = [measured(pub.circuit, setting.basis) for setting in pub.settings]
+        rows = [pub.rows[list(setting.sets)] for setting in pub.settings]
+        below = pub.circuit.num_clbits
+        runs = iter(self._bound(circuits, rows, shots, seed) if circuits else [])
+        counts = [[_counts(next(runs), below) for _ in setting.sets] for setting in pub.settings]
+        return estimates(pub, counts, readout)
+
+    def _readout(self, payload: Pubs, shots: int, seed: int) -> Readout:
+        width = max(pub.circuit.num_qubits for pub in payload.pubs)
+        seed = Random(f"{seed} readout").getrandbits(31)
+        zeros, ones = self._experiments(list(calibrations(width)), shots, seed)
+        return Readout(_counts(zeros), _counts(ones), width)
+
+    def _bound(
+        self, circuits: list[Any], rows: list[Any], shots: int, seed: int, **options: Any
+    ) -> list[Any]:
+        """Run each circuit with each of its rows of values; Aer binds them, which is fastest.
+
+        It cannot bind within branches, so circuits with branches are bound here.
+        """
+        if any(one.has_control_flow_op() for one in circuits):
+            pairs = zip(circuits, rows, strict=True)
+            batch = [one.assign_parameters(row) for one, some in pairs for row in some]
+            return self._experiments(batch, shots, seed, **options)
+        binds = [
+            {parameter: some[:, place] for place, parameter in enumerate(one.parameters)}
+            for one, some in zip(circuits, rows, strict=True)
+        ]
+        return self._experiments(circuits, shots, seed, parameter_binds=binds, **options)
 
     @cached_property
     def _simulator(self) -> Any:
@@ -136,7 +223,7 @@ class GateDevice(Device):
         return AerSimulator(method="density_matrix", noise_model=noise_model(), **options)
 
     def _batch(self, payload: Any) -> list[Any]:
-        """The payload, one or several Qiskit circuits or OpenQASM 3 texts, as Qiskit circuits."""
+        """The payload, one or several Qiskit circuits or OpenQASM texts, as Qiskit circuits."""
         from qiskit import QuantumCircuit
 
         batch = list(payload) if isinstance(payload, list | tuple) else [payload]
@@ -151,6 +238,15 @@ class GateDevice(Device):
     def _check_size(self, size: int) -> None:
         if not 0 < size <= MOST_CIRCUITS:
             raise PayloadRefused(f"the {self.name} takes 1 to {MOST_CIRCUITS} circuits, not {size}")
+
+
+def _counts(experiment: Any, below: int = 0) -> dict[int, int]:
+    """The counts of the classical bits from `below` on."""
+    found: dict[int, int] = {}
+    for key, often in experiment.data.counts.items():
+        value = int(key, 16) >> below
+        found[value] = found.get(value, 0) + often
+    return found
 
 
 def star(noisy: bool = False, threads: int = 1) -> GateDevice:

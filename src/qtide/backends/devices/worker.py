@@ -7,15 +7,24 @@ busy, and sends answers from a separate thread, so the device waits for neither 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
-from qtide.backends.devices.device import Device, DeviceAway, make, needed_packages
+from qtide.backends.devices.device import (
+    Device,
+    DeviceAway,
+    OccupationLog,
+    make,
+    needed_packages,
+)
 from qtide.backends.payloads.guard import MOST_ANSWER
 from qtide.backends.payloads.payload import (
     Encoded,
@@ -29,7 +38,7 @@ from qtide.backends.payloads.payload import (
     stated_seconds,
 )
 from qtide.core.errors import PhaseError, QtideError
-from qtide.core.processes import Header, die_with_parent, frame, read
+from qtide.core.processes import Header, die_with_parent, frame, read, signal_at_parents_death
 
 Reply = tuple[Header, bytes]
 
@@ -69,9 +78,12 @@ class Order:
 class Worker:
     """Executes the orders for one device."""
 
-    def __init__(self, device: Device, answers: BinaryIO) -> None:
+    def __init__(
+        self, device: Device, answers: BinaryIO, occupied: OccupationLog | None = None
+    ) -> None:
         self._device = device
         self._answers = answers
+        self._occupied = occupied
         self._outgoing: SimpleQueue[list[Reply]] = SimpleQueue()
         self._unsent: list[Reply] = []
         """Replies to send once the device has begun its next order or has none."""
@@ -157,6 +169,7 @@ class Worker:
     def _run(self, order: Order) -> Reply:
         """Run the task; return its answer once the profile's time has passed."""
         began, clock = time.time(), time.monotonic()
+        self._note("began", order.ticket, began, clock)
         self._unsent.append(({"began": order.ticket, "at": began}, b""))
         self._flush()
         header, body = self._solve(order)
@@ -164,8 +177,14 @@ class Worker:
             self._let_pass(order, clock + order.header["seconds"])
         if order.cancelled:
             header, body = {"cancelled": True}, b""
-        times = {"began": began, "seconds": time.monotonic() - clock}
+        end = time.monotonic()
+        self._note("ended", end)
+        times = {"began": began, "seconds": end - clock}
         return {"ticket": order.ticket} | times | header, body
+
+    def _note(self, *words: str | float) -> None:
+        if self._occupied is not None:
+            self._occupied.note(*words)
 
     def _let_pass(self, order: Order, end: float) -> None:
         """Wait until the profile's time has passed or the order is cancelled."""
@@ -190,6 +209,30 @@ class Worker:
         return {"format": packed.format}, packed.data
 
 
+BEAT = 1.0
+"""Seconds between two signs of life of a witness."""
+
+
+def start_witness(occupied: OccupationLog, answers: BinaryIO) -> None:
+    """Fork a process that sleeps until this one dies, and notes when that was.
+
+    Nobody else can tell exactly: the service may be late to notice, or be dead itself.
+    """
+    worker = os.getpid()
+    if os.fork():
+        return
+    os.setsid()  # who kills the worker's group does not kill its witness
+    for each in (sys.stdin.fileno(), sys.stdout.fileno(), answers.fileno()):
+        os.close(each)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    signal_at_parents_death(signal.SIGUSR1)
+    while os.getppid() == worker:
+        occupied.beat()
+        signal.sigtimedwait([signal.SIGUSR1], BEAT)
+    occupied.note("died", time.monotonic())
+    os._exit(0)
+
+
 def main() -> None:
     """Read which device this is, then serve it."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -198,6 +241,11 @@ def main() -> None:
     first = read(sys.stdin.buffer)
     if first is None:
         return
+    occupied = None
+    if "occupied" in first[0]:
+        with suppress(OSError):  # a full disk must not stop the device
+            occupied = OccupationLog(Path(first[0]["occupied"]))
+            start_witness(occupied, answers)
     try:
         device = make(first[0]["kind"], first[0]["options"])
         with needed_packages(device):
@@ -205,7 +253,7 @@ def main() -> None:
     except (QtideError, PhaseError) as error:
         answers.write(frame({"failed": str(error)}))
         return
-    Worker(device, answers).serve(sys.stdin.buffer)
+    Worker(device, answers, occupied).serve(sys.stdin.buffer)
 
 
 if __name__ == "__main__":

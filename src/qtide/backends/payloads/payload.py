@@ -1,8 +1,8 @@
 """Payloads: what a quantum phase submits to a QPU; they are sent as a format name and bytes.
 
 Each device says which types it takes. So far, these are: a `dimod.BinaryQuadraticModel`; one
-circuit or a list of them, as `qiskit.QuantumCircuit`, OpenQASM 3 or an `IqmBatch`; and a `Burst`,
-which is only a duration.
+circuit or a list of them, as `qiskit.QuantumCircuit`, OpenQASM or an `IqmBatch`; `Pubs`, which are
+circuits with arrays of parameter values; and a `Burst`, which is only a duration.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ class PayloadRefused(PhaseError):  # noqa: N818 - what happened
 
 def circuits_in(payload: Any) -> int:
     """The number of circuits in a payload; other payloads count as one."""
+    executions = getattr(payload, "executions", None)
+    if isinstance(executions, int):
+        return executions
     batch = getattr(payload, "circuits", payload)
     return len(batch) if isinstance(batch, list | tuple) else 1
 

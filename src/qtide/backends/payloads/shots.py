@@ -1,4 +1,4 @@
-"""Shots: a compact form of what each run of a circuit measured.
+"""What a gate device answers: the shots of a circuit in a compact form, or expectation values.
 
 Bits are in Qiskit's order: bit 0 is the lowest bit of the first register.
 """
@@ -10,7 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -105,3 +110,34 @@ class Shots:
 
 def _bytes_for(registers: Iterable[tuple[str, int]]) -> int:
     return (sum(width for _, width in registers) + 7) // 8
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """The expectation values of one PUB with their standard errors, in the shape of the PUB."""
+
+    evs: NDArray[np.float64]
+    stds: NDArray[np.float64]
+    circuits: int
+    """How many circuits were run for them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a value that JSON can represent."""
+        evs, stds = (b64encode(each.astype("<f8").tobytes()) for each in (self.evs, self.stds))
+        shape = list(self.evs.shape)
+        words = {"evs": evs.decode(), "stds": stds.decode()}
+        return {"shape": shape, "circuits": self.circuits} | words
+
+    @classmethod
+    def from_json(cls, form: dict[str, Any]) -> Estimates:
+        """Restore estimates from `to_json`; raises ValueError, TypeError or KeyError."""
+        import numpy as np  # only estimators need it, and it is slow to import
+
+        shape = tuple(int(each) for each in form["shape"])
+        arrays = [np.frombuffer(b64decode(form[each], validate=True), "<f8") for each in _ARRAYS]
+        if any(len(each) != prod(shape) for each in arrays):
+            raise ValueError("the values do not fit the shape")
+        return cls(arrays[0].reshape(shape), arrays[1].reshape(shape), int(form["circuits"]))
+
+
+_ARRAYS = ("evs", "stds")

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from sqlite3 import Connection, Error
+from sqlite3 import Error
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +24,7 @@ from qtide.interfaces.cli.service import clock, show_rows
 
 if TYPE_CHECKING:
     from qtide.service.configuration import Configuration
+    from qtide.service.store import Database
 
 
 def serve(
@@ -206,7 +207,7 @@ def revoke(
 
 
 @contextmanager
-def _store(state: Path | None) -> Iterator[Connection]:
+def _store(state: Path | None) -> Iterator[Database]:
     from qtide.service.store import connect
 
     file = (state or _usual_state()).expanduser() / "store.sqlite"

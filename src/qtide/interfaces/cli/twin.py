@@ -163,11 +163,18 @@ def predict(
     names: Annotated[
         str,
         typer.Argument(
-            metavar="RUNS",
-            help="Finished runs of one job of the program, with commas between.",
+            metavar="PROGRAM|RUNS",
+            help="A program that ran before, or names of its runs with commas between.",
             autocompletion=shared_options.runs,
         ),
     ] = "last",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ARGUMENTS]...",
+            help="Its arguments, after -- if they begin with -.  [default: the newest run's]",
+        ),
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,12 +191,24 @@ def predict(
     vqpus: Annotated[
         int | None, typer.Option(min=1, help="Virtual QPUs.  [default: one per job]")
     ] = None,
+    quantum: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds of each quantum phase.  [default: as in the runs]"),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Learn from runs on this kind of cluster.  [default: the newest run's]",
+            autocompletion=shared_options.clusters,
+        ),
+    ] = None,
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
 ) -> None:
     """Predict how long jobs of a program take, from its runs and without calling its tasks.
 
-    Example: qtide predict last --jobs 2 --nodes 4 --strategy elastic
+    Example: qtide predict program.py --jobs 2 --nodes 4 --strategy elastic
     """
     from qtide.twin.calibration import calibrate as fit
     from qtide.twin.prediction import PredictionCase
@@ -197,17 +216,25 @@ def predict(
 
     for name in strategy or ():
         STRATEGIES.load(name)  # rejects unknown names
-    folders = [RunFolder.find(runs, name) for name in names.split(",")]
+    folders = _folders(names, words or [], runs, cluster)
     if len({each.spec.program for each in folders}) > 1:
         raise UsageError("the runs are of different programs; name runs of one")
     ledgers = [_ended(each) for each in folders]
+    site = site_nodes or nodes
     found = [
-        predicted(ledgers, PredictionCase(name, jobs, nodes, site_nodes or nodes, vqpus or jobs))
+        predicted(ledgers, PredictionCase(name, jobs, nodes, site, vqpus or jobs, quantum))
         for name in strategy or strategy_names()
     ]
-    doubts = fit(ledgers).doubts()
+    fitted = fit(ledgers)
     if json:
-        as_json({"predictions": [asdict(each) for each in found], "doubts": doubts})
+        as_json(
+            {
+                "predictions": [asdict(each) for each in found],
+                "runs": [each.name for each in folders],
+                "doubts": fitted.doubts(),
+                "advice": fitted.advice(),
+            }
+        )
         return
     print_rows(
         [
@@ -220,9 +247,24 @@ def predict(
         ]
     )
     rests = ", ".join(f"{each.name} ({each.spec.strategy})" for each in folders)
-    say(f"from {rests}; no task was called")
-    for doubt in doubts:
+    say(f"from {rests}; no task was called; in brackets, the 95 % interval")
+    for doubt in fitted.doubts():
         say(f"doubtful: {doubt}")
+    if fitted.advice():
+        say(fitted.advice())
+
+
+def _folders(names: str, words: list[str], runs: Path, cluster: str | None) -> list[RunFolder]:
+    """Find the named runs or, if a program is named, its runs."""
+    from qtide.programs.program import APPS, located
+    from qtide.twin.prediction import runs_to_learn_from
+
+    is_program = names in APPS.names() or ":" in names or names.partition(":")[0].endswith(".py")
+    if is_program and not (runs / names / "run.json").is_file():
+        return runs_to_learn_from(located(names), words, runs, cluster)
+    if words or cluster:
+        raise UsageError(f"arguments and --cluster choose among runs of a program, not {names}")
+    return [RunFolder.find(runs, name) for name in names.split(",")]
 
 
 def _interval(found: Range) -> str:

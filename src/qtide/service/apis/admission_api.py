@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
 from qtide.backends.clusters.slurm.commands import Slurm as Commands
+from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.backends.clusters.slurm.licences import Licences
+from qtide.backends.clusters.slurm.prolog import certified, served_by
+from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
-from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission, Unproven
+from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
-from qtide.service.configuration import SlurmSection
+from qtide.service.configuration import Configuration, SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
@@ -31,6 +37,8 @@ log = logging.getLogger(__name__)
 
 LASTS = 30 * 86_400.0
 """Maximum seconds that a job's token is valid, even if Slurm never reports the job's end."""
+STARTING = 5.0
+"""Seconds that a job waits for the devices of a service that has just started."""
 WATCH = 3.0
 """Seconds between two queries for the jobs that still run."""
 
@@ -53,7 +61,8 @@ class JobAdmission:
         self._service = service
         self._register = service.register
         names = {settings.licence, settings.gres}
-        self.licences = Licences(Commands(settings.conf), settings.licence)
+        self._commands = Commands(settings.conf)
+        self.licences = Licences(self._commands, settings.licence)
         limits = service.configuration.limits
         self._slurm = SlurmAdmission(
             settings.conf,
@@ -63,12 +72,29 @@ class JobAdmission:
             trust_accounts=settings.trust_accounts,
         )
         self._given: dict[Grant, asyncio.Task[str]] = {}
+        self._background = BackgroundTasks(RealWorld())
+        self.audiences: frozenset[str] = frozenset()
+        self._adopt(service.configuration)
+        service.on_reconfigured.append(self._adopt)
+
+    def _adopt(self, configuration: Configuration) -> None:
+        """Note what jobs know this service by: its user (or root), and its certificates."""
+        proxy = configuration.slurm.certificate if configuration.slurm else None
+        files = [each for each in (configuration.certificate, proxy) if each is not None]
+        known = {served_by(user) for user in (0, os.geteuid())}
+        self.audiences = frozenset(known | {certified(_certificate(file)) for file in files})
 
     async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
         """Give a token to a job that holds a slot; if it asks again, give the same one."""
         grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
+        if why := self._service.why_nothing_left(caller):
+            self._background.start(self._tell_slurm(grant.job, why))
+            raise Refused(why)
+        # a device that still starts has not said yet whether it takes circuits of IQM's
+        devices = self._service.devices.values()
+        await self._service.world.all_of([each.tried(STARTING) for each in devices])
         return Admitted(
             token=await self._token(grant, caller),
             user=grant.user,
@@ -80,7 +106,7 @@ class JobAdmission:
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
         """Watch the jobs while the service runs."""
-        background = BackgroundTasks(RealWorld())
+        background = self._background
         if warning := await without_effect(self._service.configuration):
             log.warning("settings without effect", extra={"why": warning})
         background.repeat("watch over tokens", self._end_tokens, WATCH, longest=WATCH)
@@ -110,6 +136,14 @@ class JobAdmission:
         log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return token
 
+    async def _tell_slurm(self, job: int, text: str) -> None:
+        """Write into the job's record in Slurm, for `scontrol show job` and `sacct`."""
+        try:
+            comment = f"AdminComment=qtide: {text}"
+            await self._commands.output("scontrol", "update", f"JobId={job}", comment)
+        except SlurmFailed as error:  # it takes a Slurm operator
+            log.warning("Slurm was not told", extra={"job": job, "why": str(error)})
+
     async def _end_tokens(self) -> None:
         known = self._register.holders()
         over = known - await self._slurm.running(known)
@@ -135,6 +169,18 @@ class JobAdmission:
         return len(self._register.holders() - {grant.holder})
 
 
+def _certificate(file: Path) -> bytes:
+    """The first certificate of a file, in DER."""
+    text = file.read_text()
+    begin, end = text.find(PEM[0]), text.find(PEM[1])
+    if begin < 0 or end < begin:
+        raise QtideError(f"{file} has no certificate")
+    return ssl.PEM_cert_to_DER_cert(text[begin:end] + PEM[1])
+
+
+PEM = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
 def admission_api(service: Service, _: Authenticator) -> Api | None:
     """Make the API, which has one route; None unless Slurm admits jobs."""
     if service.configuration.slurm is None:
@@ -153,7 +199,8 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
         connection = request.scope.get(KEY)
         uid = None if connection is None else await connection.local_uid()
         peer = f"uid {uid}" if uid is not None else connection.peer.name if connection else "a peer"
-        proved = AdmissionRequest("POST", request.url.path, await read_body(request))
+        body = await read_body(request)
+        proved = AdmissionRequest("POST", request.url.path, body, admission.audiences)
         return await admission.admit(credential, proved, peer)
 
     return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

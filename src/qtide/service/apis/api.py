@@ -6,7 +6,6 @@ A package registers a `MakeApi` callable in the entry-point group `qtide.apis`.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -127,8 +126,6 @@ def _status_and_body(error: Exception) -> tuple[int, RefusalBody]:
         if isinstance(error, CannotPromise):
             said |= {"reason": error.reason, "expected_start": error.start}
         return status, said
-    if isinstance(error, sqlite3.Error):
-        return 503, {"error": "store_failed", "message": f"the store cannot be read: {error}"}
     if isinstance(error, RequestValidationError):
         return 422, {"error": "malformed", "message": _mistake(error)}
     if isinstance(error, HTTPException):

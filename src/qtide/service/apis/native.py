@@ -193,11 +193,12 @@ Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,63}$", description="The de
 Wait = Annotated[
     float, Query(ge=0, le=LONGEST_HOLD, description="Seconds to wait for the task's end.")
 ]
+KEYS = r"^[!-~]{1,200}$"
 Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,200}$",
+        pattern=KEYS,
         description="The same key gives the same task, however often it is sent.",
     ),
 ]
@@ -226,7 +227,8 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Submit a payload or a batch of circuits. Once acknowledged, it is durable."""
         task = await service.submit(caller, await _submission(service, caller, request, key))
         release_bytes(request)
-        await _wait(service, request, task, wait)
+        if not service.over_quota(task):  # whoever waits for a quota hears it at once
+            await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
@@ -236,8 +238,15 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         before: Before = None,
         everybody: Annotated[bool, Query(description="All users' tasks; for operators.")] = False,
+        key: Annotated[
+            str | None, Query(pattern=KEYS, description="Only the task submitted with this key.")
+        ] = None,
     ) -> Response:
         """My tasks, newest first."""
+        if key is not None:
+            known = service.task_by_key(caller, key)
+            rows = [] if known is None else [described(service, known)]
+            return _json({"tasks": rows, "before": None})
         async with service.lists.turn(caller.user):
             found = await service.tasks(caller, state, limit, before, everybody=everybody)
             tasks = await in_slices(service.world, found, partial(_row, service))

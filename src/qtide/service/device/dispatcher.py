@@ -9,11 +9,11 @@ not to blame for the death of its worker. The answer is on disk before any clien
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from qtide.backends.devices.device import Process
+from qtide.backends.devices.device import Occupation, OccupationLog, Process
 from qtide.backends.payloads.payload import Encoded, is_duration
 from qtide.core.processes import Header
 from qtide.core.world.world import Alarm, BackgroundTasks, Signal, World
@@ -21,7 +21,7 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
-from qtide.service.task import Ending, ServiceTask, TaskState
+from qtide.service.task import Booking, Ending, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
@@ -39,19 +39,37 @@ class WorkerLink(Protocol):
     async def end(self) -> None:
         """Kill it, whatever it is doing."""
 
+    async def occupations(self) -> list[Occupation]:
+        """What occupied the device, once the worker has ended, whether it was reported or not."""
 
-StartWorker = Callable[[str, DeviceSetup], Awaitable[WorkerLink]]
-"""Starts a worker of the named device, or raises `WorkerLost`."""
+
+class Workers(Protocol):
+    """Where workers come from."""
+
+    async def start(self, name: str, setup: DeviceSetup, *, checks: bool = False) -> WorkerLink:
+        """Start a worker of the named device, or raise `WorkerLost`; `checks`: it runs nothing."""
+
+    async def left_behind(self) -> dict[str, list[Occupation]]:
+        """By device, what occupied it under an earlier service, whether that is known or not."""
 
 
-def processes(logs: Path) -> StartWorker:
-    """Start workers as processes on this host; what a device prints goes to its log."""
+class WorkerProcesses:
+    """Workers as processes on this host, with their files in a folder."""
 
-    async def start(name: str, setup: DeviceSetup) -> WorkerLink:
-        with (logs / f"{name}.log").open("ab") as log:
-            return await Process.start(setup.kind, setup.options, setup.python, log)
+    def __init__(self, folder: Path) -> None:
+        self._logs, self._occupied = folder / "log", folder / "occupied"
 
-    return start
+    async def start(self, name: str, setup: DeviceSetup, *, checks: bool = False) -> WorkerLink:
+        """Start a worker; what its device prints goes to a log."""
+        occupied = None if checks else self._occupied / name
+        with (self._logs / f"{name}.log").open("ab") as log:
+            return await Process.start(setup.kind, setup.options, setup.python, log, occupied)
+
+    async def left_behind(self) -> dict[str, list[Occupation]]:
+        """What the workers of an earlier service noted."""
+        for folder in (self._logs, self._occupied):
+            folder.mkdir(parents=True, exist_ok=True)
+        return {file.name: await OccupationLog.settled(file) for file in self._occupied.iterdir()}
 
 
 log = logging.getLogger(__name__)
@@ -93,6 +111,7 @@ class Endings:
                 TaskState.FAILED, ending.at, used, f"its answer cannot be stored: {why}"
             )
             recorded = await self.write_with_retry(records.finish(task, ending, None))
+        task.unbooked.clear()
         if recorded:
             task.end(ending, answer)
             self.on_ended(task)
@@ -199,24 +218,29 @@ class Dispatcher:
             self._worker = None
             await self._handing.cancel()
 
-    async def take_back(self) -> None:
-        """Take the tasks of a lost worker back; rerun them, or give up after too many attempts."""
+    async def take_back(self, occupations: Sequence[Occupation]) -> None:
+        """Take the tasks of a lost worker back; rerun them, or give up after too many attempts.
+
+        `occupations` is what the worker noted, of which it may not have reported the last.
+        """
         tasks = list(self._queue.handed.values())
         for alarm in self._overdue.values():
             alarm.cancel()
         self._overdue.clear()
+        known = {each.ticket: each for each in occupations}
         for task in tasks:
             task.suspect = True
-            self._charge_so_far(task)
+            self._settle(task, known.get(_ticket(task)))
         self._expect_begin()
         await self.recover(tasks)
 
-    def leave(self) -> None:
+    def leave(self, occupations: Sequence[Occupation]) -> None:
         """Leave the tasks on the device to the next service; the attempt does not count."""
         tasks = list(self._queue.handed.values())
+        known = {each.ticket: each for each in occupations}
         for task in tasks:
             task.attempts -= task.opened or task.started is not None
-            self._charge_so_far(task)
+            self._settle(task, known.get(_ticket(task)), "the service stopped")
         self._endings.note(records.hand_back(tasks))
 
     @property
@@ -246,6 +270,7 @@ class Dispatcher:
         if again:
             await self._endings.write_with_retry(records.hand_back(again))
         for task in again:
+            task.unbooked.clear()
             task.state, task.started = TaskState.QUEUED, None
             if task.id in self._cancelling:  # it was cancelled during the write
                 await self._give_up(task)
@@ -258,10 +283,20 @@ class Dispatcher:
         while self._at_work and self._world.now() < end:
             await self._world.sleep(IDLE_POLL)
 
-    def _charge_so_far(self, task: ServiceTask) -> None:
-        """Take a task back and charge the time since its start; the device reported none."""
+    def _settle(self, task: ServiceTask, noted: Occupation | None, cause: str = "") -> None:
+        """Take a task back from a worker that has ended, and book the time it was on the device.
+
+        Its owner pays if it was on the device when the worker died, as it may have been the cause.
+        """
         now = self._world.now()
-        used = 0.0 if task.started is None else now - task.started
+        if noted is None and task.started is not None:  # its worker could not write its notes
+            noted = Occupation(_ticket(task), task.started, now - task.started, finished=False)
+        used = 0.0
+        if noted is not None:
+            if noted.finished:
+                cause = cause or "its answer was lost with the device's process"
+            used = 0.0 if cause else noted.seconds
+            task.unbooked.append(Booking(noted.began, noted.seconds, cause))
         task.used += used
         self._queue.take_back(task, used, now)
 
@@ -382,6 +417,8 @@ class Dispatcher:
         if task.started is not None and self._timed(task):
             self._queue.margin.task.note(now - task.started - min(used, task.seconds))
         task.used += used
+        if "began" in header:
+            task.unbooked.append(Booking(header["began"], header["seconds"], fault or ""))
         task.suspect = False
         ended = None if task.started is None else min(now, task.started + header["seconds"])
         self._queue.take_back(task, used, now, ended)

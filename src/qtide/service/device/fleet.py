@@ -62,7 +62,10 @@ class Fleet:
         new.start(self._background)
 
 
-DRAIN = "INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?)"
+DRAIN = (
+    "INSERT INTO drains VALUES (?, ?, ?, ?) ON CONFLICT (device) DO UPDATE SET"
+    " reason = excluded.reason, since = excluded.since, licences = excluded.licences"
+)
 RESUME = "DELETE FROM drains WHERE device = ? RETURNING licences"
 KNOWN = "SELECT reason, licences FROM drains WHERE device = ?"
 WITHHELD = "SELECT device, licences FROM drains WHERE licences > 0"

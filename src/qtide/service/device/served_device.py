@@ -10,14 +10,14 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from qtide.backends.devices.device import WorkerLost
+from qtide.backends.devices.device import Occupation, WorkerLost
 from qtide.backends.devices.profile import UNTIMED, profile
 from qtide.backends.payloads.payload import PayloadRefused, is_duration
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import BackgroundTasks, Future, Signal, World
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
-from qtide.service.device.dispatcher import Dispatcher, Endings, StartWorker
+from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
 from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
@@ -117,7 +117,7 @@ class ServedDevice:
         world: World,
         endings: Endings,
         shares: Shares,
-        start_worker: StartWorker,
+        workers: Workers,
         limits: Limits | None = None,
     ) -> None:
         self.name = name
@@ -126,10 +126,12 @@ class ServedDevice:
         self.removed = False
         """Whether the configuration no longer has it, so that it accepts no more tasks."""
         self.properties: dict[str, Any] = {}
-        self.validator = Validator(name, setup, world, start_worker, limits)
+        self.validator = Validator(name, setup, world, workers, limits)
         self._world = world
         self._shares = shares
-        self._start_worker = start_worker
+        self._workers = workers
+        self._occupied: list[Occupation] = []
+        """What the last worker noted."""
         self._estimate = DurationEstimate(setup.limit)
         self._tried = Signal(world)
         self._running: Future[None] | None = None
@@ -289,9 +291,9 @@ class ServedDevice:
             finally:
                 self._tried.set()
                 if self._state.closing:
-                    self.dispatcher.leave()
+                    self.dispatcher.leave(self._occupied)
                 else:
-                    await self.dispatcher.take_back()
+                    await self.dispatcher.take_back(self._occupied)
             steady = self._world.now() - began > STEADY
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
@@ -310,7 +312,7 @@ class ServedDevice:
 
     async def _run_worker(self) -> None:
         """Run one worker from its start to its end."""
-        worker = await self._start_worker(self.name, self.setup)
+        worker = await self._workers.start(self.name, self.setup)
         try:
             self.properties = worker.properties
             self._state.present, self._state.trouble = True, None
@@ -322,4 +324,5 @@ class ServedDevice:
         finally:
             self._state.present = False
             await worker.end()
+            self._occupied = await worker.occupations()
         raise WorkerLost("the device's process ended by itself; it is being restarted")

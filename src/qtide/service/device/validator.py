@@ -17,7 +17,7 @@ from qtide.backends.devices.device import WorkerLost
 from qtide.backends.payloads.payload import Encoded, PayloadRefused, is_duration, stated_seconds
 from qtide.core.world.world import Future, Signal, World
 from qtide.service.configuration import DeviceSetup
-from qtide.service.device.dispatcher import StartWorker, WorkerLink
+from qtide.service.device.dispatcher import WorkerLink, Workers
 from qtide.service.limits import FairSemaphore, LeakyBucket, Limits
 
 LIMIT = 5.0
@@ -59,14 +59,14 @@ class Validator:
         name: str,
         setup: DeviceSetup,
         world: World,
-        start_worker: StartWorker,
+        workers: Workers,
         limits: Limits | None = None,
     ) -> None:
         limits = limits or Limits()
         self._name = name
         self._setup = setup
         self._world = world
-        self._start_worker = start_worker
+        self._workers = workers
         self._idle: list[WorkerLink] = []
         each = max(1, limits.validators - 1)
         self._turns = FairSemaphore(world, "checks", each, limits.validators)
@@ -184,7 +184,7 @@ class Validator:
     async def _start_one(self) -> None:
         self._alive += 1
         try:
-            worker = await self._start_worker(self._name, self._setup)
+            worker = await self._workers.start(self._name, self._setup, checks=True)
         except BaseException:
             self._alive -= 1
             raise

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -173,11 +174,14 @@ def test_a_box_without_a_service_has_no_tokens(site: Site) -> None:
 def test_a_service_is_known_by_its_certificate(site: Site, tmp_path: Path) -> None:
     authority = trustme.CA()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.configure_cert(tls)
     private = site.folder / "etc/ca.pem"
     authority.cert_pem.write_to_path(str(private))
     private.chmod(0o644)
     with serving(site, tls=tls) as service:
+        (pem,) = certificate.cert_chain_pems
+        service.audience = prolog.certified(ssl.PEM_cert_to_DER_cert(pem.bytes().decode()))
         tell(site, service.url)
         shown = site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", SHOW)
         assert "CERTIFICATE_VERIFY_FAILED" in shown and service.questions == 0
@@ -186,6 +190,45 @@ def test_a_service_is_known_by_its_certificate(site: Site, tmp_path: Path) -> No
     assert found["QTIDE_TOKEN"] in service.grants
     assert found["QTIDE_CA_FILE"] == str(private)
     (site.folder / "etc/service.conf").unlink(missing_ok=True)
+
+
+THIEF = """
+import socket, ssl, sys
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    caught = server.accept()[0]
+    if sys.argv[1:]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[1])
+        caught = context.wrap_socket(caught, server_side=True)
+    print(caught.recv(100_000).decode().partition("Munge ")[2].split()[0])
+"""
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_credential_that_somebody_else_caught_is_good_for_nothing(
+    site: Site, service: Service, tmp_path: Path, encrypted: bool
+) -> None:
+    """Another user took the port while the service was away, with a certificate of the site's."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca"))
+    stolen = site.folder / "tmp/thief.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(stolen))
+    stolen.chmod(0o644)
+    words = ["/usr/bin/python3", "-c", THIEF, *([str(stolen)] if encrypted else [])]
+    thief = subprocess.Popen(User("nobody").words(*words), stdout=subprocess.PIPE, text=True)
+    assert thief.stdout is not None
+    scheme = "https" if encrypted else "http"
+    url = f"{scheme}://127.0.0.1:{thief.stdout.readline().strip()}"
+    settings = prolog.PrologSettings(
+        url, ca=str(tmp_path / "ca"), munge_socket=str(site.munge_socket)
+    )
+    with pytest.raises((OSError, HTTPException)):
+        prolog.admitted(settings, 7)
+    caught = thief.communicate(timeout=30)[0].strip()
+    status, answer = service.answer(caught, service.request(prolog.PATH, b'{"job": 7}'))
+    assert status == 401
+    assert "made for another request or another service" in answer["message"]
 
 
 @pytest.fixture

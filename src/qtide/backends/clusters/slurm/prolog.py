@@ -29,6 +29,8 @@ LIMIT = 8.0
 """Seconds by which a task may be delayed; Slurm itself would wait forever."""
 ATTEMPTS, PAUSE = 5, 1.0
 """Number of requests to a busy service, and seconds between them."""
+STARTING, POLL = 15.0, 0.1
+"""Seconds that a service on this host may take to start, and between two looks at it."""
 TTL = 60
 """Validity of a credential in seconds: enough for transport and clock differences."""
 
@@ -105,10 +107,24 @@ def is_loopback(host: str) -> bool:
     return numeric or host in ("localhost", "::1")
 
 
-def binding(method: str, path: str, body: bytes) -> bytes:
-    """The content of a credential that makes it valid only for this request."""
-    whole = json.dumps(["qtide", method, path, hashlib.sha256(body).hexdigest()])
+def binding(method: str, path: str, body: bytes, audience: str) -> bytes:
+    """The content of a credential that makes it valid only for this request to this service.
+
+    An empty audience is that of prologs which named none.
+    """
+    words = ["qtide", method, path, hashlib.sha256(body).hexdigest()]
+    whole = json.dumps([*words, audience] if audience else words)
     return hashlib.sha256(whole.encode()).hexdigest().encode()
+
+
+def served_by(user: int) -> str:
+    """The audience of a service without a certificate: the user whose process answers."""
+    return f"user {user}"
+
+
+def certified(certificate: bytes) -> str:
+    """The audience of a service with a certificate, given in DER."""
+    return f"certificate {hashlib.sha256(certificate).hexdigest()}"
 
 
 class PrologSettings:
@@ -136,22 +152,30 @@ class PrologSettings:
 
 def admitted(settings: PrologSettings, job: int) -> dict[str, str]:
     """Request a token; return the variables to add to the environment of the job's tasks."""
-    for _ in range(ATTEMPTS - 1):
+    left = ATTEMPTS - 1
+    while True:
         try:
             return _attempt(settings, job)
         except Busy:
+            if not left:
+                raise
+            left -= 1
             time.sleep(PAUSE)
-    return _attempt(settings, job)
+        except (ConnectionRefusedError, FileNotFoundError):
+            if not _is_coming_up():
+                raise
+            time.sleep(POLL)
 
 
 def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
     parts = urlsplit(settings.url)
     path = parts.path + PATH
     body = json.dumps({"job": job}).encode()
-    with closing(Libmunge(settings.munge_socket)) as munge:
-        proof = munge.encode(binding("POST", path, body))
-    headers = {"Authorization": f"Munge {proof}", "Content-Type": "application/json"}
     with closing(_connection(settings)) as connection:
+        audience = _connected(connection)
+        with closing(Libmunge(settings.munge_socket)) as munge:
+            proof = munge.encode(binding("POST", path, body, audience))
+        headers = {"Authorization": f"Munge {proof}", "Content-Type": "application/json"}
         connection.request("POST", path, body, headers)
         return variables(settings, job, _answer(connection.getresponse()))
 
@@ -191,6 +215,7 @@ class PrologConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=LIMIT)
         self.path = path
+        self.owner = -1
 
     def connect(self) -> None:
         """Connect and check who answers, as only the service may get the credential."""
@@ -199,9 +224,11 @@ class PrologConnection(http.client.HTTPConnection):
         self.sock.settimeout(LIMIT)
         self.sock.connect(self.path)
         data = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        owner = int.from_bytes(data[4:8], sys.byteorder)
-        if owner not in (0, folder.st_uid) or folder.st_mode & 0o022:
-            raise AdmissionFailed(f"{self.path} is served by the user {owner}, not by its owner")
+        self.owner = int.from_bytes(data[4:8], sys.byteorder)
+        if self.owner not in (0, folder.st_uid) or folder.st_mode & 0o022:
+            raise AdmissionFailed(
+                f"{self.path} is served by the user {self.owner}, not by its owner"
+            )
 
 
 def _connection(settings: PrologSettings) -> http.client.HTTPConnection:
@@ -215,6 +242,54 @@ def _connection(settings: PrologSettings) -> http.client.HTTPConnection:
         context = ssl.create_default_context(cafile=settings.ca)
         return http.client.HTTPSConnection(host, parts.port, timeout=LIMIT, context=context)
     return http.client.HTTPConnection(host, parts.port, timeout=LIMIT)
+
+
+def _connected(connection: http.client.HTTPConnection) -> str:
+    """Connect; return who answers, so that nobody else can use a credential made for them."""
+    before = _listeners(connection.port)
+    connection.connect()
+    peer = connection.sock
+    if isinstance(peer, ssl.SSLSocket):
+        return certified(peer.getpeercert(binary_form=True) or b"")
+    if isinstance(connection, PrologConnection):
+        return served_by(connection.owner)
+    host = socket.inet_pton(peer.family, peer.getpeername()[0])
+    after = _listeners(connection.port)
+    for place in (host, bytes(len(host)), bytes(16)):  # this address, or any
+        if place in after and after[place] == before.get(place):
+            return served_by(after[place][0])
+    raise AdmissionFailed("the kernel does not say who listens on the service's port; try again")
+
+
+def _listeners(port: int | None) -> dict[bytes, tuple[int, str]]:
+    """The user and the inode of each socket of this host that listens on a port, by address."""
+    found: dict[bytes, tuple[int, str]] = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in Path(table).read_text().splitlines()[1:] if os.path.exists(table) else ():  # noqa: PTH110 - quicker to load
+            fields = row.split()
+            host, _, number = fields[1].partition(":")
+            if fields[3] == "0A" and int(number, 16) == port:  # the state LISTEN
+                words = [bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8)]
+                found[b"".join(words)] = (int(fields[7]), fields[9])
+    return found
+
+
+def _is_coming_up() -> bool:
+    """Whether a service on this host has been started within `STARTING` seconds and loads."""
+    now = float(Path("/proc/uptime").read_text().split()[0])
+    for each in os.listdir("/proc"):  # noqa: PTH208 - quicker to load
+        try:
+            words = Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0")
+            names = [word.rpartition(b"/")[2] for word in words]
+            if b"qtide" not in names or b"serve" not in names[names.index(b"qtide") :]:
+                continue
+            name, _, rest = Path(f"/proc/{each}/stat").read_text().rpartition(")")
+            began = int(rest.split()[19]) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            continue  # it is no process, or has just ended
+        if now - began < STARTING and "(qtide-serving" not in name:
+            return True
+    return False
 
 
 def _answer(response: http.client.HTTPResponse) -> Answer:

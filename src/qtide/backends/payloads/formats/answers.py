@@ -1,13 +1,15 @@
-"""The formats of answers: sample sets, shots, and plain values for everything else."""
+"""The formats of answers: sample sets, shots, estimates, and plain values for everything else."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from qtide.backends.payloads import document
 from qtide.backends.payloads.guard import MOST_ANSWER, MOST_CIRCUITS
 from qtide.backends.payloads.payload import PayloadRefused, is_of
-from qtide.backends.payloads.shots import Shots
+from qtide.backends.payloads.shots import Estimates, Shots
+
+Item = TypeVar("Item", Shots, Estimates)
 
 
 class SamplesFormat:
@@ -33,20 +35,24 @@ class SamplesFormat:
             raise PayloadRefused(f"the sample set cannot be read: {reason}") from None
 
 
-class ShotsFormat:
-    """The answers to a batch of circuits: one `Shots` per circuit."""
+class ListFormat(Generic[Item]):
+    """A list with one answer per circuit or PUB, each with a JSON form of its own."""
+
+    def __init__(self, kind: type[Item], noun: str) -> None:
+        self._kind: type[Item] = kind
+        self._noun = noun
 
     def recognises(self, value: Any) -> bool:
-        """Whether the value is a non-empty list of `Shots`."""
+        """Whether the value is a non-empty list of such answers."""
         some = isinstance(value, list) and bool(value)
-        return some and all(isinstance(one, Shots) for one in value)
+        return some and all(isinstance(one, self._kind) for one in value)
 
-    def pack(self, answers: list[Shots]) -> bytes:
-        """Encode the shots as a list of their JSON forms."""
-        return document.write([shots.to_json() for shots in answers], "the answer")
+    def pack(self, answers: list[Item]) -> bytes:
+        """Encode the answers as a list of their JSON forms."""
+        return document.write([one.to_json() for one in answers], "the answer")
 
-    def unpack(self, data: bytes) -> list[Shots]:
-        """Decode the shots."""
+    def unpack(self, data: bytes) -> list[Item]:
+        """Decode the answers."""
         forms = document.sequence(
             document.read(data, "the answer", MOST_ANSWER), "the answer", MOST_CIRCUITS
         )
@@ -54,9 +60,9 @@ class ShotsFormat:
         for number, form in enumerate(forms):
             where = f"circuit {number}"
             try:
-                answers.append(Shots.from_json(document.record(form, where)))
+                answers.append(self._kind.from_json(document.record(form, where)))
             except (ValueError, TypeError, KeyError, OverflowError) as error:
-                document.refuse(where, f"these are not shots: {error}")
+                document.refuse(where, f"these are not {self._noun}: {error}")
         return answers
 
 
@@ -77,5 +83,6 @@ class ValueFormat:
 
 
 samples = SamplesFormat()
-shots = ShotsFormat()
+shots = ListFormat(Shots, "shots")
+estimates = ListFormat(Estimates, "estimates")
 value = ValueFormat()

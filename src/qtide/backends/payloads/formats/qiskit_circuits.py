@@ -1,12 +1,14 @@
-"""Qiskit circuits, in QPY, Qiskit's own format, or as OpenQASM 3.
+"""Qiskit circuits, in QPY, Qiskit's own format, or as OpenQASM 2 or 3.
 
-QPY loads fastest. OpenQASM 3, which any language can write, is parsed into circuits, which are then
-sent on as QPY. Both readers are Qiskit's, so `guard` reads untrusted bytes in a child process.
+QPY loads fastest. OpenQASM, which any language can write, is parsed into circuits, which are then
+sent on as QPY. All readers are Qiskit's, so `guard` reads untrusted bytes in a child process.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from collections.abc import Callable
+from functools import cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -80,16 +82,23 @@ class QpyFormat:
         return self.pack(circuits)
 
 
-class Qasm3Format:
-    """An OpenQASM 3 text, or a list of them."""
+class QasmFormat:
+    """An OpenQASM text of one version, or a list of them."""
 
     is_circuits = True
-    _what = "the list of OpenQASM 3 texts"
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._name = f"OpenQASM {version}"
+        self._what = f"the list of {self._name} texts"
 
     def recognises(self, value: Any) -> bool:
-        """Whether the value is a string, or a list that begins with one."""
+        """Whether the value is a text of this version, or a list that begins with one.
+
+        A text that does not state its version counts as OpenQASM 3, whose texts need not.
+        """
         one = value[0] if isinstance(value, list | tuple) and value else value
-        return isinstance(one, str)
+        return isinstance(one, str) and (_is_version_2(one) == (self._version == 2))
 
     def pack(self, texts: Any) -> bytes:
         """Encode one or several texts as a JSON list."""
@@ -101,27 +110,27 @@ class Qasm3Format:
         """Decode the texts into a list of `qiskit.QuantumCircuit`."""
         texts = document.sequence(document.read(data, self._what), self._what, MOST_CIRCUITS)
         _check_texts(texts)
-        _build_parser_tables()
-        return qpy.unpack_trusted(guarded(self._parsed, data, "the OpenQASM 3"))
+        reader(self._version)
+        return qpy.unpack_trusted(guarded(self._parsed, data, f"the {self._name}"))
 
     def _parsed(self, data: bytes) -> bytes:
         """Parse the texts; return the circuits as QPY."""
-        from qiskit.qasm3 import loads
-
+        read = reader(self._version)
         circuits = []
         for number, text in enumerate(document.read(data, self._what)):
             try:
-                circuits.append(loads(text))
+                circuits.append(read(text))
             except Exception as error:
                 raise PayloadRefused(
-                    f"circuit {number} is not valid OpenQASM 3: {plain_message(error)}"
+                    f"circuit {number} is not valid {self._name}: {plain_message(error)}"
                 ) from None
         _check_size(circuits)
         return qpy.pack(circuits)
 
 
 qpy = QpyFormat()
-qasm3 = Qasm3Format()
+qasm2 = QasmFormat(2)
+qasm3 = QasmFormat(3)
 
 
 def _check_size(circuits: Any) -> None:
@@ -150,9 +159,25 @@ def _check_texts(texts: list[Any]) -> None:
             document.refuse(f"circuit {number}", f"a text is expected, not {document.brief(text)}")
 
 
+def _is_version_2(text: str) -> bool:
+    """Whether a text states that it is OpenQASM 2; comments may come first."""
+    return re.match(r"(\s|//[^\n]*(\n|$))*OPENQASM\s+2", text) is not None
+
+
 @cache
-def _build_parser_tables() -> None:
-    """Make the parser build its tables, as on first use, here and not in every child process."""
+def reader(version: int) -> Callable[[str], Any]:
+    """Qiskit's reader of a version; the first use builds its tables, once for all child processes.
+
+    OpenQASM 2 may include no file but the standard `qelib1.inc`, which the reader has built in.
+    """
+    if version == 2:
+        from qiskit import qasm2 as old
+
+        return partial(
+            old.loads, include_path=(), custom_instructions=old.LEGACY_CUSTOM_INSTRUCTIONS
+        )
     from qiskit.qasm3 import loads
 
     loads("OPENQASM 3.0;")
+    read: Callable[[str], Any] = loads
+    return read
