@@ -60,6 +60,7 @@ static std::vector<Cluster> clustered(int method, int round)
 static std::string qubo(const std::vector<Cluster> &clusters)
 {
     std::ostringstream lines;
+    lines.precision(17);
     for (size_t i = 0; i < clusters.size(); i++) {
         lines << i << ' ' << i << ' ' << -clusters[i].quality << '\n';
         for (size_t j = i + 1; j < clusters.size(); j++)

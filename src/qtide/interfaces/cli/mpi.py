@@ -72,4 +72,5 @@ def run(
         raise UsageError(f"{program} is not a program that can be run; compile it first")
     settings = {"QTIDE_CLUSTER": cluster, "QTIDE_RUNS": str(runs.absolute())}
     os.environ |= settings | {"QTIDE_RESUME": str(int(resume))}
+    os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it warns about what lost nodes leave behind
     os.execv(found, [program, *(words or [])])
