@@ -1,5 +1,6 @@
 """Malleable programs in C: built by the command, on this machine and on a real Slurm."""
 
+import json
 import os
 import random
 import re
@@ -123,6 +124,25 @@ def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> No
     assert told == CHECKSUM
     shown = ran(local, *qtide, "show", "last", "--runs", "kept")
     assert re.search(r"grew from 1 node to 2 nodes: grant .* start .* connect .* move ", shown)
+
+
+PHASES = """
+from qtide import command, program
+
+
+@program
+async def phases(heat: str) -> list[str]:
+    fixed = await command(heat, "60").on(2)
+    grown = await command(heat, "60", "1", "2")
+    return [fixed.output, grown.output]
+"""
+
+
+def test_it_is_a_phase_of_a_program_on_fixed_nodes_and_growing(local: Stage, heat: str) -> None:
+    (local.folder / "phases.py").write_text(PHASES)
+    local.variables["PATH"] = f"{BIN}:{local.variables['PATH']}"
+    words = [sys.executable, "-m", "qtide", "run", "phases.py", heat, "--cluster", "local:3"]
+    assert json.loads(ran(local, *words, "--json"))["value"] == [CHECKSUM, CHECKSUM]
 
 
 def test_data_in_every_layout_is_complete_after_every_change(local: Stage, changes: str) -> None:
