@@ -282,11 +282,6 @@ class File(MPI.File, metaclass=_CallKind):
     watch: Watch = staticmethod(no_watch)
     barrier: Callable[[], None]
 
-    @classmethod
-    def Open(cls, comm: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N802 - MPI's own name
-        """Open a file on all ranks."""
-        return _created(cls, _FILE.Open, comm, (comm, *args), kwargs)
-
 
 class Win(MPI.Win, metaclass=_CallKind):
     """A window whose synchronising calls end when a process is gone."""
@@ -294,43 +289,22 @@ class Win(MPI.Win, metaclass=_CallKind):
     watch: Watch = staticmethod(no_watch)
     barrier: Callable[[], None]
 
-    @classmethod
-    def Create(  # noqa: N802 - MPI's own name
-        cls, memory: Any, disp_unit: int = 1, info: Any = MPI.INFO_NULL, comm: Any = MPI.COMM_SELF
-    ) -> Any:
-        """Create a window to memory of all ranks."""
-        return _created(cls, _WIN.Create, comm, (memory, disp_unit, info, comm), {})
 
-    @classmethod
-    def Allocate(  # noqa: N802 - MPI's own name
-        cls, size: int, disp_unit: int = 1, info: Any = MPI.INFO_NULL, comm: Any = MPI.COMM_SELF
-    ) -> Any:
-        """Create a window to new memory of all ranks."""
-        return _created(cls, _WIN.Allocate, comm, (size, disp_unit, info, comm), {})
+def _created(create: Any) -> Any:
+    """Guard what a class method creates on a communicator, which may be any of its arguments."""
 
-    @classmethod
-    def Allocate_shared(  # noqa: N802 - MPI's own name
-        cls, size: int, disp_unit: int = 1, info: Any = MPI.INFO_NULL, comm: Any = MPI.COMM_SELF
-    ) -> Any:
-        """Create a window to new memory that all ranks of a node share."""
-        return _created(cls, _WIN.Allocate_shared, comm, (size, disp_unit, info, comm), {})
+    def operation(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        comm = next((each for each in given if isinstance(each, MPI.Comm)), MPI.COMM_SELF)
+        watch = getattr(comm, "watch", no_watch)
+        if watch is no_watch:
+            return create(*args, **kwargs)
+        comm.Barrier()
+        made = guarded(cls, call(lambda: create(*args, **kwargs), watch), watch)
+        made.barrier = comm.Barrier
+        return made
 
-    @classmethod
-    def Create_dynamic(  # noqa: N802 - MPI's own name
-        cls, info: Any = MPI.INFO_NULL, comm: Any = MPI.COMM_SELF
-    ) -> Any:
-        """Create a window without memory."""
-        return _created(cls, _WIN.Create_dynamic, comm, (info, comm), {})
-
-
-def _created(kind: Any, create: Any, comm: Any, args: Any, kwargs: Any) -> Any:
-    watch = getattr(comm, "watch", no_watch)
-    if watch is no_watch:
-        return create(*args, **kwargs)
-    comm.Barrier()
-    made = guarded(kind, call(lambda: create(*args, **kwargs), watch), watch)
-    made.barrier = comm.Barrier
-    return made
+    return classmethod(operation)
 
 
 def _in_thread(function: Any, *, collective: bool = True) -> Any:
@@ -379,6 +353,9 @@ WIN_CALLS = (
     *("Fetch_and_op", "Compare_and_swap"),
 )
 """Calls on windows that may wait for another process; `Fence` and `Free` wait for all."""
+File.Open = _created(_FILE.Open)  # type: ignore[method-assign]
+for _name in ("Create", "Allocate", "Allocate_shared", "Create_dynamic"):
+    setattr(Win, _name, _created(getattr(_WIN, _name)))
 for _name in dir(_FILE):
     if _name.startswith("I") and _name.endswith("_all"):
         setattr(File, _name, _request(getattr(_FILE, _name)))
