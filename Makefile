@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test lint docs soak bench box-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,13 @@ demo: setup
 test: lint
 	$(VENV)/bin/pytest
 
+# everything that touches Slurm, with the Slurm of every Debian release that a box can run
+test-releases: setup
+	for release in bookworm trixie forky; do \
+	  echo "Slurm of Debian $$release"; \
+	  QTIDE_BOX_RELEASE=$$release $(VENV)/bin/pytest -m slurm tests/box tests/backends tests/service tests/mpi || exit 1; \
+	done
+
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -55,6 +62,11 @@ box-packages:
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix2 \
 	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
+
+# the browser in which the page is tested
+page-packages:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
