@@ -57,6 +57,9 @@ COMMANDS = {
     "experiment": CommandEntry(
         RUNS, "experiment:experiment", "Measure what jobs gain by sharing a QPU."
     ),
+    "reproduce": CommandEntry(
+        RUNS, "experiment:reproduce", "Make published tables and figures again."
+    ),
     "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate the whole workload of a site."),
     "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
     "predict": CommandEntry(TWIN, "twin:predict", "Predict a program from its earlier runs."),
