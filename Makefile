@@ -26,6 +26,7 @@ update: setup
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
 	$(VENV)/bin/qtide demo
+	$(VENV)/bin/qtide reproduce figure-1 figures-2-3 heterogeneous-2-3 table-3 table-4 table-5 --name demo-reproduction
 
 test: lint
 	$(VENV)/bin/pytest
