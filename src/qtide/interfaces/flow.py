@@ -326,7 +326,7 @@ class FlowRun:
         """What a name stands for; None if it is not ours, as in programs of awk."""
         if "/" in name:
             return [str(each) for each in self._found(name, optional=optional)]
-        values = self._values | choice
+        values = self._values | dict(choice)
         if name not in values:
             return None
         value = values[name]

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from qtide.core.job import CommandSettings
 from qtide.programs.phase import Task, TaskAttempt, created
@@ -119,6 +119,22 @@ class CommandTask(Task[CommandResult]):
 
     def __str__(self) -> str:
         return f"command({self.name}, …)"
+
+
+class CommandKeywords(TypedDict, total=False):
+    """The keyword arguments of `command()`."""
+
+    reads: Files
+    writes: str | Sequence[str]
+    stdin: str | bytes | Path | None
+    stdout: str | None
+    env: Mapping[str, Word] | None
+    folder: str | Path | None
+    success: Iterable[int]
+    modules: str | Sequence[str]
+    wrapper: str | Sequence[str]
+    launcher: str | Sequence[str]
+    name: str
 
 
 def command(
