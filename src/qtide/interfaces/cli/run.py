@@ -255,15 +255,15 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
         "modules": {
-            "help": "Environment modules that commands load, as 'gcc/13 openmpi/5'.",
+            "help": "Environment modules that commands load.",
             "metavar": "NAMES",
         },
         "wrapper": {
-            "help": "Words before each command, as 'apptainer exec image.sif'.",
+            "help": "Words before each command.",
             "metavar": "WORDS",
         },
         "launcher": {
-            "help": "What starts MPI commands, as 'srun --mpi=pmix'.  [default: mpiexec]",
+            "help": "What starts MPI commands.  [default: mpiexec]",
             "metavar": "WORDS",
         },
         "needs": {
