@@ -254,7 +254,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
     each = [[*terms, f"state = :state{number}"] for number in range(len(known))] or [terms]
     parts = " UNION ALL ".join(
         f"SELECT * FROM (SELECT sequence FROM tasks WHERE {' AND '.join(part)}"
-        " ORDER BY sequence DESC LIMIT :limit)"
+        " ORDER BY sequence DESC LIMIT :limit) AS found"
         for part in each
     )
     words = (

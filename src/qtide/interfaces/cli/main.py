@@ -69,6 +69,9 @@ COMMANDS = {
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
+    "store": CommandEntry(
+        SERVICE, "store:store", "Check, back up, restore and move the service's store."
+    ),
     "box": CommandEntry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
     "prolog": CommandEntry(
         SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."

@@ -255,11 +255,11 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
         "modules": {
-            "help": "Environment modules that commands load.",
+            "help": "Environment modules of commands, as 'gcc/13'.",
             "metavar": "NAMES",
         },
         "wrapper": {
-            "help": "Words before each command.",
+            "help": "Words before commands, as 'apptainer exec x.sif'.",
             "metavar": "WORDS",
         },
         "launcher": {
@@ -267,8 +267,7 @@ def _core_terms() -> dict[str, dict[str, Any]]:
             "metavar": "WORDS",
         },
         "needs": {
-            "help": "What a task needs of a node unless it says so itself, as in "
-            "cores=4,gpus=1,memory=16GB.  [default: a whole node]",
+            "help": "What tasks need, as cores=4,gpus=1,memory=16GB.  [default: a whole node]",
             "metavar": "NEEDS",
             "show_default": False,
         },
