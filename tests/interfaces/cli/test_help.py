@@ -115,7 +115,7 @@ def test_each_group_has_its_own_commands() -> None:
         return [line.split()[0] for line in lines if line[2:3].strip()]
 
     assert listed("engine") == ["install"]
-    assert listed("export") == ["ro-crate", "cwl"]
+    assert listed("export") == ["ro-crate", "trace", "cwl"]
 
 
 def test_summaries_end_with_one_full_stop() -> None:

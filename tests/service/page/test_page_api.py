@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from qtide.backends.payloads.payload import Burst
 from qtide.service.local_service import LocalService
 from qtide.service.page.page_api import STATIC
+from tests.interfaces.cli.inside import printed
+from tests.interfaces.export.test_trace import checked
 from tests.service.serving import BURSTS, Serve, wait_until
 
 
@@ -202,3 +205,20 @@ def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
     service.start()
     again = service.client("ida", "physics").call("GET", "/v1/devices/dev/history")
     assert sum(each["tasks"]["done"] for each in again["periods"]) == 3
+
+
+def test_a_device_is_exported_from_the_service(
+    tmp_path: Path, service: LocalService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = service.client("tess")
+    for number in range(3):
+        client.submit(Burst(0.05, number), "dev", name=f"t{number}", wait=10)
+    path = "/v1/devices/dev/history"
+    wait_until(lambda: client.call("GET", path)["periods"])
+    monkeypatch.setenv("QTIDE_URL", service.url)
+    monkeypatch.setenv("QTIDE_TOKEN", client.access.token or "")
+    printed("export", "trace", "--device", "dev", "-o", tmp_path / "trace.json")
+    events = checked(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    ran = [each["name"] for each in events if each["ph"] == "X" and each["cat"] == "device"]
+    assert ran == ["t0", "t1", "t2"]
+    assert any(each["ph"] == "C" and each["name"] == "share of time" for each in events)
