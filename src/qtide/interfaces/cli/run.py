@@ -212,7 +212,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 def program_parameter() -> inspect.Parameter:
     """Return the argument PROGRAM; options unknown to qtide are passed to the program."""
-    text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
+    text = f"FILE.py[:NAME], FLOW.toml, MODULE:NAME, or {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=shared_options.programs)
     return inspect.Parameter(
         "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
