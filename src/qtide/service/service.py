@@ -25,7 +25,7 @@ from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
-from qtide.service.store import FileStore, Store
+from qtide.service.store import Store, open_store
 from qtide.service.task import (
     Caller,
     Conflict,
@@ -154,6 +154,10 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
+        self.on_stopping: list[Callable[[], None]] = []
+        """Called when the service begins to stop, to end what would last longer."""
+        self.slurm_calls: Callable[[], int] = lambda: 0
+        """Returns how often Slurm was asked something, if Slurm admits jobs."""
         self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
@@ -170,7 +174,7 @@ class Service:
         folder = configuration.folder
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        store = FileStore(folder / "store.sqlite")
+        store = open_store(folder, configuration.store)
         return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
 
     async def open(self) -> None:
@@ -192,6 +196,10 @@ class Service:
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
+
+    async def run_dry(self) -> None:
+        """Start nothing more on the devices, and wait for what they do; keep accepting tasks."""
+        await self._world.all_of([each.run_dry(GRACE) for each in self.devices.values()])
 
     async def close(self) -> None:
         """Stop the devices; accepted tasks stay in the store for the next start."""
@@ -400,6 +408,8 @@ class Service:
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
+        for stop in self.on_stopping:
+            stop()
 
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, else as soon as the device releases it."""
@@ -413,6 +423,10 @@ class Service:
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
+
+    def line(self, device: ServedDevice) -> list[ServiceTask]:
+        """All unfinished tasks of a device; those over a quota come last."""
+        return [*device.line, *self._backlog.held_back(device.name)]
 
     def standing(self, task: ServiceTask) -> TaskStanding | None:
         """Why a task waits and when it should start and end; None once it is over."""
@@ -443,6 +457,8 @@ class Service:
             name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
         made.dispatcher.on_begun = self.metrics.began
+        made.dispatcher.on_back = self.metrics.retried
+        made.on_lost = self.metrics.restarted
         return made
 
     def _take_in(self, device: ServedDevice) -> None:

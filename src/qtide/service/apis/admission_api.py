@@ -71,6 +71,7 @@ class JobAdmission:
             waiting=limits.admissions_per_user,
             trust_accounts=settings.trust_accounts,
         )
+        service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
         self._background = BackgroundTasks(RealWorld())
         self.audiences: frozenset[str] = frozenset()
