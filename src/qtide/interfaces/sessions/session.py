@@ -25,6 +25,7 @@ from qtide.interfaces.sessions.on_node import Initializer
 from qtide.interfaces.sessions.session_call import (
     SessionCall,
     SessionFuture,
+    SessionPart,
     fingerprint,
     function_name,
 )
@@ -495,32 +496,6 @@ class Session(Executor):
 
     def __repr__(self) -> str:
         return f"<qtide session {self.name}: {self._state}>"
-
-
-class SessionPart(Executor):
-    """A session whose calls run on parts of nodes, or on nodes of a kind."""
-
-    def __init__(self, session: Session, needs: Needs) -> None:
-        self._session = session
-        self._needs = needs
-
-    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function, as `submit` of the session does."""
-        return self._session.submit_needing(self._needs, function, args, kwargs)
-
-    def map(
-        self,
-        function: Callable[..., T],
-        /,
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = None,
-    ) -> Iterator[T]:
-        """Call a function many times, as `map` of the session does."""
-        return self._session.map_needing(self._needs, function, iterables, timeout, chunksize)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Do nothing: the session's own end is its `with` block's."""
 
 
 def _results(futures: list[Future[T]], timeout: float | None) -> Iterator[T]:
