@@ -38,51 +38,32 @@ from qtide import classical, program, task
 
 
 def where():
-    time.sleep(0.3)
-    return [os.environ[f"SLURM{each}"] for each in ("D_NODENAME", "_JOB_ID", "_CPUS_ON_NODE")]
+    time.sleep(1.0)
+    names = ("SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
+    return [os.environ[name] for name in names]
 
 
 @program(needs="cores=2,gpus=1")
 async def parts():
-    return await classical(*(task(where) for _ in range(3)))
+    return await classical(*(task(where) for _ in range(2)))
 """
 KINDS = ["--kind", "cpu:partition=compute", "--kind", "gpu:partition=gpu"]
 
 
-def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_path: Path) -> None:
-    there = box.up(empty / "box", nodes=2, kinds=["gpu:1,cores=8,gpus=4,memory=2GB"])
-    environment = os.environ | box.env(there.folder)
-    (tmp_path / "both.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "qtide", "run", "both.py", "--cluster", "slurm", "--json"]
-    rivals = [
+def rivals(place: Path, environment: dict[str, str], *words: str) -> list[dict[str, Any]]:
+    """What two runs of a program report that run at the same time, each with its own driver."""
+    started = [
         subprocess.Popen(
-            [*command, *KINDS, "--name", f"run-{number}"],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    for rival in rivals:
-        said, _ = rival.communicate(timeout=120)
-        assert rival.returncode == 0
-        _check(json.loads(said)["value"])
-    _parts(tmp_path, environment)
-    left = subprocess.run(
-        ["squeue", "--noheader"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert left.stdout == ""
-
-
-def _parts(place: Path, environment: dict[str, str]) -> None:
-    """Two drivers share one node: each asks for a quarter of it at a time."""
-    (place / "parts.py").write_text(PARTS)
-    command = [sys.executable, "-m", "qtide", "run", "parts.py", "--cluster", "slurm:gpu"]
-    terms = ["--share-nodes", "cores=2,gpus=1,memory=100MB", "--json"]
-    rivals = [
-        subprocess.Popen(
-            [*command, *terms, "--name", f"part-{number}"],
+            [
+                sys.executable,
+                "-m",
+                "qtide",
+                "run",
+                *words,
+                "--json",
+                "--name",
+                f"{number}-{words[0]}",
+            ],
             cwd=place,
             env=environment,
             stdout=subprocess.PIPE,
@@ -90,15 +71,31 @@ def _parts(place: Path, environment: dict[str, str]) -> None:
         )
         for number in range(2)
     ]
-    for rival in rivals:
-        said, _ = rival.communicate(timeout=120)
-        assert rival.returncode == 0
-        found = json.loads(said)
-        assert {node for node, *_ in found["value"]} == {"gpu1"}
-        assert {cpus for *_, cpus in found["value"]} == {"2"}
-        assert len({job for _, job, _ in found["value"]}) > 1, "each part is a companion"
+    said = [each.communicate(timeout=120)[0] for each in started]
+    assert [each.returncode for each in started] == [0, 0]
+    return [json.loads(each) for each in said]
+
+
+def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_path: Path) -> None:
+    there = box.up(empty / "box", nodes=2, kinds=["gpu:1,cores=8,gpus=4,memory=2GB"])
+    environment = os.environ | box.env(there.folder)
+    (tmp_path / "both.py").write_text(PROGRAM)
+    for found in rivals(tmp_path, environment, "both.py", "--cluster", "slurm", *KINDS):
+        _check(found["value"])
+    (tmp_path / "parts.py").write_text(PARTS)
+    part = ("--share-nodes", "cores=2,gpus=1,memory=100MB")
+    shown = []
+    for found in rivals(tmp_path, environment, "parts.py", "--cluster", "slurm:gpu", *part):
+        assert {(node, cpus) for node, _, cpus, _ in found["value"]} == {("gpu1", "2")}
+        assert len({job for _, job, *_ in found["value"]}) == 2, "each part is a companion"
         held = found["metrics"]
         assert held["cores_held"] == pytest.approx(2 * held["nodes_held"])
+        shown += [gpu for *_, gpu in found["value"]]
+    assert set(shown) <= set("0123")
+    left = subprocess.run(
+        ["squeue", "--noheader"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert left.stdout == ""
 
 
 def _check(found: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from qtide.backends.clusters.cluster import Cluster, KindsCluster, Node, Work
 from qtide.backends.clusters.fifo import FifoCluster
-from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.link import (
     SILENCE,
     AgentFailed,
@@ -29,7 +29,7 @@ from qtide.core.errors import NodeUnusable, UsageError
 from qtide.core.job import JobContext
 from qtide.core.options import Option
 from qtide.core.processes import Child
-from qtide.core.resources import EXAMPLE, PLAIN, NodeKind
+from qtide.core.resources import PLAIN, NodeKind
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
@@ -51,15 +51,7 @@ class LocalOptions:
     """In bytes."""
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
     gpus: Annotated[int, Option("Pretended GPUs of a node: tasks get their numbers.")] = 0
-    kind: Annotated[
-        list[str],
-        Option(
-            "Nodes of one kind, in place of a number of nodes; repeat it for several kinds. The "
-            "first is what a task gets that names none.",
-            None,
-            EXAMPLE,
-        ),
-    ] = field(default_factory=list)
+    kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
     cold: Annotated[
         bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
     ] = False

@@ -27,7 +27,7 @@ from qtide.backends.clusters.cluster import (
     Work,
 )
 from qtide.backends.clusters.fifo import FifoAllocation, FifoCluster, PendingRequest
-from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
+from qtide.backends.clusters.kind import OF_A_KIND, ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
@@ -35,7 +35,7 @@ from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
-from qtide.core.resources import EXAMPLE, PLAIN, NodeKind
+from qtide.core.resources import PLAIN, NodeKind
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
@@ -68,15 +68,7 @@ class SimulatedOptions:
     ] = ""
     cores: Annotated[int | None, Option("Cores of a node.  [default: the site's, or 64]")] = None
     gpus: Annotated[int | None, Option("GPUs of a node.  [default: the site's, or 0]")] = None
-    kind: Annotated[
-        list[str],
-        Option(
-            "Nodes of one kind, in place of a number of nodes; repeat it for several kinds. The "
-            "first is what a task gets that names none.",
-            None,
-            EXAMPLE,
-        ),
-    ] = field(default_factory=list)
+    kind: Annotated[list[str], OF_A_KIND] = field(default_factory=list)
 
 
 class Simulated(ClusterKind):

@@ -52,6 +52,8 @@ class SlurmCluster(Cluster):
         self.world = world
         self.kind = kind
         self.size = kind.count
+        self._hosts: int | None = None
+        """Number of nodes that are divided into parts; None if nodes are whole."""
         self._slurm = slurm
         self._options = options
         self._waits = Waits(world.now)
@@ -84,7 +86,9 @@ class SlurmCluster(Cluster):
         kind, options = replace(kind, name=name or kind.name), replace(options, gpus=kind.gpus)
         if options.part is not None:
             kind.refuse_if_impossible(options.part, "a part of a node")
-            kind = kind.divided(options.part)
+            cluster = SlurmCluster(world, slurm, kind.divided(options.part), options)
+            cluster._hosts = kind.count
+            return cluster
         return SlurmCluster(world, slurm, kind, options)
 
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
@@ -227,6 +231,13 @@ class SlurmCluster(Cluster):
                 await reap(self._slurm, names)
 
     def _refuse_if_impossible(self, request: NodeRequest) -> None:
+        most = self._hosts
+        if most is not None and request.needed > most:
+            raise NotEnoughNodes(
+                f"{request.job.name} asks for {request.needed} parts of nodes at once, which Slurm "
+                f"grants on as many nodes, and there are {most}; say --nodes {most}, or use "
+                "--strategy elastic, which asks for one at a time"
+            )
         if request.needed > self.size:
             raise NotEnoughNodes(
                 f"{request.job.name} needs {request.needed} nodes, but Slurm's partition has "
