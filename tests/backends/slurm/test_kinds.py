@@ -54,16 +54,7 @@ def rivals(place: Path, environment: dict[str, str], *words: str) -> list[dict[s
     """What two runs of a program report that run at the same time, each with its own driver."""
     started = [
         subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "qtide",
-                "run",
-                *words,
-                "--json",
-                "--name",
-                f"{number}-{words[0]}",
-            ],
+            [sys.executable, "-m", "qtide", "run", *words, "--json", "--name", f"run-{number}"],
             cwd=place,
             env=environment,
             stdout=subprocess.PIPE,
@@ -82,16 +73,18 @@ def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_
     (tmp_path / "both.py").write_text(PROGRAM)
     for found in rivals(tmp_path, environment, "both.py", "--cluster", "slurm", *KINDS):
         _check(found["value"])
-    (tmp_path / "parts.py").write_text(PARTS)
-    part = ("--share-nodes", "cores=2,gpus=1,memory=100MB")
-    shown = []
-    for found in rivals(tmp_path, environment, "parts.py", "--cluster", "slurm:gpu", *part):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "parts.py").write_text(PARTS)
+    words = ("parts.py", "--cluster", "slurm:gpu", "--share-nodes", "cores=2,gpus=1,memory=100MB")
+    for found in rivals(folder, environment, *words):
         assert {(node, cpus) for node, _, cpus, _ in found["value"]} == {("gpu1", "2")}
-        assert len({job for _, job, *_ in found["value"]}) == 2, "each part is a companion"
+        assert {gpu for *_, gpu in found["value"]} <= set("0123")
         held = found["metrics"]
         assert held["cores_held"] == pytest.approx(2 * held["nodes_held"])
-        shown += [gpu for *_, gpu in found["value"]]
-    assert set(shown) <= set("0123")
+    static = [sys.executable, "-m", "qtide", "run", *words, "--strategy", "static"]
+    refused = subprocess.run(static, cwd=folder, env=environment, capture_output=True, text=True)
+    assert "asks for 4 parts of nodes at once" in refused.stderr
     left = subprocess.run(
         ["squeue", "--noheader"], env=environment, capture_output=True, text=True, check=True
     )
