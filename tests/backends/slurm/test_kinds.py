@@ -83,7 +83,9 @@ def test_two_drivers_with_tasks_on_parts_of_nodes_of_two_kinds(empty: Path, tmp_
         held = found["metrics"]
         assert held["cores_held"] == pytest.approx(2 * held["nodes_held"])
     static = [sys.executable, "-m", "qtide", "run", *words, "--strategy", "static"]
-    refused = subprocess.run(static, cwd=folder, env=environment, capture_output=True, text=True)
+    refused = subprocess.run(
+        static, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert "asks for 4 parts of nodes at once" in refused.stderr
     left = subprocess.run(
         ["squeue", "--noheader"], env=environment, capture_output=True, text=True, check=True
