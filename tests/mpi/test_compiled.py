@@ -120,8 +120,10 @@ def test_the_answer_does_not_depend_on_the_changes(local: Stage, heat: str) -> N
 
 def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> None:
     qtide = [sys.executable, "-m", "qtide"]
-    told = ran(local, *qtide, "mpi", "run", "--runs", "kept", heat, "60", "1", "2")
-    assert told == CHECKSUM
+    run = [*qtide, "mpi", "run", "--runs", "kept"]
+    assert ran(local, *run, heat, "60", "1", "2") == CHECKSUM
+    made = json.loads(ran(local, *run, "--json", heat, "60", "1", "2"))
+    assert (made["exit_code"], made["run"][:5]) == (0, "heat-")
     shown = ran(local, *qtide, "show", "last", "--runs", "kept")
     assert re.search(r"grew from 1 node to 2 nodes: grant .* start .* connect .* move ", shown)
 
