@@ -233,6 +233,10 @@ def test_the_aggregation_has_the_same_answer_on_all_sizes_and_by_a_qpu(
     with LocalService(tmp_path / "service", '[devices.dev]\nkind = "annealer"\n') as service:
         local.variables |= {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token("mia")}
         assert ran(local, aggregation, "2") == told
+        lines = ran(local, compiled(PROGRAMS / "qpu.c")).splitlines()
+    assert lines[:2] == ["0 0 0 0 1 -2", "1 1"]
+    assert lines[2] == "-2 there is no format 'odd'; there are: qasm, qubo, ising, burst"
+    assert lines[3] == "-2 line 1 of the qubo is not two variables and a weight: '0 1'"
 
 
 def test_a_program_for_dmr_runs_with_another_include(
