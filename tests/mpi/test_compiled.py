@@ -128,6 +128,29 @@ def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> No
     assert re.search(r"grew from 1 node to 2 nodes: grant .* start .* connect .* move ", shown)
 
 
+def test_if_the_helper_is_killed_the_root_finishes_alone(local: Stage, heat: str) -> None:
+    expected = ran(local, heat, "30000")
+    process = subprocess.Popen(
+        [heat, "30000", "3"],
+        cwd=local.folder,
+        env=local.variables | {"QTIDE_RESUME": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert until(lambda: sum(name_of(each) == "heat" for each in in_folder(local)) == 3, 30)
+        (helper,) = [each for each in in_folder(local) if name_of(each) != "heat"]
+        os.kill(helper, signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert (process.returncode, out) == (0, expected), err
+    assert "the helper of the job is gone; the job goes on with its root alone" in err
+    assert until(lambda: not in_folder(local), 10), in_folder(local)
+
+
 PHASES = """
 from qtide import command, program
 
