@@ -21,8 +21,11 @@ from qtide.service.quotas import QuotaMeter, SubjectKey
 from qtide.service.records import Draft
 from qtide.service.store import Store
 from qtide.service.task import (
+    ANY_CALIBRATION,
+    CalibrationTerms,
     Caller,
     CannotPromise,
+    Conflict,
     Extent,
     Forbidden,
     ServiceTask,
@@ -217,6 +220,8 @@ class Submission:
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
+    terms: CalibrationTerms = ANY_CALIBRATION
+    """Which calibration set it accepts."""
     key: str | None = None
     digest: str = ""
     request: bytes | None = None
@@ -279,7 +284,10 @@ class Intake:
             submitted=self._world.now(),
             priority=submission.priority,
             max_wait=submission.max_wait,
+            terms=submission.terms,
         )
+        if why := task.terms.why_not(device.calibration, task.submitted):
+            raise Conflict(f"the task {why}; submit it without that wish, or after a calibration")
         self._meter.check_fits(caller, task.seconds)
         draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
         self._meter.accept(caller)

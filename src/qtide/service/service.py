@@ -26,6 +26,7 @@ from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
 from qtide.service.store import FileStore, Store
 from qtide.service.task import (
+    CalibrationSet,
     Caller,
     Conflict,
     Forbidden,
@@ -305,6 +306,15 @@ class Service:
         """Find the task that the caller submitted with a key."""
         row = self.store.read(records.find_by_key(caller.user, key))
         return None if row is None else self.task(caller, row["id"])
+
+    def calibration(self, caller: Caller, id: str) -> tuple[str, CalibrationSet]:  # noqa: A002 - as above
+        """Find a calibration set and its device, if the caller may use the device."""
+        found: tuple[str, CalibrationSet] | None = self.store.read(records.find_calibration(id))
+        if found is None or found[0] not in {
+            each.name for each in usable(caller, self.devices.values())
+        }:
+            raise NotFound(f"there is no calibration set {id!r}")
+        return found
 
     async def tasks(
         self,

@@ -90,8 +90,14 @@ class Client:
         max_wait: float | None = None,
         key: str | None = None,
         wait: float = 0.0,
+        calibration: str | None = None,
+        calibrated_within: float | None = None,
     ) -> RemoteTask:
-        """Submit a payload; on return, the service has stored it durably."""
+        """Submit a payload; on return, the service has stored it durably.
+
+        It runs only on the set `calibration`, or only if the device was calibrated within the last
+        `calibrated_within` seconds; if that fails, it is refused or ends without a charge.
+        """
         encoded = payload if isinstance(payload, Encoded) else encode(payload)
         form = {
             "device": device or self.default_device(encoded.format),
@@ -102,9 +108,12 @@ class Client:
             "name": name,
             "priority": priority,
             "max_wait": max_wait,
+            "calibration": calibration,
+            "calibrated_within": calibrated_within,
         }
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        response = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
+        given = {name: value for name, value in form.items() if value is not None}
+        response = self.call("POST", "/v1/tasks", {"wait": wait}, given, headers)
         return RemoteTask(self, response)
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:

@@ -23,7 +23,7 @@ from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
 from qtide.service.service import PIECE, Service, check_operates, usable
-from qtide.service.task import Caller, ServiceTask, TaskState
+from qtide.service.task import CalibrationSet, CalibrationTerms, Caller, ServiceTask, TaskState
 
 Text = Annotated[str, Field(max_length=200)]
 StateName = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -46,6 +46,10 @@ class SubmissionForm(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     """Seconds within which it has to start; it is refused if that cannot be promised."""
+    calibration: Text | None = None
+    """The only calibration set that it may run on; with another one, it ends without an answer."""
+    calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """The most seconds since the device's calibration when it starts; else it ends likewise."""
 
 
 class TaskForm(BaseModel):
@@ -71,6 +75,8 @@ class TaskForm(BaseModel):
     expected_seconds: float
     qpu_seconds: float
     error: str | None
+    calibration: str | None
+    """The calibration set that it began on."""
     reason: Reason | None = None
     """Why it waits."""
     position: int | None = None
@@ -89,6 +95,16 @@ class TaskList(BaseModel):
     before: int | None
 
 
+class CalibrationForm(BaseModel):
+    """A calibration set of a device."""
+
+    id: str
+    device: str
+    at: float
+    metrics: dict[str, float]
+    """Fidelities, readout errors and coherence times, by the names that IQM uses."""
+
+
 class DeviceForm(BaseModel):
     """A device."""
 
@@ -104,6 +120,7 @@ class DeviceForm(BaseModel):
     """Seconds that a new task would wait behind all others; None if unknown."""
     properties: dict[str, Any]
     profile: dict[str, float]
+    calibration: CalibrationForm | None
 
 
 class DrainForm(BaseModel):
@@ -294,6 +311,15 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
         """One device."""
         return _json(device_described(service.device(name, caller, "native")))
 
+    @router.get("/calibrations/{set_id}", response_model=CalibrationForm, tags=["devices"])
+    async def get_calibration(
+        set_id: Annotated[str, Path(pattern=r"^[!-~]{1,200}$", description="The set's id.")],
+        caller: Caller = caller_of,
+    ) -> Response:
+        """A calibration set that a task ran on, also if the device has another one by now."""
+        device, found = service.calibration(caller, set_id)
+        return _json(calibration_described(device, found))
+
     @router.post(
         "/devices/{name}/drain",
         response_model=DeviceForm,
@@ -358,6 +384,7 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
         "expected_seconds": task.seconds,
         "qpu_seconds": task.used,
         "error": task.error,
+        "calibration": task.calibration,
     } | _standing(service, task)
 
 
@@ -379,7 +406,15 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
             "shot_s": device.profile.shot_s,
             "shots": device.profile.shots,
         },
+        "calibration": None
+        if device.calibration is None
+        else calibration_described(device.name, device.calibration),
     }
+
+
+def calibration_described(device: str, found: CalibrationSet) -> dict[str, Any]:
+    """Describe a calibration set in the format of this API."""
+    return {"id": found.id, "device": device, "at": found.at, "metrics": found.metrics}
 
 
 def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
@@ -416,6 +451,7 @@ async def _submission(
         name=form.name,
         priority=form.priority,
         max_wait=form.max_wait,
+        terms=CalibrationTerms(form.calibration, form.calibrated_within),
         key=key,
         digest=await _digest(form, payload) if key else "",
         hung_up=connection.hung_up if connection else None,
@@ -425,7 +461,9 @@ async def _submission(
 async def _digest(form: SubmissionForm, payload: bytes) -> str:
     """A digest that tells apart different requests with the same key."""
     terms = (form.device, form.format, form.shots, form.seed, form.name)
-    rest = (form.priority, form.max_wait)
+    rest: tuple[Any, ...] = (form.priority, form.max_wait)
+    if (form.calibration, form.calibrated_within) != (None, None):  # keep the digests of old stores
+        rest += (form.calibration, form.calibrated_within)
     whole = json.dumps([*terms, *rest]).encode() + payload
     found = sha256(whole) if len(whole) <= SMALL else await asyncio.to_thread(sha256, whole)
     return found.hexdigest()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from uuid import UUID, uuid5
 
 from qtide.core.forecasts import Outlook
 from qtide.service.configuration import CalibrationPlan
 from qtide.service.policies.policy import Key, Policy, Ranked, ShareOwner, Shares
-from qtide.service.task import ServiceTask
+from qtide.service.task import CalibrationSet, ServiceTask
 
 SHARE = 0.5
 """The share of future time that may be promised."""
@@ -346,6 +347,7 @@ class Calendar:
 
     def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
         self._plan = plan
+        self._start = since
         self._since = since
         """The start of a period; each period ends with a calibration."""
         if plan is not None and plan.first is not None:
@@ -374,6 +376,13 @@ class Calendar:
             return 0.0
         left = self._plan.every - (at - self._since) % self._plan.every
         return left if left <= self._plan.lasts else 0.0
+
+    def calibrated(self, at: float) -> float | None:
+        """When the last planned calibration before a time ended; None if there was none."""
+        if self._plan is None:
+            return None
+        ended = self._since + (at - self._since) // self._plan.every * self._plan.every
+        return ended if ended > self._start else None
 
     def pause(self, at: float) -> float:
         """Seconds from a time on for which nothing starts."""
@@ -414,6 +423,10 @@ class DeviceState:
         """Why there is no worker, or why the device pauses."""
         self.drained: str | None = None
         """Why an operator has drained the device, so that no task starts; None if not drained."""
+        self.stated: CalibrationSet | None = None
+        """The calibration set of its properties, or the one that its last answer reported."""
+        self.own_sets = False
+        """Whether the device itself names its calibration sets, like a real one upstream."""
         self.closing = False
         self.retiring = False
         """Whether the device ends after its current tasks, because it is replaced or removed."""
@@ -427,6 +440,14 @@ class DeviceState:
         if self.drained is not None:
             return "maintenance"
         return "calibration" if self.calendar.calibration(now) else "idle"
+
+    def calibration(self, now: float) -> CalibrationSet | None:
+        """The calibration set at a time; each planned calibration makes a new one."""
+        planned = self.calendar.calibrated(now)
+        if self.stated is None or self.own_sets or planned is None:
+            return self.stated
+        name = str(uuid5(UUID(self.stated.id), str(planned)))
+        return CalibrationSet(name, planned, self.stated.metrics)
 
     def why_waiting(self, now: float) -> str:
         """Why a task in the device's queue waits."""

@@ -6,22 +6,25 @@ Without it, tasks would seem to take no time, and the device would get far too m
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID, uuid5
 
 from qtide.backends.devices.device import Occupation, WorkerLost
 from qtide.backends.devices.profile import UNTIMED, profile
 from qtide.backends.payloads.payload import PayloadRefused, is_duration
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import BackgroundTasks, Future, Signal, World
+from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
 from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
-from qtide.service.task import Extent, ServiceTask, TaskState
+from qtide.service.task import CalibrationSet, Extent, ServiceTask, TaskState
 
 FIRST = 1.0
 """Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
@@ -99,6 +102,15 @@ class DurationEstimate:
 
 log = logging.getLogger(__name__)
 
+COMPUTERS = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
+"""The namespace of the devices' ids, which keeps them the same after every start."""
+
+
+def computer_id(device: str) -> UUID:
+    """The id of a device, derived from its name alone."""
+    return uuid5(COMPUTERS, device)
+
+
 PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
 """Shortest and longest pause in seconds before restarting a worker that died."""
 STEADY = 60.0
@@ -135,6 +147,7 @@ class ServedDevice:
         self._estimate = DurationEstimate(setup.limit)
         self._tried = Signal(world)
         self._running: Future[None] | None = None
+        self._endings = endings
         calendar = Calendar(setup.calibration, world.now())
         policy = POLICIES.load(setup.policy)(shares)
         self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
@@ -179,6 +192,11 @@ class ServedDevice:
     def why_waiting(self) -> str:
         """Why a task in the device's queue waits."""
         return self._state.why_waiting(self._world.now())
+
+    @property
+    def calibration(self) -> CalibrationSet | None:
+        """Its present calibration set; None before its first start."""
+        return self._state.calibration(self._world.now())
 
     async def tried(self, limit: float) -> bool:
         """Wait up to `limit` seconds for its start to succeed or fail; return whether it did."""
@@ -310,6 +328,20 @@ class ServedDevice:
             return task.seconds
         return max(task.seconds, self._estimate.longest(task.extent))
 
+    async def _state_calibration(self) -> None:
+        """Take the calibration set that the device reports, with the time it was first seen.
+
+        A device that reports none has one with an id that changes with its properties.
+        """
+        reported = self.properties.get("calibration")
+        self._state.own_sets = reported is not None
+        words = json.dumps(self.properties, sort_keys=True)
+        name = reported["id"] if reported else str(uuid5(computer_id(self.name), words))
+        found = CalibrationSet(name, self._world.now(), self.properties.get("metrics", {}))
+        self._state.stated = found
+        at = await self._endings.write_with_retry(records.note_calibration(self.name, found))
+        self._state.stated = CalibrationSet(name, at, found.metrics)
+
     async def _run_worker(self) -> None:
         """Run one worker from its start to its end."""
         worker = await self._workers.start(self.name, self.setup)
@@ -318,6 +350,7 @@ class ServedDevice:
             self._state.present, self._state.trouble = True, None
             self._tried.set()
             log.info("device ready", extra={"device": self.name})
+            await self._state_calibration()
             if not all(map(is_duration, self.properties["formats"])):
                 self._world.start(self.validator.warm_up())
             await self.dispatcher.serve(worker)
