@@ -12,7 +12,7 @@ from qiskit import QuantumCircuit
 
 import qtide
 
-BACKEND = qtide.qpu("noisy-star").backend()
+BACKEND = qtide.qpu("star").backend()
 BATCHES: list[int] = []
 
 
@@ -50,7 +50,8 @@ class Batches(unittest.TestCase):
         executor = Executor(run_all, max_batch_size=100)
         [plain] = executor.evaluate([circuit], observable)
         better = zne.execute_with_zne(circuit, executor, observable)
-        self.assertLess(abs(1 - better.real), abs(1 - plain.real))
+        self.assertAlmostEqual(plain.real, 1.0, 2)  # the star has no noise
+        self.assertAlmostEqual(better.real, 1.0, 2)
         self.assertEqual(BATCHES, [1, 3])  # three noise levels are one task
 
 

@@ -116,6 +116,29 @@ class Client:
         response = self.call("POST", "/v1/tasks", {"wait": wait}, given, headers)
         return RemoteTask(self, response)
 
+    def estimate(
+        self,
+        payload: Any,
+        device: str | None = None,
+        *,
+        shots: int | None = None,
+        priority: int = 0,
+    ) -> dict[str, Any]:
+        """What a payload would take, and when it would start, without submitting it.
+
+        `likely_start` has three times: nine of ten tasks start between the first and the last.
+        """
+        encoded = payload if isinstance(payload, Encoded) else encode(payload)
+        form = {
+            "device": device or self.default_device(encoded.format),
+            "format": encoded.format,
+            "data": base64.b64encode(encoded.data).decode(),
+            "shots": shots,
+            "priority": priority,
+        }
+        found: dict[str, Any] = self.call("POST", "/v1/estimates", form=form)
+        return found
+
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
         """Submit a payload and wait for its answer."""
         return self.submit(payload, device, wait=HOLD, **words).result()
@@ -255,6 +278,11 @@ class RemoteTask:
             self.refresh()
         answer = json.dumps(self.response["answer"]).encode()
         return decode_answer(Encoded(self.response["answer_format"], answer))
+
+    def why(self) -> list[str]:
+        """Sentences on what stands before the task, which rule put it there, what would help."""
+        sentences: list[str] = self._client.call("GET", f"/v1/tasks/{self.id}/why")["sentences"]
+        return sentences
 
     def cancel(self) -> RemoteTask:
         """Cancel the task; if it is on the device, it ends when the device releases it."""

@@ -63,6 +63,10 @@ COMMANDS = {
     "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
+    "estimate": CommandEntry(
+        SERVICE, "service:estimate", "Show what a payload would take, and when it would start."
+    ),
+    "why": CommandEntry(SERVICE, "service:why", "Show why a task waits, and what would change it."),
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
     "token": CommandEntry(

@@ -88,6 +88,45 @@ class TaskForm(BaseModel):
     number: int | None = None
 
 
+class EstimateForm(BaseModel):
+    """What a task would take, and when it would start, if it were submitted now."""
+
+    device: str
+    shots: int
+    size: int
+    qpu_seconds: float
+    """Expected seconds on the device, which are charged."""
+    fixed_seconds: float
+    seconds_per_shot: float
+    known: bool
+    """Whether the seconds are known, from the device's timing or from earlier tasks like it."""
+    left_afterwards: list[dict[str, Any]]
+    """The caller's quotas after the task."""
+    reason: Reason
+    position: int | None
+    expected_start: float | None
+    """If nothing else is submitted; None if unknown."""
+    expected_end: float | None
+    likely_start: list[float] | None
+    """With others' likely arrivals: nine of ten tasks start from the first to the last of these."""
+    based_on: int
+    """Number of earlier starts from which the likely start was learnt."""
+
+
+class WhyForm(BaseModel):
+    """Why a task stands where it stands."""
+
+    id: str
+    state: StateName
+    reason: Reason | None = None
+    policy: str | None = None
+    tasks_ahead: int | None = None
+    seconds_ahead: float | None = None
+    seconds_running: float | None = None
+    seconds_promised: float | None = None
+    sentences: list[str]
+
+
 class TaskList(BaseModel):
     """Tasks, newest first; pass `before` to get the next page."""
 
@@ -281,6 +320,18 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         task = service.task(caller, id)
         await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 200)
+
+    @router.post("/estimates", response_model=EstimateForm, tags=["tasks"], openapi_extra=BODY)
+    async def estimate(request: Request, caller: Caller = caller_of) -> Response:
+        """What a payload would take, and when it would start, without submitting it."""
+        return _json(
+            await service.estimate(caller, await _submission(service, caller, request, None))
+        )
+
+    @router.get("/tasks/{id}/why", response_model=WhyForm, tags=["tasks"])
+    async def why(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """What stands before a task, which rule put it there, and what would change that."""
+        return _json(service.why(caller, id))
 
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 from qtide.core.forecasts import Outlook
 from qtide.service.configuration import CalibrationPlan
-from qtide.service.policies.policy import Key, Policy, Ranked, ShareOwner, Shares
+from qtide.service.policies.policy import Ahead, Key, Policy, Ranked, ShareOwner, Shares
 from qtide.service.task import CalibrationSet, ServiceTask
 
 SHARE = 0.5
@@ -151,6 +151,17 @@ class DeviceQueue:
         if task.latest is not None:
             start = max(now, min(start, task.latest))
         return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+
+    def ahead(self, task: ServiceTask) -> Ahead:
+        """The work that the policy puts before a waiting task."""
+        return self._policy.ahead(task)
+
+    def if_added(self, task: ServiceTask, now: float) -> Outlook:
+        """What a new task could expect, behind the promises that would overtake it."""
+        found = self._if_added(task, now)
+        overtaking = self._promises.due(self._calendar.open_time(found.start))
+        start = self._calendar.moment(self._calendar.open_time(found.start) + overtaking)
+        return Outlook(found.position, start, start + task.seconds)
 
     def _if_added(self, task: ServiceTask, now: float) -> Outlook:
         self._policy.add(task, now)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
@@ -23,7 +25,7 @@ from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
 from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
-from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
+from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
 from qtide.service.task import CalibrationSet, Extent, ServiceTask, TaskState
 
 FIRST = 1.0
@@ -100,6 +102,58 @@ class DurationEstimate:
             self._known[extent] = SizeClass(seconds, seconds)
 
 
+REMEMBERED = 500
+"""Tasks from which to learn how far real starts are from expected ones."""
+ENOUGH_STARTS = 20
+"""Starts from which on to trust what was learnt."""
+GRAIN = 0.05
+"""Seconds added to waits before their ratio is taken, so that short ones do not dominate."""
+UNKNOWN = (0.2, 1.0, 5.0)
+"""The ratios of real to expected waits that are assumed before enough starts were seen."""
+
+
+class StartLearner:
+    """How long tasks really wait, compared with what was expected when they were accepted.
+
+    Other users' later tasks and durations that were guessed wrongly make up the difference. The
+    interval that is told holds nine of ten of the recent starts, so it should hold the next one.
+    """
+
+    def __init__(self) -> None:
+        self._ratios: deque[float] = deque(maxlen=REMEMBERED)
+        self._expected: dict[str, float] = {}
+        """The expected waits of tasks that have not started, by id."""
+
+    def expect(self, task: ServiceTask, start: float) -> None:
+        """Note the start that is expected of a task that has just been accepted."""
+        self._expected[task.id] = max(0.0, start - task.submitted)
+
+    def started(self, task: ServiceTask) -> None:
+        """Compare the real start of a task with the expected one."""
+        expected = self._expected.pop(task.id, None)
+        if expected is not None and task.started is not None:
+            real = max(0.0, task.started - task.submitted)
+            self._ratios.append((real + GRAIN) / (expected + GRAIN))
+
+    def forget(self, task: ServiceTask) -> None:
+        """Drop a task that ended without a start."""
+        self._expected.pop(task.id, None)
+
+    @property
+    def starts(self) -> int:
+        """How many starts the interval is based on."""
+        return len(self._ratios)
+
+    def likely(self, wait: float) -> tuple[float, float, float]:
+        """The shortest, the usual and the longest wait to expect, in nine of ten cases."""
+        ratios = UNKNOWN
+        if len(self._ratios) >= ENOUGH_STARTS:
+            known, last = sorted(self._ratios), len(self._ratios) - 1
+            ratios = known[int(0.05 * last)], known[last // 2], known[math.ceil(0.95 * last)]
+        low, usual, high = (max(0.0, each * (wait + GRAIN) - GRAIN) for each in ratios)
+        return low, usual, high
+
+
 log = logging.getLogger(__name__)
 
 COMPUTERS = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
@@ -145,6 +199,7 @@ class ServedDevice:
         self._occupied: list[Occupation] = []
         """What the last worker noted."""
         self._estimate = DurationEstimate(setup.limit)
+        self.starts = StartLearner()
         self._tried = Signal(world)
         self._running: Future[None] | None = None
         self._endings = endings
@@ -236,6 +291,7 @@ class ServedDevice:
     def ended(self, task: ServiceTask) -> None:
         """Forget a finished task, and learn from its duration."""
         self.dispatcher.forget(task)
+        self.starts.forget(task)
         if task.state is TaskState.DONE and task.extent is not None and task.attempts == 1:
             self._estimate.learn(task.extent, task.used)
 
@@ -248,6 +304,28 @@ class ServedDevice:
         if task.id in self._queue.waiting:
             late = self._state.calendar.pause(found.start)
         return Outlook(found.position, found.start + late, found.end + late)
+
+    def outlook_if_added(self, task: ServiceTask) -> Outlook:
+        """What a task could expect if it were accepted now and nothing else were submitted."""
+        found = self._queue.if_added(task, self._world.now())
+        late = self._state.calendar.pause(found.start)
+        return Outlook(found.position, found.start + late, found.end + late)
+
+    def why(self, task: ServiceTask) -> tuple[Ahead | None, float]:
+        """The work before a waiting task by the policy, and the seconds left of what runs."""
+        now = self._world.now()
+        waits = task.id in self._queue.waiting
+        return (self._queue.ahead(task) if waits else None), self._queue.load(now)
+
+    def split_seconds(self, checked: Checked, seconds: float, shots: int) -> tuple[float, float]:
+        """The part of a task's seconds that it takes once, and the part for each shot."""
+        if checked.seconds is not None:
+            return checked.seconds, 0.0
+        if self.setup.profile is not None:
+            return self.profile.payload_s, self.profile.shot_s * checked.size
+        fixed, each = checked.cost or (seconds, 0.0)
+        scale = seconds / ((fixed + each * shots) or 1.0)  # what was learnt takes precedence
+        return scale * fixed, scale * each
 
     def reserve(self, task: ServiceTask) -> Outlook | None:
         """Promise a new task its latest start, or return what to expect without a promise."""
