@@ -129,10 +129,8 @@ def _built(batch: PulseBatch) -> Iterator[Any]:
             for values in program.values:
                 yield sequence.build(**values) if sequence.is_parametrized() else sequence
         except Exception as error:
-            cause = error.__cause__ or error
-            words = str(cause).rpartition("Error(")[
-                2
-            ]  # Pulser tries each channel, and lists errors
+            text = f"{error} {error.__cause__ or ''}"
+            words = text.rpartition("),): ")[2]  # Pulser lists an error for each channel
             raise PayloadRefused(f"{where}: {plain_message(ValueError(words))}") from None
 
 
