@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test lint docs soak bench conformance box-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,serve,twin,dev]'
+	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,postgresql,serve,twin,dev]'
 	@touch $@
 
 # constraints.txt with the newest versions, for every Python that qtide supports
@@ -26,9 +26,17 @@ update: setup
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
 	$(VENV)/bin/qtide demo
+	$(VENV)/bin/qtide reproduce figure-1 figures-2-3 heterogeneous-2-3 table-3 table-4 table-5 --name demo-reproduction
 
 test: lint
 	$(VENV)/bin/pytest
+
+# everything that touches Slurm, with the Slurm of every Debian release that a box can run
+test-releases: setup
+	for release in bookworm trixie forky; do \
+	  echo "Slurm of Debian $$release"; \
+	  QTIDE_BOX_RELEASE=$$release $(VENV)/bin/pytest -m slurm tests/box tests/backends tests/service tests/mpi || exit 1; \
+	done
 
 lint: setup
 	$(VENV)/bin/ruff check .
@@ -50,7 +58,7 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page; do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:
@@ -58,6 +66,11 @@ box-packages:
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix2 \
 	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
+
+# the browser in which the page is tested
+page-packages:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

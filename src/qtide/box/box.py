@@ -7,11 +7,13 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qtide.backends.clusters.slurm.commands import clients
 from qtide.box.daemons import daemons, end, give_tokens, node_states, offspring, prepare, start
-from qtide.box.layout import BoxLayout, BoxPlan, require
+from qtide.box.layout import BoxLayout, BoxPlan
+from qtide.box.release import INSTALLED, Release, Tell, usual_path
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Locked, lock, state_folder
 from qtide.core.sockets import free_ports
@@ -48,18 +50,25 @@ def up(
     *,
     service: str | None = None,
     slurmd_timeout: int = SLURMD_TIMEOUT,
+    release: str | None = None,
+    auth: str | None = None,
+    tell: Tell = lambda _: None,
 ) -> Status:
     """Start a box; keep one that is already up, and remove the remains of a dead one.
 
     With `service`, a URL, its jobs get tokens for that vQPU service, even if the box was already
-    up.
+    up. `release` is a Debian release whose Slurm is fetched first, if necessary; without one,
+    QTIDE_BOX_RELEASE decides, else the installed Slurm is used. `auth` is `munge` or `slurm`.
     """
     if nodes < 1 or qpus < 1:
         raise UsageError(f"a box has at least one node and one QPU, not {nodes} and {qpus}")
-    require(accounting=accounting)
-    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout)
     layout = BoxLayout(folder)
     layout.check()
+    release = release or os.environ.get("QTIDE_BOX_RELEASE") or INSTALLED
+    programs = Release.named(release, tell)
+    auth = programs.accepted(auth)
+    programs.require(auth=auth, accounting=accounting)
+    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, release=release, auth=auth)
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:
@@ -92,7 +101,11 @@ def env(folder: Path) -> dict[str, str]:
     """The environment variables that make Slurm's commands use the box."""
     layout = BoxLayout(folder)
     layout.read_plan()
-    return {"SLURM_CONF": str(layout.conf)}
+    usual = usual_path()
+    found = {"SLURM_CONF": str(layout.conf)} | clients(layout.conf, usual)
+    if "PATH" not in found and usual != os.environ.get("PATH", os.defpath):
+        found["PATH"] = usual  # it led to the commands of another box
+    return found
 
 
 def default_folder(name: str) -> Path:
@@ -138,7 +151,7 @@ def _put_up(layout: BoxLayout, plan: BoxPlan) -> Status:
     if layout.made:
         _clear(layout)
     ports = free_ports(2 + len(plan.node_names))
-    plan = BoxPlan(plan.nodes, plan.qpus, plan.accounting, plan.slurmd_timeout, ports)
+    plan = replace(plan, ports=ports)
     layout.write_plan(plan)
     try:
         prepare(layout, plan)
@@ -158,7 +171,8 @@ def _clear(layout: BoxLayout) -> None:
 
 def _wanted(plan: BoxPlan) -> dict[str, int]:
     more = {"slurmdbd": 1, "mariadbd": 1} if plan.accounting else {}
-    return {"munged": 1, "slurmctld": 1, "slurmd": len(plan.node_names)} | more
+    more |= {"munged" if plan.auth == "munge" else "sackd": 1}
+    return {"slurmctld": 1, "slurmd": len(plan.node_names)} | more
 
 
 @contextmanager

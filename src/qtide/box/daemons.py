@@ -10,18 +10,23 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from qtide.backends.client.access import here
+from qtide.backends.clusters.slurm.commands import CLIENTS as CLIENTS_FILE
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.deployment import announce, deploy
-from qtide.box.layout import BoxLayout, BoxPlan, program
+from qtide.box.layout import BoxLayout, BoxPlan
+from qtide.box.release import Release
 from qtide.core.errors import QtideError
 from qtide.core.files import SECRET, write_whole
 from qtide.core.sockets import LOOPBACK
 
 PAUSE = 0.02  # seconds
+BACKLOG = 4096
+NO_HANDLES: Mapping[str, int] = {}
 START_LIMIT = 30.0
 """Seconds within which each daemon must be ready."""
 
@@ -36,9 +41,17 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
         folder.mkdir(exist_ok=True)
     for folder in (layout.key.parent, layout.database, layout.folder / "state"):
         folder.chmod(0o700)
-    write_whole(layout.key, secrets.token_bytes(128), 0o400)
+    release = Release.named(plan.release)
+    own = layout.slurm_key if plan.auth == "slurm" else layout.key
+    write_whole(own, secrets.token_bytes(128), 0o400)
     write_whole(layout.conf, slurm_conf(layout, plan).encode())
-    write_whole(layout.conf.parent / "gres.conf", gres_conf(plan).encode())
+    for name, text in {
+        "gres.conf": gres_conf(plan),
+        CLIENTS_FILE: _clients_conf(layout, plan),
+        **release.files(),
+    }.items():
+        if text:
+            write_whole(layout.conf.parent / name, text.encode())
     if plan.accounting:
         database = layout.conf.parent / "slurmdbd.conf"
         write_whole(database, slurmdbd_conf(layout, plan).encode(), SECRET)
@@ -46,14 +59,22 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
 
 def start(layout: BoxLayout, plan: BoxPlan) -> None:
     """Start all daemons and return when every node is idle."""
-    _start_munge(layout)
+    if plan.auth == "munge":
+        _start_munge(layout)
+    else:  # as on a login node: commands can prove themselves while the controller is away
+        launch(layout, "sackd", "-f", str(layout.conf))
     if plan.accounting:
         _start_accounting(layout, plan)
-    _launch(layout, "slurmctld", "-f", str(layout.conf))
+    launch(layout, "slurmctld", "-f", str(layout.conf))
     _until(lambda: _listens(plan.ports[0]), layout, "slurmctld")
     for name in plan.node_names:
-        _launch(layout, "slurmd", "-N", name, "-f", str(layout.conf))
+        launch(layout, "slurmd", *slurmd_words(layout, name))
     _until(lambda: _all_idle(layout, plan), layout, "slurmd")
+
+
+def slurmd_words(layout: BoxLayout, node: str) -> list[str]:
+    """The arguments of a node's slurmd."""
+    return ["-N", node, "-f", str(layout.conf), *_release(layout).slurmd_words()]
 
 
 def give_tokens(layout: BoxLayout, service: str) -> None:
@@ -62,7 +83,8 @@ def give_tokens(layout: BoxLayout, service: str) -> None:
     place = served.socket if served is not None else None
     if place is not None and os.geteuid() == 0 and not _open_to_all(place):
         place = None  # jobs of other users cannot reach it; they use the port
-    places = {"munge_socket": str(layout.munge_socket), "socket": str(place or "")}
+    munge = layout.munge_socket if layout.read_plan().auth == "munge" else ""
+    places = {"munge_socket": str(munge), "socket": str(place or "")}
     announce(layout.conf.parent, service, **places)
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
@@ -84,13 +106,13 @@ def node_states(layout: BoxLayout) -> dict[str, str]:
 
 def _ask(layout: BoxLayout, name: str, *words: str) -> str:
     """Run a Slurm command; return its output, empty if it fails."""
-    done = _run(layout, [program(name), *words], name)
+    done = _run(layout, [_release(layout).program(name), *words], name)
     return done.stdout if done.returncode == 0 else ""
 
 
 def _start_munge(layout: BoxLayout) -> None:
     """Start munged; --force accepts the private folder, and the key's mode is already set."""
-    _launch(
+    launch(
         layout,
         "munged",
         "--force",
@@ -106,7 +128,7 @@ def _start_munge(layout: BoxLayout) -> None:
 def _start_accounting(layout: BoxLayout, plan: BoxPlan) -> None:
     data, owner = f"--datadir={layout.database}/data", f"--user={layout.folder.owner()}"
     install = ("--auth-root-authentication-method=normal", "--skip-test-db")
-    _launch(layout, "mariadb-install-db", "--no-defaults", data, owner, *install)
+    launch(layout, "mariadb-install-db", "--no-defaults", data, owner, *install)
     _fork(
         layout,
         "mariadbd",
@@ -115,41 +137,71 @@ def _start_accounting(layout: BoxLayout, plan: BoxPlan) -> None:
         *(f"--pid-file={layout.run}/mariadbd.pid", f"--log-error={layout.log}/mariadbd.log"),
     )
     _until(layout.database_socket.exists, layout, "mariadbd")
-    _launch(layout, "slurmdbd")
+    launch(layout, "slurmdbd")
     _until(lambda: _listens(plan.ports[1]), layout, "slurmdbd")
     _ask(layout, "sacctmgr", "--immediate", "add", "cluster", "qtide")
 
 
-def _launch(layout: BoxLayout, name: str, *words: str) -> None:
-    """Run a program that goes into the background by itself or ends.
+def launch(layout: BoxLayout, name: str, *words: str, within: Sequence[str] = ()) -> None:
+    """Run a program of the box that goes into the background by itself or ends.
 
     argv[0] contains the box's folder, which distinguishes the process from those of other boxes:
-    slurmdbd takes no argument that would.
+    slurmdbd takes no argument that would. `within` is a command that runs the program elsewhere.
     """
-    done = _run(layout, [f"{layout.folder}/{name}", *words], name, executable=program(name))
+    own = layout.folder / name
+    if not own.is_symlink():  # newer daemons start themselves again by this name
+        own.symlink_to(_release(layout).program(name))
+    with _credential_socket(layout, name) as handles:
+        done = _run(layout, [*within, str(own), *words], name, handles)
     if done.returncode != 0:
         raise BoxFailed(_sentence(layout, name, (done.stderr or done.stdout).strip()))
 
 
+@contextmanager
+def _credential_socket(layout: BoxLayout, name: str) -> Iterator[dict[str, int]]:
+    """Give sackd the socket at which it answers those who ask for a credential.
+
+    By itself, it would listen in /run, where only root may. This is how a daemon of Slurm hands
+    over the socket to itself when it starts again.
+    """
+    if name != "sackd":
+        yield {}
+        return
+    layout.sack_socket.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(layout.sack_socket))
+        layout.sack_socket.chmod(0o777)  # the kernel tells sackd who asks
+        listening.listen(BACKLOG)
+        yield {"SACK_RECONFIG_FD": listening.fileno()}
+
+
 def _fork(layout: BoxLayout, name: str, *words: str) -> None:
     """Run a program that cannot go into the background by itself."""
-    _run(layout, [program("setsid"), "--fork", program(name), *words], name)
+    release = _release(layout)
+    _run(layout, [release.program("setsid"), "--fork", release.program(name), *words], name)
+
+
+def _release(layout: BoxLayout) -> Release:
+    return Release.named(layout.read_plan().release)
 
 
 def _run(
-    layout: BoxLayout, words: Sequence[str], name: str, executable: str | None = None
+    layout: BoxLayout,
+    words: Sequence[str],
+    name: str,
+    handles: Mapping[str, int] = NO_HANDLES,
 ) -> subprocess.CompletedProcess[str]:
     output = layout.log / f"{name}.out"
     try:
         with output.open("w+") as out:
             done = subprocess.run(
                 words,
-                executable=executable,
                 stdin=subprocess.DEVNULL,
                 stdout=out,  # a file, not a pipe: a daemon would keep the pipe open forever
                 stderr=subprocess.STDOUT,
                 cwd=layout.folder,
-                env=_environment(layout),
+                env=_environment(layout) | {key: str(each) for key, each in handles.items()},
+                pass_fds=tuple(handles.values()),
                 timeout=START_LIMIT,
                 check=False,
                 text=True,
@@ -207,8 +259,7 @@ SlurmctldHost={host}({LOOPBACK})
 SlurmctldPort={plan.ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
-{_bound_to_loopback(host)}AuthType=auth/munge
-AuthInfo=socket={layout.munge_socket}
+{_bound_to_loopback(host)}{_auth(layout, plan)}{Release.named(plan.release).settings()}\
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 TmpFS={folder}/tmp
@@ -219,7 +270,7 @@ SlurmdLogFile={layout.log}/slurmd-%n.log
 # several slurmd on one machine, without cgroups
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+{_cred(plan)}TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 # schedule at once: there are no other users
@@ -250,8 +301,7 @@ def gres_conf(plan: BoxPlan) -> str:
 def slurmdbd_conf(layout: BoxLayout, plan: BoxPlan) -> str:
     """The configuration for the accounting daemon; its database listens only on a socket."""
     return f"""\
-AuthType=auth/munge
-AuthInfo=socket={layout.munge_socket}
+{_auth(layout, plan)}{Release.named(plan.release).settings()}\
 DbdHost=localhost
 DbdAddr={LOOPBACK}
 DbdPort={plan.ports[1]}
@@ -263,6 +313,29 @@ StorageLoc=slurm
 {_bound_to_loopback(socket.gethostname())}LogFile={layout.log}/slurmdbd.log
 PidFile={layout.run}/slurmdbd.pid
 """
+
+
+def _auth(layout: BoxLayout, plan: BoxPlan) -> str:
+    """How daemons and commands prove themselves; `slurm` reads slurm.key beside slurm.conf.
+
+    Only sackd answers those who ask for a credential: there is one place for the sockets of the
+    other daemons, whatever the number of boxes.
+    """
+    if plan.auth == "slurm":
+        return "AuthType=auth/slurm\nAuthInfo=disable_sack\n"
+    return f"AuthType=auth/munge\nAuthInfo=socket={layout.munge_socket}\n"
+
+
+def _cred(plan: BoxPlan) -> str:
+    return "CredType=cred/slurm\n" if plan.auth == "slurm" else ""
+
+
+def _clients_conf(layout: BoxLayout, plan: BoxPlan) -> str:
+    """Where the commands are that fit this Slurm, for everybody who knows only its slurm.conf."""
+    release = Release.named(plan.release)
+    lines = [f"bin={release.folder / 'bin'}\n"] if release.folder else []
+    lines += [f"SLURM_SACK_SOCKET={layout.sack_socket}\n"] if plan.auth == "slurm" else []
+    return "".join(lines)
 
 
 def _user() -> str:
@@ -287,12 +360,12 @@ def _bound_to_loopback(host: str) -> str:
 def _accounting(layout: BoxLayout, plan: BoxPlan) -> str:
     if not plan.accounting:
         return "AccountingStorageType=accounting_storage/none"
+    pass_line = f"AccountingStoragePass={layout.munge_socket}\n" if plan.auth == "munge" else ""
     return f"""\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort={plan.ports[1]}
-AccountingStoragePass={layout.munge_socket}
-AccountingStoreFlags=job_comment"""
+{pass_line}AccountingStoreFlags=job_comment"""
 
 
 def _nodes(plan: BoxPlan, host: str) -> str:
@@ -308,7 +381,7 @@ def _nodes(plan: BoxPlan, host: str) -> str:
 HELPERS = ("slurmstepd\n", "slurmscriptd\n")
 """Children of the daemons that overwrite their command line and environment."""
 CLIENTS = ("srun", "salloc")
-DAEMONS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
+DAEMONS = ("munged", "sackd", "slurmctld", "slurmd", "slurmdbd", "mariadbd")
 
 
 def daemons(folder: Path) -> dict[int, str]:

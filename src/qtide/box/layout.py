@@ -1,14 +1,12 @@
-"""The plan of a box, the layout of its folder, and the programs it needs."""
+"""The plan of a box and the layout of its folder."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from qtide.box.release import INSTALLED
 from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import Damaged, read_json, write_json
 
@@ -25,6 +23,9 @@ class BoxPlan:
     accounting: bool
     slurmd_timeout: int
     ports: tuple[int, ...] = ()
+    release: str = INSTALLED
+    auth: str = "munge"
+    """How daemons and commands prove themselves: `munge` or, from 23.11 on, `slurm`."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -47,6 +48,8 @@ class BoxLayout:
         self.run = self.folder / "run"
         self.key = self.folder / "munge" / "key"
         self.munge_socket = self.run / "munge"
+        self.slurm_key = self.folder / "etc" / "slurm.key"
+        self.sack_socket = self.run / "sackd.sack"
         self.database = self.folder / "database"
         self.database_socket = self.database / "socket"
 
@@ -93,42 +96,5 @@ class BoxLayout:
 
     def _sockets(self) -> list[Path]:
         # slurmstepd's own sockets are named node_job.step
-        return [self.munge_socket, self.database_socket, self.folder / "spool/c99/c99_9999999.9999"]
-
-
-DAEMON_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where distributions install daemons; these folders are missing from a normal user's PATH."""
-
-SLURM = ("munged", "slurmctld", "slurmd", "salloc", "srun", "sinfo")
-ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct", "sacctmgr")
-
-
-class PackagesMissing(QtideError):  # noqa: N818 - says what is wrong
-    """Programs that a box needs are not installed."""
-
-
-def program(name: str) -> str:
-    """Return the path of a program; raises PackagesMissing if it is not installed."""
-    path = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_FOLDERS]))
-    if path is None:
-        raise PackagesMissing(_missing_sentence([name]))
-    return path
-
-
-def require(*, accounting: bool) -> None:
-    """Raise PackagesMissing with the names of all missing programs, if any."""
-    missing = [name for name in SLURM + ACCOUNTING * accounting if not _installed(name)]
-    if missing:
-        raise PackagesMissing(_missing_sentence(missing))
-
-
-def _installed(name: str) -> bool:
-    try:
-        return bool(program(name))
-    except PackagesMissing:
-        return False
-
-
-def _missing_sentence(missing: Iterable[str]) -> str:
-    names = ", ".join(missing)
-    return f"a box needs programs that are not installed: {names}; install them: make box-packages"
+        own = [self.munge_socket, self.sack_socket, self.database_socket]
+        return [*own, self.folder / "spool/c99/c99_9999999.9999"]

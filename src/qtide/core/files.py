@@ -95,6 +95,11 @@ def config_folder() -> Path:
     return _base("XDG_CONFIG_HOME", "~/.config")
 
 
+def cache_folder() -> Path:
+    """Folder for what can be fetched or computed again."""
+    return _base("XDG_CACHE_HOME", "~/.cache")
+
+
 def _base(variable: str, otherwise: str) -> Path:
     return Path(os.environ.get(variable) or otherwise).expanduser() / "qtide"
 

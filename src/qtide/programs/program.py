@@ -14,6 +14,7 @@ from typing import Any
 
 from qtide.core.errors import UsageError
 from qtide.core.plugins import Plugins
+from qtide.core.resources import WHOLE, Needs
 
 Playing = Coroutine[Any, Any, Any]
 """Coroutine of a program that has been called but is not running yet."""
@@ -23,10 +24,14 @@ class Program:
     """A hybrid program. Calling it returns the coroutine that a driver or another program runs."""
 
     def __init__(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], nodes: int | None = None
+        self,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        nodes: int | None = None,
+        needs: str = "",
     ) -> None:
         self.function = function
         self.nodes = nodes
+        self.needs = Needs.parse(needs) if needs else WHOLE
         update_wrapper(self, function)
 
     @property
@@ -83,8 +88,15 @@ APPS: Plugins[Program] = Plugins("qtide.apps", "application")
 _loading: list[str] = []
 
 
+FLOWS = "qtide.interfaces.flow"
+"""The module that reads flows; loaded by its name, as it stands above this one."""
+
+
 def load(reference: str) -> Program:
-    """Load a program: `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
+    """Load a program: `clustering`, `file.py[:name]`, `package.module:name` or `flow.toml`."""
+    if reference.endswith(".toml"):
+        found: Program = importlib.import_module(FLOWS).load(Path(reference))
+        return found
     where, colon, name = reference.partition(":")
     if where.endswith(".py"):
         return _pick(_from_file(Path(where)), name, reference)
@@ -96,8 +108,8 @@ def load(reference: str) -> Program:
 def _application(name: str) -> Program:
     if name not in APPS.names():
         raise UsageError(
-            f"{name!r} is not a program: give a file such as program.py, a module:name, "
-            f"or one of the applications {', '.join(APPS.names())}"
+            f"{name!r} is not a program: give a file such as program.py or flow.toml, "
+            f"a module:name, or one of the applications {', '.join(APPS.names())}"
         )
     found = APPS.load(name)
     if not isinstance(found, Program):
@@ -110,7 +122,8 @@ def _application(name: str) -> Program:
 def located(reference: str) -> str:
     """Make a reference's file path absolute, so that it can be found from anywhere."""
     where, colon, name = reference.partition(":")
-    return f"{Path(where).absolute()}{colon}{name}" if where.endswith(".py") else reference
+    is_file = where.endswith((".py", ".toml"))
+    return f"{Path(where).absolute()}{colon}{name}" if is_file else reference
 
 
 def _from_file(path: Path) -> ModuleType:

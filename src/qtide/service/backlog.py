@@ -162,6 +162,15 @@ class Backlog:
         """Number of tasks per device that wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
 
+    def held_back(self, device: str) -> list[ServiceTask]:
+        """The tasks of a device that wait for room in a quota."""
+        found = (self._tasks[each] for each in self._over_quota)
+        return [task for task in found if task.device == device]
+
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return task.id in self._over_quota
+
     def standing(self, task: ServiceTask) -> TaskStanding:
         """Why a task waits, and until when."""
         if task.id in self._over_quota:
@@ -335,7 +344,7 @@ class Intake:
             max_wait=submission.max_wait,
             terms=submission.terms,
         )
-        if why := task.terms.why_not(device.calibration, task.submitted):
+        if why := task.terms.why_not(device.calibration_set, task.submitted):
             raise Conflict(f"the task {why}; submit it without that wish, or after a calibration")
         return task, checked
 

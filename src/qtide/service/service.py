@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,12 +20,13 @@ from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.explanation import explain, outcome
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
-from qtide.service.store import FileStore, Store
+from qtide.service.store import Store, open_store
 from qtide.service.task import (
     CalibrationSet,
     Caller,
@@ -98,67 +100,14 @@ def remember(store: Store, shares: Shares, meter: QuotaMeter, half_life: float, 
         shares.note_job(row["user"], row["job"], row["began"])
 
 
-RULES = {
-    "fifo": "tasks start in the order in which they were accepted",
-    "fair": "the account with the least device time for its share is next, then its user",
-    "jobs": "the tasks of the oldest job start first",
-    "priority": "a higher priority starts first; a minute of waiting makes up for one step",
-    "shortest": "shorter tasks start first; ten seconds of waiting make up for one of duration",
-}
-"""The rules of the policies that come with qtide."""
-CHANGES = {
-    "fair": "your share recovers while others use the device",
-    "jobs": "nothing: older jobs of all users go first",
-    "priority": "a higher priority, if you may ask for one",
-    "shortest": "a shorter task: fewer shots or circuits",
-}
-"""What would let a task start earlier, by policy."""
-HINDRANCES = {
-    "starting": "the device is starting; tasks begin when it is up",
-    "down": "the device is down; tasks begin when it is back",
-    "maintenance": "an operator has drained the device; tasks begin when it is resumed",
-    "calibration": "the device is being calibrated; tasks begin when that is over",
-    "quota": "the quota is used up; the task waits for room in it, or for the next day (UTC)",
-}
-
-
-def _over(task: ServiceTask) -> str:
-    why = f": {task.error}" if task.error else ""
-    return f"the task is {task.state}{why}"
-
-
-def explain(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
-    """Say in sentences why a task stands where it stands."""
-    if standing.reason is None:
-        return ["the task is on the device"]
-    if standing.reason in HINDRANCES:
-        return [HINDRANCES[standing.reason]]
-    running, ahead, seconds = (
-        facts[f] for f in ("seconds_running", "tasks_ahead", "seconds_ahead")
-    )
-    policy = facts["policy"]
-    rule = RULES.get(policy, "its own order")
-    found = [f"the device is busy for about {running:.3g} s with what is on it"] if running else []
-    found.append(f"{ahead} tasks are before it, of about {seconds:.3g} s together")
-    found.append(f"the policy is {policy}: {rule}")
-    if facts["seconds_promised"]:
-        found.append(f"{facts['seconds_promised']:.3g} s of them have a promised start")
-    change = CHANGES.get(policy)
-    if task.max_wait is not None:
-        found.append(f"it is promised to start within {task.max_wait:g} s of its submission")
-    elif change is None:
-        found.append("a promise would change that: submit it with max_wait")
-    else:
-        found.append(f"what would change that: {change}; or a promise: submit it with max_wait")
-    return found
-
-
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds that tasks on a device have to end when the service stops."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
+QUOTA_SOON = 60.0
+"""Seconds before a new day from which on a job without QPU time may start nevertheless."""
 PIECE = 2**18
 """Bytes of an answer to read at a time."""
 LISTS = 4
@@ -207,6 +156,10 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
+        self.on_stopping: list[Callable[[], None]] = []
+        """Called when the service begins to stop, to end what would last longer."""
+        self.slurm_calls: Callable[[], int] = lambda: 0
+        """Returns how often Slurm was asked something, if Slurm admits jobs."""
         self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
@@ -223,7 +176,7 @@ class Service:
         folder = configuration.folder
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        store = FileStore(folder / "store.sqlite")
+        store = open_store(folder, configuration.store)
         return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
 
     async def open(self) -> None:
@@ -245,6 +198,10 @@ class Service:
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
+
+    async def run_dry(self) -> None:
+        """Start nothing more on the devices, and wait for what they do; keep accepting tasks."""
+        await self._world.all_of([each.run_dry(GRACE) for each in self.devices.values()])
 
     async def close(self) -> None:
         """Stop the devices; accepted tasks stay in the store for the next start."""
@@ -289,7 +246,7 @@ class Service:
         device = self.devices.get(task.device)
         facts: dict[str, Any] = {"id": task.id, "state": str(task.state)}
         if standing is None or device is None:
-            return facts | {"sentences": [_over(task)]}
+            return facts | {"sentences": [outcome(task)]}
         ahead, running = device.why(task)
         facts |= {"reason": standing.reason, "policy": device.setup.policy}
         facts |= {"tasks_ahead": ahead.tasks if ahead else 0, "seconds_running": running}
@@ -360,6 +317,24 @@ class Service:
         now = self._world.now()
         until = {"until": self._meter.next_day(now)}
         return [each.as_dict() | until for each in self._meter.left(caller, now)]
+
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return self._backlog.over_quota(task)
+
+    def why_nothing_left(self, caller: Caller) -> str | None:
+        """Why the caller can use no QPU time for a while, as a sentence; None if it can."""
+        now = self._world.now()
+        until = self._meter.next_day(now)
+        for each in self._meter.left(caller, now):
+            if each.used_up and until - now > QUOTA_SOON:
+                when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+                return (
+                    f"the {each.subject.kind} {each.subject.name} has used its "
+                    f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
+                    f"again with --begin, after {when}, or ask the operator"
+                )
+        return None
 
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""
@@ -464,6 +439,8 @@ class Service:
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
+        for stop in self.on_stopping:
+            stop()
 
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, else as soon as the device releases it."""
@@ -477,6 +454,10 @@ class Service:
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
+
+    def line(self, device: ServedDevice) -> list[ServiceTask]:
+        """All unfinished tasks of a device; those over a quota come last."""
+        return [*device.line, *self._backlog.held_back(device.name)]
 
     def standing(self, task: ServiceTask) -> TaskStanding | None:
         """Why a task waits and when it should start and end; None once it is over."""
@@ -512,6 +493,8 @@ class Service:
             made.starts.started(task)
 
         made.dispatcher.on_begun = begun
+        made.dispatcher.on_back = self.metrics.retried
+        made.on_lost = self.metrics.restarted
         return made
 
     def _take_in(self, device: ServedDevice) -> None:

@@ -320,9 +320,10 @@ class ElasticPool(NodePool):
 
     def work_on(self, tasks: Sequence[float | None]) -> None:
         """Request as many nodes as pay for these tasks, on top of those for running tasks."""
-        held = max(0, self.size - (self.load - len(tasks)))
+        others = max(0, self.load - len(tasks))
+        held = max(0, self.size - others)
         wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
-        self.ensure(wanted + self.load - len(tasks))
+        self.ensure(wanted + others)
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
         """Request nodes until `nodes` are held or on their way."""
@@ -410,14 +411,15 @@ class ElasticPool(NodePool):
         pauses = []
         stages = self._stages()
         for n, stage in enumerate(stages):
+            if stage.gap - ahead > MOMENT:
+                pauses.append(stage.gap - ahead)
+                continue
             later = self._after(stages[n + 1 :], stage.gap + stage.lasts)
             wanted = self._trade.nodes_for(stage.tasks, self.size, later, ahead=True)
             more = min(wanted, self.most) - self.size - self.coming
-            if more > 0 and stage.gap - ahead <= MOMENT:
+            if more > 0:
                 self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
                 self.ensure(wanted, early=True)
-            elif stage.gap - ahead > MOMENT:
-                pauses.append(stage.gap - ahead)
         if pauses:
             pause, (before, waited) = min(pauses), self._pauses
             wait = max(pause / 2, min(pause, AGAIN))

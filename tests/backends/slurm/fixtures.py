@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from qtide import box
-from qtide.box.layout import require
+from qtide.box.release import Release
+from qtide.core.errors import QtideError
 from tests.backends.slurm.stage import Stage
 
 PACKAGES = [
@@ -21,10 +22,23 @@ PACKAGES = [
 ]
 
 
+NEWEST = "forky"
+"""The newest release of Slurm that the tests use."""
+
+
+def unavailable() -> str:
+    """Why the newest release cannot be fetched; empty if it is here."""
+    try:
+        Release.named(NEWEST)
+    except QtideError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture(scope="session")
 def packages() -> None:
     try:
-        require(accounting=True)
+        Release().require(auth="munge", accounting=True)
     except box.PackagesMissing as missing:
         install(str(missing), PACKAGES)
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qtide import box
-from qtide.backends.clusters.slurm.commands import environment
-from qtide.box.daemons import daemons
-from qtide.box.layout import program
+from qtide.box.daemons import daemons, launch, slurmd_words
+from qtide.box.layout import BoxLayout
 from qtide.core.errors import QtideError
 from tests.backends.slurm.stage import until
 
@@ -54,7 +53,7 @@ class Network:
 
     def within(self, node: str, *words: str) -> list[str]:
         """A command as it runs on a node."""
-        return [program("nsenter"), f"--net=/run/netns/{self._name(node)}", *words]
+        return ["nsenter", f"--net=/run/netns/{self._name(node)}", *words]
 
     def cut(self, node: str) -> None:
         """Let nothing through any more; no process is told that anything was closed."""
@@ -124,20 +123,13 @@ def _rewire(folder: Path, network: Network, nodes: Sequence[str]) -> None:
         text = re.sub(rf"(NodeName={node} .*NodeAddr=)127.0.0.1", moved, text)
     conf.write_text(text)
     _end_slurm(folder)
-    _start(conf, [program("slurmctld"), "-f", str(conf)])
-    _start(conf, slurmd(conf, "q1"))
+    layout = BoxLayout(folder)
+    launch(layout, "slurmctld", "-f", str(conf))
+    launch(layout, "slurmd", *slurmd_words(layout, "q1"))
     for node in nodes:
-        _start(conf, network.within(node, *slurmd(conf, node)))
+        launch(layout, "slurmd", *slurmd_words(layout, node), within=network.within(node))
     wanted = {*nodes, "q1"}
     assert until(lambda: {n for n, s in box.status(folder).nodes.items() if s == "idle"} == wanted)
-
-
-def slurmd(conf: Path, node: str) -> list[str]:
-    return [program("slurmd"), "-N", node, "-f", str(conf)]
-
-
-def _start(conf: Path, words: Sequence[str]) -> None:
-    subprocess.run(words, env=environment(conf), check=True, timeout=30)
 
 
 def _end_slurm(folder: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from qtide import box, classical, task
 from qtide.backends.clusters.slurm.commands import environment
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
-from qtide.box.daemons import daemons
-from qtide.box.layout import program
+from qtide.box.daemons import daemons, launch
+from qtide.box.layout import BoxLayout
 from tests.backends.slurm.stage import Stage, until
 from tests.backends.slurm.test_cluster import place
 from tests.backends.slurm.test_faults import held, kill, pool_of
@@ -73,5 +73,4 @@ def answers(stage: Stage) -> bool:
 
 
 def restart(stage: Stage) -> None:
-    words = [program("slurmctld"), "-f", str(stage.conf)]
-    subprocess.run(words, env=environment(stage.conf), check=True)
+    launch(BoxLayout(stage.conf.parents[1]), "slurmctld", "-f", str(stage.conf))

@@ -33,7 +33,8 @@ def whole_site(packages: None) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     folder.chmod(0o755)  # jobs of other users read it
     try:
-        box.up(folder, nodes=1, qpus=2, service="http://127.0.0.1:9")
+        # munge proves callers to the service, whatever Slurm itself uses
+        box.up(folder, nodes=1, qpus=2, service="http://127.0.0.1:9", auth="munge")
         yield Site(folder)
     finally:
         box.down(folder)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qtide.box.layout import program
+from qtide.box.release import Release
 from tests.backends.slurm.stage import until
 
 
@@ -43,4 +43,10 @@ class Munged:
 def _words(folder: Path) -> list[str]:
     places = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed"}
     paths = [f"--{option}={folder / name}" for option, name in places.items()]
-    return [program("munged"), "--force", "--foreground", *paths, f"--log-file={os.devnull}"]
+    return [
+        Release().program("munged"),
+        "--force",
+        "--foreground",
+        *paths,
+        f"--log-file={os.devnull}",
+    ]

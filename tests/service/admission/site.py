@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from qtide.backends.clusters.slurm.commands import Slurm, environment
+from qtide.backends.clusters.slurm.commands import Slurm, clients, environment
 from qtide.backends.clusters.slurm.prolog import PATH, binding, served_by
 from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission
 from tests.backends.slurm.stage import until
@@ -32,7 +32,8 @@ class Site:
 
     def run(self, user: User, *words: str, check: bool = True, **env: str) -> str:
         """The output of a command that a user runs in a plain environment."""
-        plain = {"PATH": os.defpath + ":/usr/sbin", "SLURM_CONF": str(self.conf), **env}
+        path = os.defpath + ":/usr/sbin"
+        plain = {"PATH": path, "SLURM_CONF": str(self.conf), **clients(self.conf, path), **env}
         done = subprocess.run(
             user.words(*words),
             env=plain,

@@ -54,7 +54,7 @@ def test_a_set_stays_the_same_through_restarts() -> None:
         await site.world.sleep(100.0)
         await site.restart()
         await site.submit(ADA, 1.0)
-        set_ = site.service.device("dev").calibration
+        set_ = site.service.device("dev").calibration_set
         assert set_ is not None and set_.at < 2.0
         await site.settle()
 
@@ -68,7 +68,7 @@ def test_a_task_for_a_set_that_is_gone_is_refused_or_ends_without_a_charge() -> 
     async def main() -> None:
         await site.open()
         await site.world.sleep(2.0)  # until the device is up
-        present = site.service.device("dev").calibration
+        present = site.service.device("dev").calibration_set
         assert present is not None
         terms = CalibrationTerms(present.id)
         site.world.start(site.submit(ADA, 45.0))

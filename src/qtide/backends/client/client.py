@@ -12,8 +12,10 @@ import os
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count, takewhile
+from math import inf
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -31,8 +33,16 @@ PAUSE, PAUSE_MOST = 0.05, 2.0
 """First and longest pause, in seconds, between two attempts; it doubles each time."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and seconds between two checks."""
-UNAUTHORISED = 401
+NO_ANSWER, UNAUTHORISED, UNAVAILABLE = 0, 401, 503
+CONNECT_LIMIT, ANSWER_LIMIT = 5.0, 30.0
+"""Seconds to connect, and seconds to answer in addition to those that a request may be held."""
+STANDBY_HOLD, STANDBY_LIMIT = 3.0, 3.0
+"""Instead of `HOLD` and `ANSWER_LIMIT`, if another service may take over meanwhile."""
+STANDBY_PAUSE = 0.2
+"""Longest pause, in seconds, before asking again which of several services leads."""
 OVER = ("done", "failed", "cancelled")
+QUOTA_PATIENCE = 60.0
+"""Seconds that a caller without a timeout waits for a quota, while its job holds nodes."""
 
 
 class ServiceFailed(BackendFailed):
@@ -50,6 +60,10 @@ class TaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task ended without an answer."""
 
 
+class QuotaUsedUp(TaskFailed):
+    """A task has waited for its quota for longer than its caller may wait; it stays queued."""
+
+
 class Client:
     """One service, used as one user.
 
@@ -64,12 +78,17 @@ class Client:
         self._given = url, token
         self._patience = patience
         self.access: Access = find_access(url, token)
+        first = LOCAL if self.access.socket else self.access.url
+        self._roots = deque((first, *self.access.standbys))
+        """Roots of the services' URLs; the one that answered last comes first."""
+        hold = STANDBY_HOLD + STANDBY_LIMIT if self.access.standbys else HOLD + ANSWER_LIMIT
+        self._limits = urllib3.Timeout(connect=CONNECT_LIMIT, read=hold)
         self._pools: dict[int, urllib3.PoolManager | UnixPool] = {}
         """Connection pools by the id of the process that opened them."""
 
     def __copy__(self) -> Client:
         other = Client.__new__(Client)
-        vars(other).update(vars(self) | {"_pools": {}})
+        vars(other).update(vars(self) | {"_pools": {}, "_roots": deque(self._roots)})
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Client:
@@ -114,7 +133,7 @@ class Client:
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         given = {name: value for name, value in form.items() if value is not None}
         response = self.call("POST", "/v1/tasks", {"wait": wait}, given, headers)
-        return RemoteTask(self, response)
+        return RemoteTask(self, response).warn_if_over_quota()
 
     def estimate(
         self,
@@ -140,8 +159,13 @@ class Client:
         return found
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
-        """Submit a payload and wait for its answer."""
-        return self.submit(payload, device, wait=HOLD, **words).result()
+        """Submit a payload and wait for its answer; cancels it if its quota is used up."""
+        task = self.submit(payload, device, wait=HOLD, **words)
+        try:
+            return task.result()
+        except QuotaUsedUp:
+            task.cancel()  # nobody has its id, and nobody would read its answer tomorrow
+            raise
 
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
         """Return a task of this user, whichever process submitted it."""
@@ -199,24 +223,40 @@ class Client:
     ) -> Any:
         """Send a request and return the service's answer; retry while it is unavailable."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
+        if self.access.standbys and "wait" in words:
+            words["wait"] = min(words["wait"], STANDBY_HOLD)
         query = f"?{urlencode(words, doseq=True)}" if words else ""
-        root = LOCAL if self.access.socket else self.access.url
-        url = f"{root}{path}{query}"
         head = dict(headers or {}) | {"Accept": "application/json"}
         if self.access.token:
             head["Authorization"] = f"Bearer {self.access.token}"
         body = None
         if form is not None:
             body, head["Content-Type"] = json.dumps(form), "application/json"
-        return self._answer(method, url, body, head)
+        return self._answer(method, f"{path}{query}", body, head)
 
-    def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
+    def _answer(self, method: str, place: str, body: str | None, head: dict[str, str]) -> Any:
+        """Ask the service; if it has standbys, ask each in turn until one of them leads."""
+        end, pause, turn = time.monotonic() + self._patience, PAUSE, 0
+        while True:
+            try:
+                return self._asked(method, f"{self._roots[0]}{place}", body, head)
+            except ServiceFailed as failure:
+                another = len(self._roots) > 1 and failure.status in (NO_ANSWER, UNAVAILABLE)
+                if not another or time.monotonic() > end:
+                    raise
+            self._roots.rotate(-1)
+            turn += 1
+            if turn % len(self._roots) == 0:  # none of them leads now
+                time.sleep(pause)
+                pause = min(2 * pause, STANDBY_PAUSE)
+
+    def _asked(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
         try:
             answer = self._connections().request(
-                method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
+                method, url, body=body, headers=head, timeout=self._limits, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ServiceFailed(_no_answer(self.access, _brief(error))) from None
+            raise ServiceFailed(_no_answer(self.access, _brief(error)), NO_ANSWER) from None
         if answer.status >= 400:
             raise _refusal(self.access, answer)
         return answer.json() if answer.data else None
@@ -252,23 +292,42 @@ class RemoteTask:
     def refresh(self, wait: float = 0.0) -> RemoteTask:
         """Fetch the state again; the service waits up to `wait` seconds for the task to end."""
         self.response = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
-        if self.response.get("reason") == "quota" and not self._warned:
+        return self.warn_if_over_quota()
+
+    @property
+    def quota_wait(self) -> float:
+        """Seconds until the quota that holds the task back has room again; 0 if none does."""
+        if self.response.get("reason") != "quota" or self.state in OVER:
+            return 0.0
+        return max(0.0, (self.response.get("expected_start") or inf) - time.time())
+
+    def warn_if_over_quota(self) -> RemoteTask:
+        """Say once that the task waits for its quota."""
+        if self.quota_wait and not self._warned:
             self._warned = True
-            start = self.response.get("expected_start")
-            when = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(start)) if start else ""
-            warnings.warn(
-                f"the task {self.id} waits{when}: the quota is used up; see: qtide usage --left",
-                stacklevel=2,
-            )
+            warnings.warn(self._quota(), stacklevel=3)
         return self
 
+    def _quota(self) -> str:
+        start = self.response.get("expected_start")
+        when = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(start)) if start else ""
+        return f"the task {self.id} waits{when}: the quota is used up; see: qtide usage --left"
+
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer and return it."""
-        end = None if timeout is None else time.monotonic() + timeout
+        """Wait for the answer and return it.
+
+        Without a timeout, raises QuotaUsedUp instead of waiting for the quota of another day.
+        """
+        began = time.monotonic()
+        end = None if timeout is None else began + timeout
         while self.state not in OVER:
             left = HOLD if end is None else min(HOLD, end - time.monotonic())
             if left <= 0:
                 raise TimeoutError(f"the task {self.id} is still {self.state}; ask again later")
+            if end is None and self.quota_wait > QUOTA_PATIENCE:
+                left = min(left, began + QUOTA_PATIENCE - time.monotonic())
+                if left <= 0:
+                    raise QuotaUsedUp(f"{self._quota()}; to wait for it, give result() a timeout")
             self.refresh(left)
         if self.state != "done":
             raise TaskFailed(
@@ -305,6 +364,8 @@ def _client(url: str | None, token: str | None, patience: float) -> Client:
 def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
     if access.socket is not None:
         return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
+    if access.standbys:
+        return urllib3.PoolManager(maxsize=16, retries=False, ca_certs=access.authority)
     return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
 
 

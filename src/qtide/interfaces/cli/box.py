@@ -15,6 +15,7 @@ from qtide.backends.clusters.slurm.deployment import announce, deploy
 from qtide.core.errors import QtideError
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
+from qtide.interfaces.cli.console import status as status_line
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 
 box = typer.Typer(
@@ -54,6 +55,20 @@ def up(
             help="vQPU service for its jobs; can be set again while the box is up.",
         ),
     ] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(
+            envvar="QTIDE_BOX_RELEASE",
+            show_envvar=False,
+            autocompletion=lambda: [boxes.INSTALLED, *boxes.RELEASES],
+            help="Slurm of a Debian release, fetched once: bookworm (22.05), trixie (24.11), "
+            "forky (26.05).  [default: the Slurm that is installed]",
+        ),
+    ] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
+    ] = None,
     json: shared_options.Json = False,
 ) -> None:
     """Start a box, and wait until its nodes accept jobs.
@@ -63,7 +78,10 @@ def up(
     place = _place(name, folder)
     if folder and name != DEFAULT:
         boxes.give_name(place, name)
-    there = boxes.up(place, nodes, qpus, accounting, service=service)
+    with status_line("starting the box", pace=1.0) as tell:
+        there = boxes.up(
+            place, nodes, qpus, accounting, service=service, release=release, auth=auth, tell=tell
+        )
     _show(there, _words(name, folder), json_wanted=json)
 
 

@@ -14,6 +14,7 @@ class PluginKeywords(TypedDict, total=False):
 
     memory: int | str
     cores: int
+    gpus: int
     cold: bool
     durations: str
     account: str
@@ -28,6 +29,9 @@ class PluginKeywords(TypedDict, total=False):
     idle_share: float
     expand_timeout: float
     engine: str
+    modules: str
+    wrapper: str
+    launcher: str
 
 
 class RunKeywords(PluginKeywords, total=False):
@@ -40,6 +44,7 @@ class RunKeywords(PluginKeywords, total=False):
     vqpus: int
     time_scale: float
     seed: int
+    needs: str
     name: str
     runs: str | Path
     driver: str

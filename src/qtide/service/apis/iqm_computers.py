@@ -22,7 +22,7 @@ UNCALIBRATED = ("barrier", "delay")
 
 def calibration_set(device: ServedDevice) -> CalibrationSet:
     """The device's calibration set; every device that is shown has one."""
-    found = device.calibration
+    found = device.calibration_set
     assert found is not None
     return found
 

@@ -268,6 +268,7 @@ def native_api(service: Service, access: Authenticator) -> Api:
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
+    _explanations(router, service, caller_of)
     _devices(router, service, caller_of)
     _accounts(router, service, caller_of)
     return Api("/v1", router, bulk=[read_submission, read_form_alone])
@@ -283,7 +284,8 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Submit a payload or a batch of circuits. Once acknowledged, it is durable."""
         task = await service.submit(caller, await _submission(service, caller, request, key))
         release_bytes(request)
-        await _wait(service, request, task, wait)
+        if not service.over_quota(task):  # whoever waits for a quota hears it at once
+            await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])
@@ -321,18 +323,6 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 200)
 
-    @router.post("/estimates", response_model=EstimateForm, tags=["tasks"], openapi_extra=BODY)
-    async def estimate(request: Request, caller: Caller = caller_of) -> Response:
-        """What a payload would take, and when it would start, without submitting it."""
-        return _json(
-            await service.estimate(caller, await _submission(service, caller, request, None))
-        )
-
-    @router.get("/tasks/{id}/why", response_model=WhyForm, tags=["tasks"])
-    async def why(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
-        """What stands before a task, which rule put it there, and what would change that."""
-        return _json(service.why(caller, id))
-
     @router.get("/tasks/{id}/payload", responses=BYTES, tags=["tasks"])
     async def get_payload(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
         """The payload that was submitted, as stored."""
@@ -348,6 +338,20 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
     async def forget(id: Id, caller: Caller = caller_of) -> None:  # noqa: A002 - as above
         """Cancel a task and delete its payload and answer; its usage record stays."""
         await service.forget(caller, id)
+
+
+def _explanations(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.post("/estimates", response_model=EstimateForm, tags=["tasks"], openapi_extra=BODY)
+    async def estimate(request: Request, caller: Caller = caller_of) -> Response:
+        """What a payload would take, and when it would start, without submitting it."""
+        return _json(
+            await service.estimate(caller, await _submission(service, caller, request, None))
+        )
+
+    @router.get("/tasks/{id}/why", response_model=WhyForm, tags=["tasks"])
+    async def why(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """What stands before a task, which rule put it there, and what would change that."""
+        return _json(service.why(caller, id))
 
 
 def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
@@ -458,8 +462,8 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
             "shots": device.profile.shots,
         },
         "calibration": None
-        if device.calibration is None
-        else calibration_described(device.name, device.calibration),
+        if device.calibration_set is None
+        else calibration_described(device.name, device.calibration_set),
     }
 
 

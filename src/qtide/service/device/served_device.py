@@ -10,6 +10,7 @@ import json
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
@@ -192,6 +193,8 @@ class ServedDevice:
         self.removed = False
         """Whether the configuration no longer has it, so that it accepts no more tasks."""
         self.properties: dict[str, Any] = {}
+        self.on_lost: Callable[[str], None] = lambda _: None
+        """Called with its name for each worker that is lost."""
         self.validator = Validator(name, setup, world, workers, limits)
         self._world = world
         self._shares = shares
@@ -234,6 +237,16 @@ class ServedDevice:
         return len(self._queue.handed)
 
     @property
+    def line(self) -> list[ServiceTask]:
+        """The tasks handed over to it, in order, then those that wait, in order of arrival."""
+        return [*self._queue.handed.values(), *self._queue.waiting.values()]
+
+    @property
+    def calibration(self) -> dict[str, float] | None:
+        """When it was last calibrated and is calibrated next, and for how long; None if never."""
+        return self._state.calendar.described(self._world.now())
+
+    @property
     def expected_wait(self) -> float | None:
         """Seconds that a new task would wait behind all others; None while drained or down.
 
@@ -249,7 +262,7 @@ class ServedDevice:
         return self._state.why_waiting(self._world.now())
 
     @property
-    def calibration(self) -> CalibrationSet | None:
+    def calibration_set(self) -> CalibrationSet | None:
         """Its present calibration set; None before its first start."""
         return self._state.calibration(self._world.now())
 
@@ -383,6 +396,7 @@ class ServedDevice:
                 await self._run_worker()
             except WorkerLost as error:
                 self._state.trouble = str(error)
+                self.on_lost(self.name)
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
             finally:
                 self._tried.set()
@@ -394,10 +408,14 @@ class ServedDevice:
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
 
-    async def close(self, grace: float) -> None:
+    async def run_dry(self, grace: float) -> None:
         """Start nothing more, and wait up to `grace` seconds for the tasks on the device."""
         self._state.closing = True
         await self.dispatcher.run_dry(grace)
+
+    async def close(self, grace: float) -> None:
+        """Start nothing more, and end once the device is free or `grace` seconds have passed."""
+        await self.run_dry(grace)
         await self.validator.close()
 
     def _longest(self, task: ServiceTask) -> float:

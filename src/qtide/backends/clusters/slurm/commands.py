@@ -17,6 +17,10 @@ LIMIT = 30.0
 OTHERS = ("SLURM", "SLURMD_", "SALLOC_", "SBATCH_", "SRUN_", "SQUEUE_", "PMI_", "PMIX_", "PMI2_")
 """Prefixes of variables by which an enclosing job or user settings would affect a command."""
 
+CLIENTS = "clients.conf"
+"""A file beside slurm.conf: `bin=FOLDER` names the folder of the commands that fit that Slurm, if
+others are installed; other lines are variables for them, such as SLURM_SACK_SOCKET."""
+
 MUNGE_SOCKET = re.compile(r"^\s*AuthInfo\s*=.*?\bsocket=([^\s,]+)", re.MULTILINE | re.IGNORECASE)
 """Matches the socket of munged in slurm.conf."""
 
@@ -30,7 +34,22 @@ def environment(conf: Path | None = None) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(OTHERS)}
     named = str(conf) if conf else os.environ.get("SLURM_CONF")
     times = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970, independent of time zones
-    return kept | times | ({"SLURM_CONF": named} if named else {})
+    if named is None:
+        return kept | times
+    return kept | times | {"SLURM_CONF": named} | clients(Path(named), kept.get("PATH"))
+
+
+def clients(conf: Path, path: str | None = None) -> dict[str, str]:
+    """Variables for the commands of a Slurm that are not the ones in PATH: see CLIENTS."""
+    try:
+        lines = conf.with_name(CLIENTS).read_text().splitlines()
+    except OSError:
+        return {}
+    found = {key: value for key, _, value in (line.partition("=") for line in lines)}
+    if folder := found.pop("bin", ""):
+        rest = (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep)
+        found["PATH"] = os.pathsep.join([folder, *(each for each in rest if each != folder)])
+    return found
 
 
 class Slurm:

@@ -78,10 +78,20 @@ class CompanionOptions:
         ]
 
     def qpu(self, name: str, comment: str) -> list[str]:
-        """The salloc options for a job, or a job component, that holds a QPU."""
+        """The salloc options for a job that holds a QPU."""
         assert self.qpu_by is not None
         words = [f"--partition={self.qpu_partition}", "--ntasks=1", ADMISSION[self.qpu_by]]
         return [*words, *self._common(name, comment)]
+
+    def with_qpu(self, nodes: list[str], qpu: list[str]) -> list[str]:
+        """The command that requests nodes and a QPU in one heterogeneous job.
+
+        From 23.11 on, only the first component of such a job may ask for licences.
+        """
+        if self.qpu_by != "licence":
+            return [*nodes, ":", *qpu]
+        licence = ADMISSION["licence"]
+        return [*nodes, licence, ":", *(word for word in qpu if word != licence)]
 
     def srun(
         self, job: int, node: str, preparation: Preparation, *, het: bool = False
@@ -259,6 +269,8 @@ class Companion:
         self.job: int | None = None
         self.qpu_job: int | None = None
         """The component that holds a QPU, if the job is heterogeneous."""
+        self._licensed = False
+        """Whether the first component of a heterogeneous job holds the QPU's licence."""
         self.nodes: list[str] = []
         self.on_return: Callable[[set[str], float], None] = lambda *_: None
         """Called with the nodes returned to Slurm, and how many seconds ago that was."""
@@ -275,7 +287,9 @@ class Companion:
         """Submit a request; a colon among the words separates two components."""
         hold = HOLD_BOTH if ":" in words else HOLD
         process = await slurm.start(*words, *hold, stdin=asyncio.subprocess.PIPE)
-        return Companion(slurm, process, sought)
+        companion = Companion(slurm, process, sought)
+        companion._licensed = ":" in words and ADMISSION["licence"] in words
+        return companion
 
     @property
     def lease_job(self) -> int | None:
@@ -298,6 +312,9 @@ class Companion:
         if self.qpu_job is None:
             await self.end()
             return
+        if self._licensed and not self._over:
+            with suppress(SlurmFailed):  # the job is over, and its licence with it
+                await self._slurm.output("scontrol", "update", f"jobid={self.job}", "licenses=")
         if not self._loss(self.qpu_job).is_set():
             await self._cancel(self.qpu_job)
         await self._given_back(END_LIMIT, set(), self.qpu_job)
