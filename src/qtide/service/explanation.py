@@ -1,4 +1,4 @@
-"""Why a task waits, in sentences: what stands before it, by which rule, and what would change it."""
+"""Why a task waits: what stands before it, by which rule, and what would change that."""
 
 from __future__ import annotations
 
