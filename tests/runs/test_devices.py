@@ -47,6 +47,21 @@ def expected(rounds: int = 3) -> Any:
         return value(Path(folder), replace(VIRTUAL, words=["--rounds", str(rounds)]))
 
 
+@pytest.mark.parametrize(
+    ("cluster", "strategy"), [("local:2", "static"), ("simulated:2", "elastic")]
+)
+def test_the_default_device_follows_the_first_payload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cluster: str, strategy: str
+) -> None:
+    program = f"{FILE.with_name('shots_program.py')}:rows"
+    found = value(tmp_path, Spec(program, cluster=cluster, strategy=strategy))
+    assert found[:3] == [1, 300, 300]
+    assert (
+        "so the QPU is gate:superconducting,qubits=20; --qpu names another"
+        in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("cluster", ["local:2", "simulated:2"])
 def test_circuits_give_the_same_under_every_strategy_in_every_world(
     tmp_path: Path, cluster: str
@@ -144,7 +159,7 @@ def test_an_interrupted_driver_leaves_no_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("qpu", "sentence"),
     [
-        ("superconducting", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, noisy-star "),
+        ("annealer", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, noisy-star "),
         ("star", "it has 9 qubits, the device 5; a parameter `target`"),
     ],
 )
