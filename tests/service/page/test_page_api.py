@@ -17,6 +17,7 @@ from qtide.service.local_service import LocalService
 from qtide.service.page.page_api import STATIC
 from tests.interfaces.cli.inside import printed
 from tests.interfaces.export.test_trace import checked
+from tests.service.postgres import PostgresServer
 from tests.service.serving import BURSTS, Serve, wait_until
 
 
@@ -181,8 +182,19 @@ def test_a_stream_gives_way_to_newer_connections_and_ends_with_the_service(servi
     assert service.stop() == 0
 
 
-def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
-    service = serving(BURSTS)
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The setting of a store of either kind."""
+    if request.param == "SQLite":
+        yield ""
+        return
+    server = PostgresServer().start()
+    yield f'store = "{server.url}"'
+    server.stop()
+
+
+def test_the_figures_agree_with_what_ran(serving: Serve, store: str) -> None:
+    service = serving(BURSTS, store)
     client = service.client("ida", "physics")
     for _ in range(3):
         client.submit(Burst(0.4, 1), "dev", max_wait=30.0, wait=10)
@@ -198,6 +210,16 @@ def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
     line = client.call("GET", "/v1/devices/dev/timeline", {"span": "5min"})
     used = sum(column["busy"].get("physics", 0.0) for column in line["columns"])
     assert used == pytest.approx(1.2, abs=0.2)
+    recent = client.call("GET", "/v1/devices/dev/recent")["tasks"]
+    assert [each["state"] for each in recent] == ["done"] * 3
+    story = client.call("GET", f"/v1/tasks/{recent[0]['id']}/story")
+    assert [each["what"].split()[0] for each in story] == [
+        "submitted,",
+        "promised",
+        "began",
+        "left",
+        "done;",
+    ]
     level = client.call("GET", "/v1/levels")["devices"][0]
     assert level["promises_kept"] == 1.0
     assert client.call("GET", "/v1/vitals")["commits"] > 3
