@@ -23,6 +23,7 @@ from qtide.interfaces.cli.console import (
     terminal,
 )
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.service import open_in_browser
 from qtide.interfaces.progress import TerminalProgress
 from qtide.interfaces.python.description import summary_line
 from qtide.runs.comparison import Case
@@ -173,9 +174,13 @@ def demo(
     def ended(case: Case) -> None:
         progress.note(f"  {summary_line(case)}")
 
+    def serving(url: str) -> None:
+        progress.note(f"  see it live, while it lasts: {url}")
+        open_in_browser(url)
+
     folder = Path(runs) / f"demo-{stamp()}"
     with progress.shown():
-        story = play_story(folder, progress.tell, ended, progress.note)
+        story = play_story(folder, progress.tell, ended, progress.note, serving)
     if json:
         as_json(story.as_dict())
         return
