@@ -104,7 +104,13 @@ CREATE INDEX occupations_by_end ON occupations (ended);
 INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
   coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
 """
-STEPS = (SCHEMA, OCCUPATIONS)
+MAINTENANCE = """
+CREATE TABLE maintenance (
+  number INTEGER PRIMARY KEY, device TEXT NOT NULL, start REAL NOT NULL, "end" REAL NOT NULL,
+  reason TEXT NOT NULL
+);
+"""
+STEPS = (SCHEMA, OCCUPATIONS, MAINTENANCE)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

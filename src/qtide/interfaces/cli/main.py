@@ -65,6 +65,9 @@ COMMANDS = {
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
+    "maintenance": CommandEntry(
+        SERVICE, "maintenance:maintenance", "Plan when a device starts no tasks."
+    ),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
