@@ -6,13 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from qtide.core.ledger import Cover, Covers, Interval, Stretch, covers, merge, outside, runs
+from qtide.core.resources import NodeKind
 
+UNLIMITED = NodeKind(cores=10**9, gpus=10**9)
+"""For ledgers in which no task shares a node."""
 Use = tuple[float, float, str]
 """Start, end and job."""
 
 
 def check(
-    intervals: Sequence[Interval], nodes: int, slots: int, *, slack: float = 1e-9
+    intervals: Sequence[Interval],
+    nodes: int,
+    slots: int,
+    *,
+    slack: float = 1e-9,
+    kind: NodeKind = UNLIMITED,
 ) -> list[str]:
     """One sentence for each violation; overlaps of up to `slack` seconds are tolerated."""
     found = covers(intervals)
@@ -24,6 +32,7 @@ def check(
         *_crowd(found, "node", nodes, slack),
         *_crowd(found, "vqpu", slots, slack),
         *_outside_run(found, slack),
+        *_overfull(intervals, kind, slack),
     ]
 
 
@@ -105,6 +114,25 @@ def _outside_run(found: Covers, slack: float) -> Iterable[str]:
         if what == "held":
             for start, end in _beyond(cover, lived.get(job, []), slack):
                 yield f"{lane} is held by {job} from {start} to {end} while {job} does not run"
+
+
+def _overfull(intervals: Sequence[Interval], kind: NodeKind, slack: float) -> Iterable[str]:
+    """Nodes whose tasks have more cores or GPUs at once than there are; a whole one has all."""
+    changes: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
+    for each in intervals:
+        if each.what == "busy" and each.lane.startswith("node/") and each.seconds > slack:
+            cores, gpus = each.part or (kind.cores, kind.gpus)
+            changes[each.lane] += [
+                (each.start + slack, cores, gpus),
+                (each.end, -cores, -gpus),
+            ]
+    for lane, found in changes.items():
+        used_cores = used_gpus = 0
+        for moment, cores, gpus in sorted(found):
+            used_cores, used_gpus = used_cores + cores, used_gpus + gpus
+            if used_cores > kind.cores or used_gpus > kind.gpus:
+                yield f"{lane} has tasks with {used_cores} cores, {used_gpus} GPUs at {moment}"
+                break
 
 
 def _beyond(cover: Cover, limits: Cover, slack: float) -> Cover:

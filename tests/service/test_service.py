@@ -12,7 +12,7 @@ import pytest
 import urllib3
 
 import qtide
-from qtide.backends.client.client import Client, ServiceFailed, TaskFailed
+from qtide.backends.client.client import Client, QuotaUsedUp, ServiceFailed, TaskFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.service.local_service import LocalService
 from tests.service.serving import BURSTS, Serve, wait_until
@@ -288,7 +288,8 @@ def test_a_daily_quota_makes_tasks_wait_and_says_so(serving: Serve) -> None:
     service = serving(BURSTS + "[quotas.user]\nqpu_seconds = 1.0\n")
     client = service.client()
     client.run(Burst(0.9), "dev")
-    task = client.submit(Burst(0.5), "dev")
+    with pytest.warns(UserWarning, match="the quota is used up"):
+        task = client.submit(Burst(0.5), "dev")
     said = task.refresh().response
     assert (said["state"], said["reason"]) == ("queued", "quota")
     told = urllib3.request("GET", f"{service.url}/metrics").data.decode()
@@ -299,6 +300,25 @@ def test_a_daily_quota_makes_tasks_wait_and_says_so(serving: Serve) -> None:
     assert refused.value.response["reason"] == "quota"
     assert client.submit(Burst(0.05), "dev").result(10) is None
     assert task.cancel().state == "cancelled"
+
+
+def test_whoever_waits_for_a_quota_hears_it_at_once_and_does_not_wait_for_hours(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serving(BURSTS + "[quotas.user]\nqpu_seconds = 0.1\n")
+    client = service.client()
+    client.run(Burst(0.1), "dev")
+    with pytest.warns(UserWarning, match="the quota is used up"):
+        task = client.submit(Burst(0.05), "dev", wait=60.0)
+    monkeypatch.setattr("qtide.backends.client.client.QUOTA_PATIENCE", 0.5)
+    with pytest.raises(QuotaUsedUp, match=r"to wait for it, give result\(\) a timeout"):
+        task.result()
+    assert task.refresh().state == "queued", "it stays, for whoever wants it tomorrow"
+    with pytest.raises(TimeoutError), pytest.warns(UserWarning):
+        client.task(task.id).result(1.0)
+    with pytest.raises(QuotaUsedUp), pytest.warns(UserWarning):
+        client.run(Burst(0.05), "dev")
+    assert [each.state for each in client.tasks()] == ["cancelled", "queued", "done"]
 
 
 def test_answers_are_purged_in_time_and_accounts_stay(serving: Serve) -> None:

@@ -25,7 +25,7 @@ from qtide.strategies.strategy import STRATEGIES
 from tests.bench import INSTANT
 from tests.core.invariant import check
 from tests.crowd import strangers
-from tests.strategies.random_program import plans
+from tests.strategies.random_program import NODE, plans
 from tests.strategies.views import sites
 
 LIMIT = 1e6
@@ -130,7 +130,12 @@ def play(
     """Let the jobs run at once; TimeoutError if their driver is to die at `until`."""
     world = VirtualWorld(case.seed)
     cluster = SimulatedCluster(
-        world, case.nodes, faults.delays, faults.losses, unusable=faults.unusable.__contains__
+        world,
+        case.nodes,
+        faults.delays,
+        faults.losses,
+        unusable=faults.unusable.__contains__,
+        kind=NODE,
     )
     places = _places(cluster, case, faults)
     GRAVEYARD.append(world)
@@ -166,7 +171,8 @@ def broken(runs: Sequence[RunFolder], case: Case) -> list[str]:
     devices = (
         [each for each in spans if each.lane.startswith("qpu/")] if case.drivers.number else []
     )
-    return check([each for each in spans if each not in devices], case.nodes, case.slots)
+    rest = [each for each in spans if each not in devices]
+    return check(rest, case.nodes, case.slots, kind=NODE)
 
 
 def _places(cluster: SimulatedCluster, case: Case, faults: Faults) -> list[Site]:

@@ -1,10 +1,11 @@
 """A program made of a plan, and plans for property-based tests.
 
-A plan is a list of steps: ["c", [seconds…]] classical tasks, ["q", seconds] a payload, ["s",
-nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l", [seconds…],
-limit] tasks that are ended if they take longer, ["o", seconds, seconds, patience] a payload or a
-task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that their phase
-has to have in the journal.
+A plan is a list of steps: ["c", [seconds…]] classical tasks, ["p", [[seconds, cores, gpus,
+gigabytes]…]] tasks that share nodes, or take whole ones with 0 cores, ["q", seconds] a payload,
+["s", nodes, seconds] an SPMD task, ["f", seconds] a task that fails and is caught, ["l",
+[seconds…], limit] tasks that are ended if they take longer, ["o", seconds, seconds, patience] a
+payload or a task that gives the same, ["t", [steps…]] steps together. Tasks are told the key that
+their phase has to have in the journal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from hypothesis import strategies as st
 
 from qtide import TimedOut, classical, pretend, program, quantum, task, together
 from qtide.backends.payloads.payload import Burst
+from qtide.core.resources import NodeKind
+from qtide.programs.phase import Task
 
+NODE = NodeKind(cores=4, gpus=2, memory=8 * 10**9)
+"""What a node has."""
 RAN: list[str] = []
 """The keys of the phases whose tasks were called."""
 
@@ -33,8 +38,8 @@ async def planned(plan: str, seed: int = 0) -> list[Any]:
 
 async def _step(step: list[Any], key: str, salt: int) -> Any:
     match step:
-        case ["c", seconds]:
-            return await classical(*(task(work, key, each, salt) for each in seconds))
+        case ["c" | "p", tasks]:
+            return await classical(*(_task(each, key, salt) for each in tasks))
         case ["q", seconds]:
             return await quantum(Burst(seconds, salt))
         case ["o", seconds, instead, patience]:
@@ -49,6 +54,12 @@ async def _step(step: list[Any], key: str, salt: int) -> Any:
             parts = [_step(each, f"{key}.{n}.1", salt) for n, each in enumerate(steps, 1)]
             return await together(*parts)
     raise AssertionError(step)
+
+
+def _task(wanted: float | list[Any], key: str, salt: int) -> Task[int]:
+    seconds, cores, gpus, memory = wanted if isinstance(wanted, list) else (wanted, 0, 0, 0)
+    made = task(work, key, seconds, salt)
+    return made.needs(cores, gpus, f"{memory} GB" if memory else None) if cores else made
 
 
 async def _caught(step: list[Any], key: str, salt: int) -> Any:
@@ -93,6 +104,8 @@ classical_step = st.lists(seconds, min_size=1, max_size=5).map(lambda each: ["c"
 quantum_step = seconds.map(lambda each: ["q", each])
 patiences = st.sampled_from([None, None, 0.0, 0.3, 10.0])
 candidate_step = st.tuples(st.just("o"), seconds, seconds, patiences).map(list)
+part = st.tuples(seconds, st.integers(0, 4), st.sampled_from([0, 0, 1, 2]), st.integers(0, 8))
+parts_step = st.lists(part.map(list), min_size=1, max_size=9).map(lambda each: ["p", each])
 failing_step = seconds.map(lambda each: ["f", each])
 limits = st.sampled_from([0.05, 0.7, 5.0, 20.0])  # none of the seconds: which ends first is certain
 limited_step = st.tuples(st.just("l"), st.lists(seconds, min_size=1, max_size=4), limits).map(list)
@@ -103,7 +116,7 @@ def plans(nodes: int) -> st.SearchStrategy[list[Any]]:
     spmd = st.tuples(st.just("s"), st.integers(2, max(2, nodes)), seconds).map(list)
     simple = [
         classical_step,
-        classical_step,
+        parts_step,
         quantum_step,
         quantum_step,
         candidate_step,

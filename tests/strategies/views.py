@@ -26,6 +26,7 @@ class View(Cluster):
 
     def __init__(self, shared: SimulatedCluster, slots: FifoSlots, *, queue: bool) -> None:
         self._shared = shared
+        self.kind = shared.kind
         self._slots = slots
         self._queue = queue
         self._waits = Waits(shared.world.now)

@@ -241,6 +241,8 @@ class PhaseShape(NamedTuple):
     label: str = ""
     singles: tuple[int, ...] = ()
     quantum: bool = False
+    shares: tuple[float, ...] = ()
+    """For each one-node task, the part of the node that it takes; empty if all take whole nodes."""
 
 
 class Need(NamedTuple):
@@ -316,9 +318,10 @@ class Phases:
 
     def recall(self, known: Mapping[str, Any]) -> None:
         """Load the order and durations of phases from an earlier run."""
-        for before, (name, label, singles, quantum) in known["followed"].items():
+        for before, (name, label, singles, quantum, *later) in known["followed"].items():
+            shares = tuple(later[0]) if later else ()  # earlier versions knew only whole nodes
             self._followed[tuple(before.split(SEPARATOR))] = PhaseShape(
-                name, label, tuple(singles), quantum
+                name, label, tuple(singles), quantum, shares
             )
         self._seconds |= known["seconds"]
 

@@ -38,6 +38,8 @@ class Interval(NamedTuple):
     """Whether it was never closed: it is still open or its driver died; `end` is a lower bound."""
     key: str = ""
     """For a phase, its place in the program."""
+    part: tuple[int, int] | None = None
+    """For a task that has a part of a node, the numbers of its cores and GPUs."""
 
     @property
     def seconds(self) -> float:
@@ -81,12 +83,21 @@ class Ledger:
         self._identities = count(1)
         self._silent = True
 
-    def span(self, what: What, lane: str, label: str = "", key: str = "") -> Span:
-        """Open a span now; `key` is a phase's place in the program."""
+    def span(
+        self,
+        what: What,
+        lane: str,
+        label: str = "",
+        key: str = "",
+        part: tuple[int, int] | None = None,
+    ) -> Span:
+        """Open a span now; `key` is a phase's place in the program, `part` what a task has."""
         identity, start = next(self._identities), self.clock()
         event = self._opening(identity, what, lane, start, label)
         if key:
             event["key"] = key
+        if part:
+            event["part"] = part
         self.write(event)
         return Span(self, identity, start)
 
@@ -214,7 +225,8 @@ def _open_ended(opened: dict[int, Event], last: float) -> Iterator[Interval]:
 
 def _interval(event: Event, end: float) -> Interval:
     start, label, key = event["t"], event.get("label", ""), event.get("key", "")
-    return Interval(event["job"], event["what"], event["lane"], start, end, label, key=key)
+    part = tuple(event["part"]) if "part" in event else None
+    return Interval(event["job"], event["what"], event["lane"], start, end, label, False, key, part)
 
 
 OWN = ("t", "job", "note", "lane", "why")

@@ -14,6 +14,7 @@ from typing import Any
 
 from qtide.core.errors import UsageError
 from qtide.core.plugins import Plugins
+from qtide.core.resources import WHOLE, Needs
 
 Playing = Coroutine[Any, Any, Any]
 """Coroutine of a program that has been called but is not running yet."""
@@ -23,10 +24,14 @@ class Program:
     """A hybrid program. Calling it returns the coroutine that a driver or another program runs."""
 
     def __init__(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], nodes: int | None = None
+        self,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        nodes: int | None = None,
+        needs: str = "",
     ) -> None:
         self.function = function
         self.nodes = nodes
+        self.needs = Needs.parse(needs) if needs else WHOLE
         update_wrapper(self, function)
 
     @property

@@ -125,9 +125,12 @@ async def drive(
         ):
             lessons = recall(run)
             log = Log(run.log, (lambda: f"{world.now():.3f}") if world.is_virtual else None)
-            job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
+            job = JobContext(
+                run.name, ledger, run.values, spec.seed, lessons.preparation, log, spec.commands
+            )
             size = site.cluster.size
-            assignment = Assignment(site, job, spec.nodes or min(program.nodes or size, size))
+            nodes = spec.nodes or min(program.nodes or size, size)
+            assignment = Assignment(site, job, nodes, spec.default_needs(program.needs))
             performer = (
                 kind(assignment) if kind else strategy(spec.strategy, assignment, spec.options)
             )

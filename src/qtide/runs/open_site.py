@@ -30,6 +30,7 @@ def check_site(spec: Spec) -> None:
         raise UsageError(f"--time-scale has to be a number above 0, not {spec.time_scale:g}")
     if spec.seed < 0:
         raise UsageError(f"--seed has to be at least 0, not {spec.seed}")
+    spec.default_needs()  # refuses what is not said right
     if spec.vqpus < 1:
         raise UsageError(f"--vqpus has to be at least 1, not {spec.vqpus}")
     if spec.session and spec.options.get("engine"):

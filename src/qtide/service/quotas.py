@@ -62,6 +62,11 @@ class Remaining:
     seconds: float
     """QPU seconds used today or reserved."""
 
+    @property
+    def used_up(self) -> bool:
+        """Whether no QPU second of today is left."""
+        return _rest(self.subject.quota.qpu_seconds, self.seconds) == 0.0
+
     def as_dict(self) -> dict[str, Any]:
         """Convert it for clients; None means no limit."""
         quota = self.subject.quota

@@ -16,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import IO, Any
@@ -46,7 +47,10 @@ from qtide.service.service import Service
 def application(service: Service) -> tuple[FastAPI, list[Api]]:
     """Make the web application of a service; also return its APIs, whose `life` to enter."""
     settings = service.configuration
-    access = Authenticator(service.register, anonymous=settings.anonymous)
+    # browsers send a host's cookies to all its ports, so each service has a name of its own
+    place = f"{settings.folder.absolute()} {settings.listen}"
+    cookie = f"qtide_{sha256(place.encode()).hexdigest()[:12]}"
+    access = Authenticator(service.register, anonymous=settings.anonymous, cookie=cookie)
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
     app = FastAPI(title="qtide", version=__version__, redoc_url=None, docs_url=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -104,6 +105,8 @@ GRACE = 5.0
 """Seconds that tasks on a device have to end when the service stops."""
 HOUSEKEEPING = 60.0
 """Seconds between two rounds of purging and checking quotas."""
+QUOTA_SOON = 60.0
+"""Seconds before a new day from which on a job without QPU time may start nevertheless."""
 PIECE = 2**18
 """Bytes of an answer to read at a time."""
 LISTS = 4
@@ -143,6 +146,10 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
+        self.on_stopping: list[Callable[[], None]] = []
+        """Called when the service begins to stop, to end what would last longer."""
+        self.slurm_calls: Callable[[], int] = lambda: 0
+        """Returns how often Slurm was asked something, if Slurm admits jobs."""
         self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
@@ -292,6 +299,24 @@ class Service:
         until = {"until": self._meter.next_day(now)}
         return [each.as_dict() | until for each in self._meter.left(caller, now)]
 
+    def over_quota(self, task: ServiceTask) -> bool:
+        """Whether a task waits for room in a quota."""
+        return self._backlog.over_quota(task)
+
+    def why_nothing_left(self, caller: Caller) -> str | None:
+        """Why the caller can use no QPU time for a while, as a sentence; None if it can."""
+        now = self._world.now()
+        until = self._meter.next_day(now)
+        for each in self._meter.left(caller, now):
+            if each.used_up and until - now > QUOTA_SOON:
+                when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+                return (
+                    f"the {each.subject.kind} {each.subject.name} has used its "
+                    f"{each.subject.quota.qpu_seconds:g} QPU seconds of today; submit the job "
+                    f"again with --begin, after {when}, or ask the operator"
+                )
+        return None
+
     def metrics_text(self, *, accounts: bool) -> bytes:
         """All metrics, in Prometheus's format."""
         blocked = self._backlog.blocked_by_device()
@@ -386,6 +411,8 @@ class Service:
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
+        for stop in self.on_stopping:
+            stop()
 
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, else as soon as the device releases it."""
@@ -399,6 +426,10 @@ class Service:
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
+
+    def line(self, device: ServedDevice) -> list[ServiceTask]:
+        """All unfinished tasks of a device; those over a quota come last."""
+        return [*device.line, *self._backlog.held_back(device.name)]
 
     def standing(self, task: ServiceTask) -> TaskStanding | None:
         """Why a task waits and when it should start and end; None once it is over."""
@@ -429,6 +460,8 @@ class Service:
             name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
         made.dispatcher.on_begun = self.metrics.began
+        made.dispatcher.on_back = self.metrics.retried
+        made.on_lost = self.metrics.restarted
         return made
 
     def _take_in(self, device: ServedDevice) -> None:

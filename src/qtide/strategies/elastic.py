@@ -7,7 +7,7 @@ whichever should cost less, idle nodes or lost time, as the user weighs them (`e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -16,7 +16,7 @@ from qtide.backends.leases.qpu import Lease
 from qtide.core.forecasts import Need, PhaseShape
 from qtide.programs.phase import Classical, Phase, Quantum
 from qtide.strategies.elastic_pool import ElasticOptions, ElasticPool, Stage
-from qtide.strategies.strategy import Assignment, Strategy, shape
+from qtide.strategies.strategy import Assignment, Strategy
 
 SUPPOSED = 0.01
 """Minimum seconds of an assumed gap, so that nodes that are free to get back are released."""
@@ -37,9 +37,7 @@ class Elastic(Strategy):
 
     def new_pool(self) -> ElasticPool:
         """Create a pool that requests nodes early and decides about each idle one."""
-        site = self.site
-        resources = (site.world, site.cluster, self.job, self.nodes, self.forecast)
-        return ElasticPool(self.options, *resources)
+        return ElasticPool(self.options, *self.resources())
 
     async def open(self) -> None:
         """Hold nothing yet; watch the demand of other jobs."""
@@ -79,7 +77,8 @@ class Elastic(Strategy):
                 self.pool.on_done()
 
     def _durations(self, phase: Classical) -> list[float | None]:
-        return [self.forecast.tasks.known(each) for each in places(shape(phase))]
+        shape = self.shape(phase)
+        return bundled([self.forecast.tasks.known(each) for each in places(shape)], shape.shares)
 
     def _look_ahead(self, phase: Phase, key: str, end: Callable[[], float]) -> None:
         """Tell the pool which classical phases follow this one; if unknown, assume one."""
@@ -89,7 +88,7 @@ class Elastic(Strategy):
         def stages() -> list[Stage]:
             gap = end() - self.site.world.now()
             return [
-                Stage(gap + after, lasts, [estimate(each) for each in places(shape)])
+                Stage(gap + after, lasts, bundled(list(map(estimate, places(shape))), shape.shares))
                 for after, lasts, shape in needs
             ]
 
@@ -111,3 +110,21 @@ def _end(lease: Lease, otherwise: float) -> float:
 def places(shape: PhaseShape) -> list[tuple[str, int]]:
     """Forecast keys of a classical phase's one-node tasks."""
     return [(shape.label, n) for n in shape.singles]
+
+
+def bundled(seconds: list[float | None], shares: Sequence[float]) -> list[float | None]:
+    """Durations of a phase's tasks; those that fill a node together count as its longest one.
+
+    Tasks of similar durations share a node; one that never ran may take longest.
+    """
+    if not shares:
+        return seconds
+    bundles: list[float | None] = []
+    left = 0.0
+    pairs = zip(seconds, shares, strict=True)
+    for each, share in sorted(pairs, key=lambda pair: -inf if pair[0] is None else -pair[0]):
+        if share > left + 1e-9:
+            bundles.append(each)
+            left = 1.0
+        left -= share
+    return bundles

@@ -320,9 +320,10 @@ class ElasticPool(NodePool):
 
     def work_on(self, tasks: Sequence[float | None]) -> None:
         """Request as many nodes as pay for these tasks, on top of those for running tasks."""
-        held = max(0, self.size - (self.load - len(tasks)))
+        others = max(0, self.load - len(tasks))
+        held = max(0, self.size - others)
         wanted = self._trade.nodes_for(tasks, held, self._after_this_phase())
-        self.ensure(wanted + self.load - len(tasks))
+        self.ensure(wanted + others)
 
     def ensure(self, nodes: int, *, early: bool = False) -> None:
         """Request nodes until `nodes` are held or on their way."""

@@ -3,73 +3,31 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from itertools import islice, takewhile
 from secrets import token_hex
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
-from qtide.core.errors import NotEnoughNodes, QtideError, TimedOut
+from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
+from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
+from qtide.core.resources import WHOLE, Needs, nodes_filled
 from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Task
 from qtide.strategies.site import Demand
+from qtide.strategies.task_queue import Place, TaskQueue, Waiting
 
-
-@dataclass(eq=False)
-class Waiting:
-    """A task waiting for `nodes` nodes at once."""
-
-    nodes: int
-    granted: Future[list[Node]]
-    regroup: Future[None] | None = None
-    """Background work that requests all the nodes together."""
-
-
-class TaskQueue:
-    """Waiting tasks, first come, first served."""
-
-    def __init__(self) -> None:
-        self._all: OrderedDict[Waiting, None] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
-    def __contains__(self, waiting: Waiting) -> bool:
-        return waiting in self._all
-
-    @property
-    def first(self) -> Waiting | None:
-        """The task next in line."""
-        return next(iter(self._all), None)
-
-    def add(self, waiting: Waiting) -> None:
-        """Append a task to the queue."""
-        self._all[waiting] = None
-
-    def remove(self, waiting: Waiting) -> None:
-        """Remove a task from the queue."""
-        del self._all[waiting]
-
-    def singles(self, most: int) -> list[Waiting]:
-        """Leading tasks that need one node each, at most `most`."""
-        return list(islice(takewhile(lambda each: each.nodes == 1, self._all), most))
-
-    def everybody(self) -> list[Waiting]:
-        """All waiting tasks, in order."""
-        return list(self._all)
-
-
+PASSES = 64
+"""How many tasks may be started in front of one before a node is kept free for it."""
 TRIES = 4
 """Attempts per task; a task that loses a node in each of them is given up."""
 
 
 class NodePool:
-    """Runs tasks on the nodes it holds, first come, first served.
+    """Runs tasks on the nodes it holds, and as many at once on a node as fit.
 
+    Tasks for whole nodes are served first come, first served; tasks for parts, the largest first.
     Lost nodes are replaced and their tasks run again. Subclasses decide what to do with idle
     nodes.
 
@@ -85,24 +43,35 @@ class NodePool:
         job: JobContext,
         most: int,
         forecast: Forecast | None = None,
+        needs: Needs = WHOLE,
     ) -> None:
         self.world = world
         self.cluster = cluster
         self.job = job
         self.most = most
         self.forecast = forecast or Forecast(world.now, cluster.expected_wait, cluster.waits_seen)
-        self.load = 0
-        """Number of nodes the unfinished tasks can use."""
-        self.singles = 0
-        """Number of unfinished tasks that need one node."""
+        self.kind = cluster.kind
+        """What its nodes have."""
+        self.default_needs = needs
+        """What a task needs that says nothing."""
+        self._whole_nodes = 0
+        """Number of whole nodes the unfinished tasks can use."""
+        self._whole_singles = 0
+        self._shares: Counter[float] = Counter()
+        """Parts of nodes that the unfinished tasks need: how many tasks need so much."""
         self._unqueued = 0
         """Tasks of started phases that are not queued yet; idle nodes may be for them."""
         self.demand = Demand()
         """Demand of the site's other jobs; the strategy sets it to the site's."""
         self.on_starving: Callable[[], None] = lambda: None
         self.idle: deque[Node] = deque()
+        """Nodes without a task."""
+        self._shared: dict[Node, None] = {}
+        """Nodes with tasks on parts of them."""
+        self._kept_free: tuple[Node, Waiting] | None = None
+        """A shared node that takes no other task until it has room for this one."""
         self._home: dict[Node, Allocation] = {}
-        self._waiting = TaskQueue()
+        self._waiting = TaskQueue(self.kind)
         self._coming = 0
         self._regrouping = 0
         self._closed = False
@@ -110,6 +79,20 @@ class NodePool:
         """Number of unbounded waits, such as for a lease, during which no idle node is kept."""
         self._started: list[Future[Any]] = []
         self._releases: list[Future[Any]] = []
+
+    @property
+    def load(self) -> int:
+        """Number of nodes the unfinished tasks can use."""
+        return self._whole_nodes + self._part_nodes
+
+    @property
+    def singles(self) -> int:
+        """Number of nodes the unfinished tasks can use that need one node, or a part of one."""
+        return self._whole_singles + self._part_nodes
+
+    @property
+    def _part_nodes(self) -> int:
+        return nodes_filled(self._shares, self.most) if self._shares else 0
 
     @property
     def size(self) -> int:
@@ -139,10 +122,10 @@ class NodePool:
     def run(self, phase: Classical, key: str) -> Coroutine[Any, Any, list[Any]]:
         """Run a phase's tasks and return their results."""
         for task in phase.tasks:
-            self._refuse_if_hopeless(task.nodes)
+            self._refuse_if_hopeless(task)
         self.forecast.tasks.expect((phase.label, n) for n in range(len(phase.tasks)))
-        self.load += phase.nodes
-        self.singles += sum(task.nodes == 1 for task in phase.tasks)
+        for task in phase.tasks:
+            self._count(task, 1)
         self._unqueued += len(phase.tasks)
         return self._run(phase, key)
 
@@ -231,17 +214,19 @@ class NodePool:
                 self._refuse(waiting, error)
 
     async def _run(self, phase: Classical, key: str) -> list[Any]:
-        """Start the tasks, longest known first, so that the phase ends sooner."""
+        """Start the tasks, largest and longest known first, so that the phase ends sooner."""
         label = phase.label
         if len(phase.tasks) == 1:  # saves starting a task in the world
             return [await self._task(phase.tasks[0], key, (label, 0))]
-        last = self.forecast.tasks.last
-        order = sorted(range(len(phase.tasks)), key=lambda n: -last((label, n)))
+        last, share = self.forecast.tasks.last, self.share
+        order = sorted(
+            range(len(phase.tasks)), key=lambda n: (-share(phase.tasks[n]), -last((label, n)))
+        )
         tasks = {n: self.world.start(self._task(phase.tasks[n], key, (label, n))) for n in order}
         return await self.world.results([tasks[n] for n in sorted(tasks)])
 
     async def _task(self, task: Task[Any], key: str, place: tuple[str, int]) -> Any:
-        used: list[Node] = []
+        used: list[Place] = []
         self._unqueued -= 1  # nothing else runs before it is queued
         try:
             for left in reversed(range(TRIES)):
@@ -263,33 +248,54 @@ class NodePool:
             self._offer_again(used)
 
     async def _attempt(
-        self, task: Task[Any], key: str, place: tuple[str, int], used: list[Node]
+        self, task: Task[Any], key: str, place: tuple[str, int], used: list[Place]
     ) -> Any:
         """Run a task once; the caller must offer the nodes in `used` again."""
-        used.extend(await self._take(task.nodes))
+        used.extend(await self._take(task))
         if not task.starting():
             return None
         self.forecast.tasks.begin(place)
-        gang = token_hex(8) if task.mpi else ""
-        works = [Work(self.job, task, key, rank, gang) for rank in range(task.nodes)]
+        meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
+        gang = token_hex(8) if meets else ""
+        works = [Work(self.job, task, key, rank, gang, slot) for rank, (_, slot) in enumerate(used)]
+        nodes = [node for node, _ in used]
         try:
-            results = await self._perform(used, works)
+            results = await self._perform(nodes, works)
         except TimedOut:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
-        self._learn(place, max(node.importing for node in used))
-        return results if task.nodes > 1 else results[0]
+        self._learn(place, max(node.importing for node in nodes))
+        return task.result(results)
+
+    def share(self, task: Task[Any]) -> float:
+        """Fraction of a node that a task takes; its number of nodes if it takes whole ones."""
+        if task.nodes > 1:
+            return float(task.nodes)
+        return self.kind.share(task.resources or self.default_needs)
+
+    def _count(self, task: Task[Any], number: int) -> None:
+        """Count a task as unfinished (1), or as finished (-1)."""
+        needs = task.resources or self.default_needs
+        if task.nodes > 1 or needs.whole:
+            self._whole_nodes += number * task.nodes
+            self._whole_singles += number * (task.nodes == 1)
+            return
+        share = self.kind.share(needs)
+        self._shares[share] += number
+        if not self._shares[share]:
+            del self._shares[share]
 
     def _end(self, task: Task[Any], place: tuple[str, int]) -> None:
         self.forecast.tasks.end(place)
-        self.load -= task.nodes
-        self.singles -= task.nodes == 1
-        if not self.load:
+        self._count(task, -1)
+        if not self._whole_nodes and not self._shares:
             self.on_done()
 
-    def _offer_again(self, used: list[Node]) -> None:
+    def _offer_again(self, used: list[Place]) -> None:
         while used:
-            node = used.pop(0)
+            node, slot = used.pop(0)
+            if slot is not None:
+                node.room.give_back(slot)
             if node in self._home:
                 self._offer(node)
 
@@ -305,11 +311,14 @@ class NodePool:
         pairs = zip(nodes, works, strict=True)
         return await self.world.all_of([node.run(work) for node, work in pairs])
 
-    async def _take(self, nodes: int) -> list[Node]:
-        self._refuse_if_hopeless(nodes)
-        waiting = Waiting(nodes, self.world.future())
-        self._waiting.add(waiting)
-        self._match()
+    async def _take(self, task: Task[Any]) -> list[Place]:
+        self._refuse_if_hopeless(task)
+        needs = task.resources or self.default_needs
+        waiting = Waiting(task.nodes, self.world.future(), needs)
+        if self._waiting.add(waiting) or not waiting.is_part:  # else it waits behind its like
+            if waiting.is_part:
+                self._place(waiting)
+            self._match()
         self.see_to_waiting()
         if not self._unqueued and not self._waiting:
             for node in list(self.idle):  # no task needs these
@@ -320,9 +329,9 @@ class NodePool:
             return await waiting.granted
         except CancelledError:
             if waiting in self._waiting:
-                self._waiting.remove(waiting)
+                self._leave_queue(waiting)
             elif waiting.granted.done() and not waiting.granted.cancelled():
-                self.idle.extend(waiting.granted.result())
+                self._offer_again(waiting.granted.result())
             raise
         finally:
             if waiting.regroup is not None:
@@ -334,7 +343,7 @@ class NodePool:
         One-node tasks regroup only if no node is coming either. Tasks further back do not regroup:
         they would request nodes they cannot use yet, competing with the first task's request.
         """
-        first = None if self._closed else self._waiting.first
+        first = None if self._closed else self._waiting.first or self._waiting.oldest_part
         if first is None or first.nodes <= self.size or (first.nodes == 1 and self.coming):
             return
         for each in [first] if first.nodes > 1 else self._waiting.singles(self.most):
@@ -363,6 +372,10 @@ class NodePool:
             self.join(allocation)
 
     def _offer(self, node: Node) -> None:
+        if node.room.tasks:
+            self._fill(node)
+            return
+        self._shared.pop(node, None)
         self.idle.append(node)
         self._match()
         self.see_to_waiting()
@@ -372,9 +385,79 @@ class NodePool:
             self.on_idle(node)
 
     def _match(self) -> None:
-        while (first := self._waiting.first) and len(self.idle) >= first.nodes:
-            self._waiting.remove(first)
-            first.granted.set_result([self.idle.popleft() for _ in range(first.nodes)])
+        """Give idle nodes to waiting tasks; whole nodes and parts in the order of arrival."""
+        while self.idle:
+            first = self._waiting.first
+            part = self._waiting.oldest_part if self._waiting.has_parts else None
+            if part is not None and (first is None or part.arrived < first.arrived):
+                node = self.idle[0]
+                self._fill(node)
+                if node in self.idle:
+                    return
+            elif first is not None and len(self.idle) >= first.nodes:
+                self._grant(first, [self.idle.popleft() for _ in range(first.nodes)])
+            else:
+                return
+
+    def _place(self, waiting: Waiting) -> None:
+        """Find room for a task among the shared nodes: on the fullest that has it."""
+        room = [node for node in self._shared if node.room.fits(waiting.needs)]
+        for node in sorted(room, key=lambda each: len(each.room.cores)):
+            if self._may_have(waiting, node):
+                self._grant(waiting, [node])
+                return
+
+    def _fill(self, node: Node) -> None:
+        """Start as many of the waiting tasks on a node as fit, the largest first."""
+        while self._waiting.has_parts:
+            for each in self._waiting.largest_parts():
+                if node.room.fits(each.needs) and self._may_have(each, node):
+                    self._grant(each, [node])
+                    break
+            else:
+                return
+
+    def _may_have(self, waiting: Waiting, node: Node) -> bool:
+        """Whether a task may start in front of those that wait for more than is free.
+
+        So that they do not wait forever, that happens `PASSES` times; then a node is kept free.
+        """
+        if self._kept_free is not None and self._kept_free[0] is node:
+            return self._kept_free[1] is waiting
+        first = self._waiting.first
+        if first is not None and first.arrived < waiting.arrived:
+            if not node.room.tasks or first.passed >= PASSES:
+                return False
+            first.passed += 1
+        larger = next(self._waiting.largest_parts(), waiting)
+        if larger.needs != waiting.needs and self._kept_free is None:
+            larger.passed += 1
+            if larger.passed > PASSES:
+                roomiest = max(self._shared, key=lambda each: len(each.room.cores), default=node)
+                self._kept_free = (roomiest, larger)
+                return roomiest is not node
+        return True
+
+    def _grant(self, waiting: Waiting, nodes: Sequence[Node]) -> None:
+        self._waiting.remove(waiting)
+        if self._kept_free is not None and self._kept_free[1] is waiting:
+            self._kept_free = None
+        if waiting.is_part:
+            (node,) = nodes
+            if node not in self._shared:
+                self.idle.remove(node)
+                self._shared[node] = None
+        take, whole = waiting.needs, waiting.needs.whole
+        waiting.granted.set_result(
+            [Place(node, None if whole else node.room.take(take)) for node in nodes]
+        )
+
+    def _leave_queue(self, waiting: Waiting) -> None:
+        """Remove a task that will not run; a node that was kept free for it takes others."""
+        self._waiting.remove(waiting)
+        if self._kept_free is not None and self._kept_free[1] is waiting:
+            node, self._kept_free = self._kept_free[0], None
+            self._fill(node)
 
     def _release(self, allocation: Allocation) -> Future[Any]:
         for node in allocation.nodes:
@@ -391,6 +474,9 @@ class NodePool:
 
     def _drop(self, node: Node) -> None:
         self._home.pop(node, None)
+        self._shared.pop(node, None)
+        if self._kept_free is not None and self._kept_free[0] is node:
+            self._kept_free = None
         if node in self.idle:
             self.idle.remove(node)
 
@@ -418,14 +504,17 @@ class NodePool:
 
     def _refuse(self, waiting: Waiting, error: Exception) -> None:
         if waiting in self._waiting:
-            self._waiting.remove(waiting)
+            self._leave_queue(waiting)
             waiting.granted.set_exception(error)
             self._match()  # others may have queued behind it
             self.see_to_waiting()  # or counted on the same nodes
 
-    def _refuse_if_hopeless(self, nodes: int) -> None:
-        if nodes > min(self.most, self.cluster.size):
-            raise self._hopeless(nodes)
+    def _refuse_if_hopeless(self, task: Task[Any]) -> None:
+        if task.nodes > min(self.most, self.cluster.size):
+            raise self._hopeless(task.nodes)
+        needs = task.resources or self.default_needs
+        if not needs.whole:
+            self.kind.refuse_if_impossible(needs, f"the task {task.name}")
 
     def _hopeless(self, nodes: int) -> NotEnoughNodes:
         return NotEnoughNodes(

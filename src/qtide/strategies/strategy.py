@@ -12,14 +12,15 @@ from hashlib import blake2b
 from math import inf
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation
+from qtide.backends.clusters.cluster import Allocation, Cluster
 from qtide.backends.leases.qpu import Lease, QpuBusy, QpuFailed
 from qtide.core.errors import TimedOut
 from qtide.core.forecasts import Forecast, PhaseShape
 from qtide.core.job import JobContext
 from qtide.core.options import NoOptions, chosen
 from qtide.core.plugins import Plugins
-from qtide.core.world.world import Future
+from qtide.core.resources import WHOLE, Needs
+from qtide.core.world.world import Future, World
 from qtide.programs.phase import Classical, Phase, Quantum, Task
 from qtide.programs.replay import CandidateChoice, asked
 from qtide.strategies.node_pool import NodePool
@@ -90,6 +91,8 @@ class Assignment:
     site: Site
     job: JobContext
     nodes: int
+    needs: Needs = WHOLE
+    """What a task needs that says nothing."""
 
 
 class Strategy(ABC):
@@ -105,6 +108,7 @@ class Strategy(ABC):
         self.site = assignment.site
         self.job = assignment.job
         self.nodes = assignment.nodes
+        self._needs = assignment.needs
         self.options = self.Options() if options is None else options
         cluster = self.site.cluster
         now, warm = self.site.world.now, cluster.keeps_agents
@@ -127,11 +131,11 @@ class Strategy(ABC):
     async def perform(self, phase: Phase, key: str) -> Any:
         """Run a phase and record the phase order; refuse a bad payload before queueing anything."""
         if isinstance(phase, Classical):
-            with self.forecast.phases.during(shape(phase), key):
+            with self.forecast.phases.during(self.shape(phase), key):
                 return await self.classical(phase, key)
         try:
             await self.site.qpu.check(phase.payload, phase.shots)
-            with self.forecast.phases.during(shape(phase), key):
+            with self.forecast.phases.during(self.shape(phase), key):
                 return await self._patiently(phase, key)
         finally:
             self.site.qpu.announced.pop((self.job, key), None)
@@ -155,6 +159,15 @@ class Strategy(ABC):
         if self.pool.size < nodes:
             return self.forecast.lead(nodes)
         return 0.0 if len(self.pool.idle) >= nodes else self.forecast.tasks.remaining()
+
+    def shape(self, phase: Phase) -> PhaseShape:
+        """Describe a phase for the forecast."""
+        if isinstance(phase, Quantum):
+            return PhaseShape(asked(phase), quantum=True)
+        singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
+        shares = [self.pool.share(phase.tasks[n]) for n in singles]
+        parts = tuple(shares) if any(each < 1 for each in shares) else ()
+        return PhaseShape(asked(phase), phase.label, singles, shares=parts)
 
     @abstractmethod
     async def classical(self, phase: Classical, key: str) -> list[Any]:
@@ -206,7 +219,12 @@ class Strategy(ABC):
 
     def new_pool(self) -> NodePool:
         """Create an empty pool."""
-        return NodePool(self.site.world, self.site.cluster, self.job, self.nodes, self.forecast)
+        return NodePool(*self.resources())
+
+    def resources(self) -> tuple[World, Cluster, JobContext, int, Forecast, Needs]:
+        """What a pool works with."""
+        site = self.site
+        return site.world, site.cluster, self.job, self.nodes, self.forecast, self._needs
 
     async def request(self, nodes: int, **terms: Any) -> Allocation:
         """Request nodes from the cluster for this job."""
@@ -304,14 +322,6 @@ def strategy(name: str, assignment: Assignment, given: Mapping[str, Any]) -> Str
     """Create the named strategy with those of the given options that it declares."""
     kind = STRATEGIES.load(name)
     return kind(assignment, chosen(kind.Options, given))
-
-
-def shape(phase: Phase) -> PhaseShape:
-    """Describe a phase for the forecast."""
-    if isinstance(phase, Quantum):
-        return PhaseShape(asked(phase), quantum=True)
-    singles = tuple(n for n, task in enumerate(phase.tasks) if task.nodes == 1)
-    return PhaseShape(asked(phase), phase.label, singles)
 
 
 def seed_of(job: JobContext, key: str) -> int:

@@ -32,10 +32,12 @@ class Workflow(Strategy):
     async def classical(self, phase: Classical, key: str) -> list[Any]:
         """Run the tasks in a pool for this phase only."""
         pool = self.new_pool()
+        work = pool.run(phase, key)
         try:
-            pool.join(await self.request(min(phase.nodes, self.nodes)))
-            return await pool.run(phase, key)
+            pool.join(await self.request(min(pool.load, self.nodes)))
+            return await work
         finally:
+            work.close()  # it has not begun if no nodes came
             await pool.close()
 
     async def quantum(self, phase: Quantum, key: str) -> Any:

@@ -1,8 +1,11 @@
 """Functions that run on agents, in a module that agents can import."""
 
 import os
+import random
 import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,3 +110,33 @@ def spawn_child() -> int:
     import subprocess
 
     return subprocess.Popen(["sleep", "600"]).pid
+
+
+def mine(seconds: float) -> dict[str, Any]:
+    """Report what this process may use, and when it ran."""
+    start = time.time()
+    time.sleep(seconds)
+    names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+    shown: dict[str, Any] = {name: os.environ.get(name) for name in names}
+    cores = sorted(os.sched_getaffinity(0))
+    return shown | {"pid": os.getpid(), "cores": cores, "start": start, "end": time.time()}
+
+
+def shout(text: str) -> None:
+    print(text)
+    time.sleep(0.05)
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_with_child(file: str) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    Path(file).write_text(str(child.pid))
+    child.wait()
+
+
+def draw(seconds: float) -> tuple[float, float]:
+    time.sleep(seconds)
+    return float(np.random.random()), random.random()

@@ -8,6 +8,7 @@ from qtide.backends.clusters.slurm import queue
 from qtide.backends.clusters.slurm.accounting import SacctRecord, parse_records
 from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.backends.clusters.slurm.queue import QueueEntry, parse, plain_state
+from qtide.core.resources import NodeKind
 
 
 @pytest.mark.parametrize(
@@ -113,14 +114,16 @@ def test_node_seconds_of_a_job(entry: QueueEntry, seconds: float) -> None:
 
 def test_nodes_that_take_no_work_do_not_count() -> None:
     text = (
-        "compute*|idle|2\ncompute*|down*|1\ncompute*|mixed|4\nquantum|drained|1\n"
-        "quantum|allocated|1\nlong|fail|3\nlong|completing|1\n"
+        "compute*|idle|2|112|256000|(null)|2\ncompute*|down*|1|112|256000|(null)|2\n"
+        "compute*|mixed|4|96+|1024+|gpu:a100:4(S:0-1),gpu:2,qpu:1|1\n"
+        "quantum|drained|1|4|1|qpu:2|1\nquantum|allocated|1|4|1|qpu:2|1\n"
+        "long|fail|3|4|1|(null)|1\nlong|completing|1|4|1|gpu:2(S:0)|0\n"
     )
     assert list(queue.parse_partitions(text)) == [
-        ("compute", True, 2),
-        ("compute", True, 4),
-        ("quantum", False, 1),
-        ("long", False, 1),
+        (NodeKind("compute", 2, 112, 0, 256000 * 2**20, 2), True),
+        (NodeKind("compute", 4, 96, 6, 2**30, 1), True),
+        (NodeKind("quantum", 1, 4, 0, 2**20), False),
+        (NodeKind("long", 1, 4, 2, 2**20), False),
     ]
 
 

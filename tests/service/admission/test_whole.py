@@ -12,6 +12,7 @@ import pytest
 
 from qtide.backends.client.client import Client, ServiceFailed
 from qtide.backends.clusters.slurm.deployment import announce
+from qtide.backends.payloads.payload import Burst
 from qtide.box.daemons import give_tokens
 from qtide.box.layout import BoxLayout
 from qtide.service.local_service import LocalService
@@ -79,6 +80,23 @@ def test_a_task_that_starts_with_the_service_waits_for_it(
     service.start(ready=False)
     words = ("srun", "--licenses=qpu:1", "sh", "-c", "echo $QTIDE_TOKEN$QTIDE_REFUSED")
     assert site.run(User.own(), *words).startswith("qtide_")
+
+
+def test_a_job_whose_user_has_no_qpu_time_left_hears_it_at_once_and_slurm_knows(
+    site: Site, tmp_path: Path
+) -> None:
+    devices = '[devices.dev]\nkind = "burst"\nslots = 2\n[quotas.user]\nqpu_seconds = 0.1\n'
+    with LocalService(tmp_path, f'{devices}[slurm]\nconf = "{site.conf}"\n') as served:
+        announce(site.folder / "etc", served.url, munge_socket=str(site.munge_socket))
+        name = User.own().name
+        served.client(name).run(Burst(0.1), "dev")
+        command = "echo $QTIDE_TOKEN $QTIDE_REFUSED; sleep 1; scontrol show job $SLURM_JOB_ID"
+        shown = site.run(User.own(), "srun", "--licenses=qpu:1", "sh", "-c", command)
+    why = (
+        f"the user {name} has used its 0.1 QPU seconds of today; submit the job again with --begin"
+    )
+    assert why in shown.splitlines()[0]
+    assert f"AdminComment=qtide: {why}" in shown
 
 
 def test_a_box_uses_the_socket_of_a_service_if_all_its_users_can_reach_it(

@@ -14,6 +14,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count, takewhile
+from math import inf
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -33,6 +34,8 @@ START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and seconds between two checks."""
 UNAUTHORISED = 401
 OVER = ("done", "failed", "cancelled")
+QUOTA_PATIENCE = 60.0
+"""Seconds that a caller without a timeout waits for a quota, while its job holds nodes."""
 
 
 class ServiceFailed(BackendFailed):
@@ -48,6 +51,10 @@ class ServiceFailed(BackendFailed):
 
 class TaskFailed(PhaseError):  # noqa: N818 - what happened
     """A task ended without an answer."""
+
+
+class QuotaUsedUp(TaskFailed):
+    """A task has waited for its quota for longer than its caller may wait; it stays queued."""
 
 
 class Client:
@@ -105,11 +112,16 @@ class Client:
         }
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         response = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
-        return RemoteTask(self, response)
+        return RemoteTask(self, response).warn_if_over_quota()
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
-        """Submit a payload and wait for its answer."""
-        return self.submit(payload, device, wait=HOLD, **words).result()
+        """Submit a payload and wait for its answer; cancels it if its quota is used up."""
+        task = self.submit(payload, device, wait=HOLD, **words)
+        try:
+            return task.result()
+        except QuotaUsedUp:
+            task.cancel()  # nobody has its id, and nobody would read its answer tomorrow
+            raise
 
     def task(self, id: str) -> RemoteTask:  # noqa: A002 - what users call it
         """Return a task of this user, whichever process submitted it."""
@@ -220,23 +232,42 @@ class RemoteTask:
     def refresh(self, wait: float = 0.0) -> RemoteTask:
         """Fetch the state again; the service waits up to `wait` seconds for the task to end."""
         self.response = self._client.call("GET", f"/v1/tasks/{self.id}", {"wait": wait})
-        if self.response.get("reason") == "quota" and not self._warned:
+        return self.warn_if_over_quota()
+
+    @property
+    def quota_wait(self) -> float:
+        """Seconds until the quota that holds the task back has room again; 0 if none does."""
+        if self.response.get("reason") != "quota" or self.state in OVER:
+            return 0.0
+        return max(0.0, (self.response.get("expected_start") or inf) - time.time())
+
+    def warn_if_over_quota(self) -> RemoteTask:
+        """Say once that the task waits for its quota."""
+        if self.quota_wait and not self._warned:
             self._warned = True
-            start = self.response.get("expected_start")
-            when = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(start)) if start else ""
-            warnings.warn(
-                f"the task {self.id} waits{when}: the quota is used up; see: qtide usage --left",
-                stacklevel=2,
-            )
+            warnings.warn(self._quota(), stacklevel=3)
         return self
 
+    def _quota(self) -> str:
+        start = self.response.get("expected_start")
+        when = time.strftime(" until %Y-%m-%d %H:%M", time.localtime(start)) if start else ""
+        return f"the task {self.id} waits{when}: the quota is used up; see: qtide usage --left"
+
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer and return it."""
-        end = None if timeout is None else time.monotonic() + timeout
+        """Wait for the answer and return it.
+
+        Without a timeout, raises QuotaUsedUp instead of waiting for the quota of another day.
+        """
+        began = time.monotonic()
+        end = None if timeout is None else began + timeout
         while self.state not in OVER:
             left = HOLD if end is None else min(HOLD, end - time.monotonic())
             if left <= 0:
                 raise TimeoutError(f"the task {self.id} is still {self.state}; ask again later")
+            if end is None and self.quota_wait > QUOTA_PATIENCE:
+                left = min(left, began + QUOTA_PATIENCE - time.monotonic())
+                if left <= 0:
+                    raise QuotaUsedUp(f"{self._quota()}; to wait for it, give result() a timeout")
             self.refresh(left)
         if self.state != "done":
             raise TaskFailed(

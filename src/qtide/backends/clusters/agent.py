@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 from qtide.backends.clusters.supervisor import guarded
 from qtide.core.errors import QtideError
@@ -64,6 +64,10 @@ class Imports:
 
         system._find_and_load = timed  # type: ignore[attr-defined]
 
+    def accept_environment(self) -> None:
+        """Take the environment as it is now for that of every process."""
+        self._environment = os.environ.copy()
+
     def take(self) -> dict[str, Any]:
         """Return what was imported since the last call, as fields of an answer."""
         if not self._seconds:
@@ -95,24 +99,73 @@ def load(modules: list[str]) -> None:
 def main() -> None:
     """Serve tasks until the driver is gone. The first argument holds the settings as JSON."""
     terms = json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}")
-    tasks, answers = guarded(**terms.get("supervisor", {}))
-    _limit(**terms.get("limits", {}))
+    own = {name: terms[name] for name in ("limits", "preparation") if name in terms}
+    tasks, answers = guarded(own, **terms.get("supervisor", {}))
+    limit(**terms.get("limits", {}))
     answers.write(frame({"hello": os.getpid()}))
     die_with_parent()
     keep_bytecode()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # to be followed
-    _prepare(**terms.get("preparation", {}))
+    prepare(**terms.get("preparation", {}))
     answers.write(frame({"prepared": True}))
+    serve(tasks, answers)
+
+
+def serve(tasks: BinaryIO, answers: BinaryIO) -> None:
+    """Run tasks until the pipe that they come from is closed."""
     imports = Imports()
     imports.watch()
+    part = Part()
     while (message := read(tasks)) is not None:
+        if "slot" in message[0]:
+            part.occupy(**message[0]["slot"])
+            imports.accept_environment()
         header, body = _perform(*message)
         header |= imports.take()
         sys.stdout.flush()  # the process may be killed next
         answers.write(frame(header, body))
 
 
-def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
+class Part:
+    """The part of the node that this process may use; it changes from task to task."""
+
+    def __init__(self) -> None:
+        self._all = sorted(os.sched_getaffinity(0))
+        self._cores: list[int] = []
+        self._gpus: list[int] | None = None
+
+    def occupy(self, cores: list[int], gpus: list[int], memory: int | None) -> None:
+        """Bind all threads to the cores, show the GPUs, and limit what memory is added from now."""
+        if cores != self._cores:
+            self._cores = cores
+            # a node may pretend to have more cores than there are
+            bound = {self._all[core % len(self._all)] for core in cores}
+            for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - pathlib takes longer
+                with suppress(OSError):  # the thread has ended
+                    os.sched_setaffinity(int(thread), bound)
+        if gpus != self._gpus:
+            self._gpus = gpus
+            for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+                there = os.environ.get(name, "").split(",")  # what the node's grant shows
+                shown = [there[gpu] if there[-1] and gpu < len(there) else gpu for gpu in gpus]
+                os.environ[name] = ",".join(map(str, shown))
+        self._limit_memory(memory)
+
+    def _limit_memory(self, memory: int | None) -> None:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = hard
+        if memory is not None:
+            with open("/proc/self/statm") as file:  # noqa: PTH123 - pathlib takes longer
+                used = int(file.read().split()[5]) * resource.getpagesize()
+            wanted = used + memory
+        if wanted != soft:
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def limit(memory: int | None = None, cores: list[int] | None = None) -> None:
+    """Limit this process to what a node may use."""
     if memory is not None:
         import resource
 
@@ -121,7 +174,7 @@ def _limit(memory: int | None = None, cores: list[int] | None = None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _prepare(path: list[str] | None = None, modules: list[str] | None = None) -> None:
+def prepare(path: list[str] | None = None, modules: list[str] | None = None) -> None:
     """Import what tasks will need, using their search path."""
     if path is not None and modules:
         sys.path[:] = path

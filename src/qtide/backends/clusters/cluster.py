@@ -12,11 +12,14 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
-from qtide.core.errors import NodeUnusable, PhaseError, TimedOut
-from qtide.core.job import NOTHING, Imported, JobContext
+from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
+from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
+from qtide.core.resources import NodeKind, Room, Slot
 from qtide.core.world.world import Future, World
+from qtide.programs.phase import TaskAttempt
 
 
 class NodeTask(Protocol):
@@ -50,6 +53,9 @@ class NodeTask(Protocol):
     def limit(self) -> float | None:
         """Maximum run time in seconds; None for no limit."""
 
+    def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
+        """The keyword arguments of one call."""
+
 
 TRIES = 3
 """How often to request nodes before giving up on agents that do not start."""
@@ -64,7 +70,9 @@ class Work:
     key: str
     rank: int = 0
     gang: str = ""
-    """The name shared by all ranks of this attempt at an MPI task."""
+    """The name shared by all ranks of this attempt, by which they meet; empty in virtual time."""
+    slot: Slot | None = None
+    """The part of the node that the task has; None for the whole node."""
 
     @property
     def mpi_rank(self) -> dict[str, Any] | None:
@@ -81,14 +89,18 @@ class Work:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The call's keyword arguments; ranks of an SPMD task also get `rank` and `size`."""
-        if self.task.nodes == 1 or self.task.mpi:
-            return dict(self.task.kwargs)
-        return dict(self.task.kwargs) | {"rank": self.rank, "size": self.task.nodes}
+        """The call's keyword arguments."""
+        return self.task.keywords(self)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.job.values.folder.absolute().parent
 
-class NodeLost(PhaseError):  # noqa: N818 - named after the event
-    """The node died or was taken away before it answered."""
+    @property
+    def settings(self) -> CommandSettings:
+        """The run's settings for commands."""
+        return self.job.commands
 
 
 class CoAllocatable(Protocol):
@@ -110,74 +122,105 @@ class Host(Protocol):
     def interrupt(self, node: Node) -> None:
         """Stop whatever the node is doing, immediately."""
 
+    def end_task(self, node: Node, ticket: int) -> None:
+        """End a task that has a part of the node, immediately, and nothing else there."""
+
     async def renew(self, node: Node, job: JobContext) -> None:
         """Wait until an interrupted node can work again; raise NodeUnusable if it never will."""
 
 
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """A task that a node runs: the future of its answer, and what it had to import."""
+
+    answer: Future[Any]
+    imported: Imported = NOTHING
+
+
+UNKNOWN_KIND = NodeKind()
+
+
 class Node:
-    """A node, for the duration of one grant."""
+    """A node, for the duration of one grant. It runs a task, or several on parts of it."""
 
     _tickets = count(1)
 
-    def __init__(self, name: str, world: World, host: Host) -> None:
+    def __init__(self, name: str, world: World, host: Host, kind: NodeKind = UNKNOWN_KIND) -> None:
         self.name = name
         self.refused = 0
+        self.room = Room(kind)
+        """What of the node no task has taken; the pool that holds the node keeps this account."""
         self._world = world
         self._host = host
         self._interrupted = False
-        self._pending: tuple[int, Future[Any]] | None = None
+        self._renewing: Future[None] | None = None
+        self._attempts: dict[int, Attempt] = {}
         self._gone = ""
         self.dirty = False
         """Whether an abandoned task may still be running on the node."""
         self.importing = 0.0
-        """Seconds that its last task spent importing modules."""
-        self._imported = NOTHING
+        """Seconds that the task that ended last spent importing modules."""
         self.lost: Future[str] = world.future()
 
     async def run(self, work: Work) -> Any:
         """Run a task and return its result; raise the task's exception, TimedOut or NodeLost."""
-        if self._interrupted and not self._gone:
+        slot = work.slot
+        while self._interrupted and not self._gone:
             await self._renew(work.job)
         if self._gone:
             raise NodeLost(f"node {self.name} {self._gone}")
-        ticket, answer = next(Node._tickets), self._world.future()
-        self._pending = (ticket, answer)
-        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name) as busy:
+        ticket, attempt = next(Node._tickets), Attempt(self._world.future())
+        self._attempts[ticket] = attempt
+        part = None if slot is None else (len(slot.cores), len(slot.gpus))
+        with work.job.ledger.span("busy", f"node/{self.name}", work.task.name, part=part) as busy:
             limit = work.task.limit
             alarm = None
             if limit is not None:
                 alarm = self._world.alarm(limit, lambda: self._time_out(ticket, work))
             try:
                 self._host.send(self, ticket, work)
-                return await answer
+                return await attempt.answer
             except CancelledError:
-                self.dirty = True
+                if slot is None:
+                    self.dirty = True
+                else:
+                    self._host.end_task(self, ticket)
                 raise
             finally:
-                self._pending = None
+                del self._attempts[ticket]
                 if alarm is not None:
                     alarm.cancel()
-                self._book(work, busy.start)
+                self._book(work, busy.start, attempt.imported)
 
     def _time_out(self, ticket: int, work: Work) -> None:
         """Kill the task's process: a task cannot be asked to stop while it runs compiled code."""
-        if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
+        attempt = self._attempts.get(ticket)
+        if attempt is None or attempt.answer.done():
             return
         name, limit = work.task.name, work.task.limit
         error = TimedOut(f"the task {name} ran for longer than its limit of {limit:g} s")
         error.add_note(f"in the task {name} on node {self.name}")
-        self._interrupted = True
-        self._host.interrupt(self)
-        self._pending[1].set_exception(error)
+        if work.slot is None:
+            self._interrupted = True
+            self._host.interrupt(self)
+        else:
+            self._host.end_task(self, ticket)
+        attempt.answer.set_exception(error)
 
     async def _renew(self, job: JobContext) -> None:
         """Restart an interrupted node; this is done lazily, as it may not be needed again."""
+        if self._renewing is not None:  # by a task that is to run beside this one
+            await self._world.settled([self._renewing])
+            return
+        self._renewing = self._world.future()
         began = job.ledger.clock()
         renewal: Future[Any] = self._world.start(self._host.renew(self, job))
         try:
             await self._world.first_of([renewal, self.lost])
         finally:
             await self._world.cancel([renewal])  # no effect if it has ended
+            self._renewing.set_result(None)
+            self._renewing = None
             job.ledger.enter("starting", f"node/{self.name}", began, job.ledger.clock())
         try:
             if not renewal.cancelled():
@@ -194,25 +237,26 @@ class Node:
         imported: Imported = NOTHING,
     ) -> bool:
         """Accept an answer from the agent; False if it is not the expected one."""
-        if self._pending is None or self._pending[0] != ticket or self._pending[1].done():
+        attempt = self._attempts.get(ticket)
+        if attempt is None or attempt.answer.done():
             self.refused += 1
             return False
-        self._imported = imported
+        attempt.imported = imported
         if error is None:
-            self._pending[1].set_result(result)
+            attempt.answer.set_result(result)
         else:
-            self._pending[1].set_exception(error)
+            attempt.answer.set_exception(error)
         return True
 
-    def _book(self, work: Work, began: float) -> None:
+    def _book(self, work: Work, began: float, imported: Imported) -> None:
         """Record the task's import time as `starting`, and remember the imported modules."""
-        imported, self._imported = self._imported, NOTHING
         self.importing = self._world.counted(imported.seconds)
         if imported.seconds:
             work.job.preparation.learn(imported.by(self._world.counted))
-            ledger, lane = work.job.ledger, f"node/{self.name}"
-            end = min(began + self.importing, ledger.clock())
-            ledger.enter("starting", lane, began, end, work.task.name)
+            if work.slot is None:  # beside other tasks, the node works while one of them imports
+                ledger, lane = work.job.ledger, f"node/{self.name}"
+                end = min(began + self.importing, ledger.clock())
+                ledger.enter("starting", lane, began, end, work.task.name)
 
     def lose(self, why: str) -> None:
         """Mark the node as lost: notify its waiters and accept no more answers."""
@@ -220,9 +264,10 @@ class Node:
             return
         self._gone = why
         self.lost.set_result(why)
-        if self._pending is not None and not self._pending[1].done():
-            self.dirty = True
-            self._pending[1].set_exception(NodeLost(f"node {self.name} {why}"))
+        for attempt in self._attempts.values():
+            if not attempt.answer.done():
+                self.dirty = True
+                attempt.answer.set_exception(NodeLost(f"node {self.name} {why}"))
 
 
 class Allocation(ABC):
@@ -278,6 +323,8 @@ class Cluster(ABC):
     """Grants allocations of nodes."""
 
     size: int
+    kind = UNKNOWN_KIND
+    """What its nodes have, where all are alike."""
     keeps_agents = False
     """Whether a node's agent, with the modules it has loaded, outlives a grant."""
 

@@ -125,6 +125,9 @@ class FifoCluster(Cluster):
     def interrupt(self, node: Node) -> None:
         """Stop whatever the node is doing, immediately."""
 
+    def end_task(self, node: Node, ticket: int) -> None:
+        """End a task that has a part of the node; here, its answer will be rejected."""
+
     def renew(self, node: Node, job: JobContext) -> Coroutine[Any, Any, None]:
         """Make the node ready again, as at the beginning of a grant."""
         return self.ready(node, job)
@@ -251,7 +254,8 @@ class FifoCluster(Cluster):
         return free if enough else None
 
     def _answer(self, pending: PendingRequest, share: int, co_allocated: Any = None) -> None:
-        nodes = [Node(self._free.popleft(), self.world, self) for _ in range(share)]
+        names = [self._free.popleft() for _ in range(share)]
+        nodes = [Node(name, self.world, self, self.kind) for name in names]
         self.granted |= {node.name: node for node in nodes}
         job = pending.request.job
         pending.answer.set_result(FifoAllocation(self, job, nodes, co_allocated))

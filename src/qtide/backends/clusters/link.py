@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qtide.backends.clusters.cluster import Node, Work
-from qtide.core.errors import PhaseError
+from qtide.core.errors import NodeLost, PhaseError
 from qtide.core.job import Imported, Preparation
 from qtide.core.log import Log
 from qtide.core.processes import Child, Header
@@ -105,8 +105,14 @@ class Link:
             "buffers": packed.buffers,
             "mpi": work.mpi_rank,
         }
+        if work.slot is not None:
+            header["slot"] = work.slot.as_json()
         self._works[ticket] = work
         self.child.send(header, packed.data)
+
+    def end_task(self, ticket: int) -> None:
+        """Kill the process of a task that has a part of the node."""
+        self.child.send({"end": ticket})
 
     @property
     def silent(self) -> bool:
@@ -121,7 +127,7 @@ class Link:
     async def kill(self) -> None:
         """Kill the agent and everything it started."""
         self._given_up = True
-        await self.child.kill()
+        await self.child.kill_all()
         await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
 
     async def _listen(self) -> None:
@@ -169,8 +175,11 @@ class Link:
         work = self._works.pop(header["ticket"])
         if self.node is None:
             return
-        result, error = None, None
-        if "error" in header:
+        result: Any = None
+        error: Exception | None = None
+        if "died" in header:
+            error = NodeLost(f"the task's process on node {self.node.name} {header['died']}")
+        elif "error" in header:
             error = _failure(work, self.node.name, header, body)
         else:
             try:

@@ -29,6 +29,7 @@ from qtide.core.errors import NodeUnusable, UsageError
 from qtide.core.job import JobContext
 from qtide.core.options import Option
 from qtide.core.processes import Child
+from qtide.core.resources import PLAIN, NodeKind
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, World
 
@@ -49,6 +50,7 @@ class LocalOptions:
     ] = None
     """In bytes."""
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
+    gpus: Annotated[int, Option("Pretended GPUs of a node: tasks get their numbers.")] = 0
     cold: Annotated[
         bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
     ] = False
@@ -66,6 +68,9 @@ class LocalCluster(FifoCluster):
     ) -> None:
         super().__init__(world, [f"n{number}" for number in range(1, nodes + 1)])
         self._options = options
+        cores = options.cores or len(os.sched_getaffinity(0))
+        memory = options.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.kind = NodeKind(PLAIN, nodes, cores, options.gpus, memory)
         self._silence = silence
         self.keeps_agents = not options.cold
         self._environment = os.environ | {SCALE: repr(world.scale)}
@@ -99,6 +104,12 @@ class LocalCluster(FifoCluster):
         agent = self._agents.pop(node.name)
         agent.node = None
         self._ending[node.name] = self.world.start(agent.kill())
+
+    def end_task(self, node: Node, ticket: int) -> None:
+        """Kill the process of one task; its neighbours and the node's agent stay."""
+        agent = self._agents.get(node.name)
+        if agent is not None:
+            agent.end_task(ticket)
 
     async def stopped(self, node: Node) -> bool:
         """Keep an idle agent warm unless `cold` is set; kill an agent that is still busy."""
@@ -162,9 +173,11 @@ class Local(ClusterKind):
     def check(self, setting: Setting) -> None:
         """Reject impossible sizes and limits."""
         setting.check_nodes(numbered("local", setting.argument))
-        cores = setting.options(LocalOptions).cores
-        if cores is not None and cores < 1:
-            raise UsageError(f"--cores has to be at least 1, not {cores}")
+        options = setting.options(LocalOptions)
+        if options.cores is not None and options.cores < 1:
+            raise UsageError(f"--cores has to be at least 1, not {options.cores}")
+        if options.gpus < 0:
+            raise UsageError(f"--gpus has to be at least 0, not {options.gpus}")
 
     async def open(self, world: World, setting: Setting) -> LocalCluster:
         """Open the cluster; agents start when they are needed."""

@@ -24,10 +24,11 @@ from qtide.backends.clusters.kind import ClusterKind, Setting, numbered
 from qtide.backends.clusters.pretend import metered
 from qtide.backends.clusters.virtual_tasks import logged
 from qtide.backends.models.site_model import SUFFIX, Delays, Failures, Loss, SiteModel, read_site
-from qtide.core.errors import NodeUnusable, PhaseError
+from qtide.core.errors import NodeUnusable, PhaseError, UsageError
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger, Span
 from qtide.core.options import Option
+from qtide.core.resources import NodeKind
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
 
@@ -58,6 +59,8 @@ class SimulatedOptions:
             metavar="RUN",
         ),
     ] = ""
+    cores: Annotated[int | None, Option("Cores of a node.  [default: the site's, or 64]")] = None
+    gpus: Annotated[int | None, Option("GPUs of a node.  [default: the site's, or 0]")] = None
 
 
 class Simulated(ClusterKind):
@@ -92,8 +95,19 @@ def site_model(setting: Setting) -> SiteModel:
     """The site that a cluster's argument names: a site file, or a number of nodes, no delays."""
     if is_site(setting.argument):
         file, _, partition = setting.argument.partition(f"{SUFFIX}:")
-        return read_site(Path(file + SUFFIX if partition else file)).part(partition)
-    return SiteModel(nodes=numbered("simulated", setting.argument))
+        model = read_site(Path(file + SUFFIX if partition else file)).part(partition)
+    else:
+        model = SiteModel(nodes=numbered("simulated", setting.argument))
+    options = setting.options(SimulatedOptions)
+    if (options.cores or 1) < 1 or (options.gpus or 0) < 0:
+        raise UsageError(
+            "a node has at least one core (--cores), and no fewer than 0 GPUs (--gpus)"
+        )
+    return replace(
+        model,
+        cores=model.cores if options.cores is None else options.cores,
+        gpus=model.gpus if options.gpus is None else options.gpus,
+    )
 
 
 def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
@@ -107,6 +121,7 @@ def cluster_of(world: World, model: SiteModel) -> SimulatedCluster:
         model.losses,
         failures=model.failures,
         queue_wait=model.queue_wait,
+        kind=model.kind,
     )
     cluster.keeps_agents = model.keeps_agents
     return cluster
@@ -128,9 +143,11 @@ class SimulatedCluster(FifoCluster):
         *,
         failures: Failures | None = None,
         queue_wait: Callable[[int], float] = lambda _: 0.0,
+        kind: NodeKind = NodeKind(cores=64),  # noqa: B008 - frozen
     ) -> None:
         names = [f"n{number}" for number in range(1, nodes + 1)]
         super().__init__(world, names, delays.grant, delays.withdraw)
+        self.kind = kind
         self._delays = delays
         self._queue_wait = queue_wait
         """Seconds that a request waits in the queue, given the number of nodes held afterwards."""
@@ -311,7 +328,9 @@ class BatchCluster(SimulatedCluster):
         from qtide.backends.models.batch_queue import BatchQueue
 
         failures = model.failures
-        super().__init__(world, model.nodes, model.delays, model.losses, failures=failures)
+        super().__init__(
+            world, model.nodes, model.delays, model.losses, failures=failures, kind=model.kind
+        )
         trace = background(model) if trace is None else trace
         backfill = model.scheduler == "easy"
         self.batch = BatchQueue(

@@ -16,9 +16,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from select import select
 from threading import Lock, Thread
-from typing import BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from qtide.core.processes import frame, read, wake_at_parents_death
+from qtide.core.processes import adopt_orphans, frame, kill_below, read, wake_at_parents_death
+
+if TYPE_CHECKING:
+    from qtide.backends.clusters.nursery import PartAgents
 
 BEAT = 5.0
 """Default seconds between two heartbeats."""
@@ -30,10 +33,13 @@ LIMIT = 60.0
 """Seconds that the release command may take."""
 
 
-def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[BinaryIO, BinaryIO]:
+def guarded(
+    terms: dict[str, Any], beat: float = BEAT, release_command: Sequence[str] = ()
+) -> tuple[BinaryIO, BinaryIO]:
     """Turn this process into a supervisor, and return in its child, the agent.
 
-    Returns the pipe that delivers tasks and the pipe for answers. The release command returns the
+    Returns the pipe that delivers tasks and the pipe for answers. `terms` are the limits and the
+    preparation of more agents, for tasks that share the node. The release command returns the
     node to its scheduler; without one, the supervisor never releases the node.
     """
     (tasks, to_agent), (from_agent, answers) = os.pipe(), os.pipe()
@@ -44,7 +50,7 @@ def guarded(beat: float = BEAT, release_command: Sequence[str] = ()) -> tuple[Bi
         os.close(answers)
         os.close(printing)
         pipes = os.fdopen(to_agent, "wb", buffering=0), os.fdopen(from_agent, "rb")
-        Supervisor(agent, *pipes, printed, beat, release_command).serve()
+        Supervisor(agent, *pipes, printed, terms, beat, release_command).serve()
     os.close(to_agent)
     os.close(from_agent)
     os.close(printed)
@@ -64,6 +70,7 @@ class Supervisor:
         to_agent: BinaryIO,
         from_agent: BinaryIO,
         printed: int,
+        terms: dict[str, Any],
         beat: float,
         release_command: Sequence[str],
     ) -> None:
@@ -73,6 +80,8 @@ class Supervisor:
         self._output = Output(
             printed, lambda ticket, text: self._send(frame({"log": ticket}, text))
         )
+        self._terms = terms
+        self._parts: PartAgents | None = None
         self._beat = beat
         self._release_command = release_command
         self._silent = 0
@@ -87,11 +96,13 @@ class Supervisor:
         for thread in threads:
             thread.start()
         wake_at_parents_death()
+        adopt_orphans()
         _, status = os.waitpid(self._agent, 0)
+        kill_below(os.getpid())  # everything that the agent has started
         answers.join(DRAIN)
         self._output.end()
         if self._alone and os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # including everything that the agent has started
+            os.killpg(0, signal.SIGKILL)
         _end_as(os.waitstatus_to_exitcode(status))
 
     def _pass_on(self) -> None:
@@ -102,11 +113,23 @@ class Supervisor:
     def _listen(self) -> None:
         while (message := read(sys.stdin.buffer)) is not None:
             self._silent = 0
-            if message[0]:  # an empty header is a heartbeat
+            if "slot" in message[0]:
+                self._part_agents().perform(*message)
+            elif "end" in message[0]:
+                self._part_agents().end(message[0]["end"])
+            elif message[0]:  # an empty header is a heartbeat
                 self._output.begin(message[0].get("ticket"))
                 with suppress(BrokenPipeError):
                     self._to_agent.write(frame(*message))
         self._abandon()
+
+    def _part_agents(self) -> PartAgents:
+        if self._parts is None:
+            # imported late, as most nodes run one task at a time
+            from qtide.backends.clusters.nursery import PartAgents
+
+            self._parts = PartAgents(self._send, self._terms)
+        return self._parts
 
     def _pulse(self) -> None:
         """Send heartbeats. They are counted, not timed: a suspended node counts none as missed."""
@@ -198,11 +221,15 @@ class Output:
         while True:
             select([self._pipe], [], [])
             time.sleep(PAUSE)
-            with self._lock:
-                while taken := self._read():
-                    continue
-            if taken is None:
+            if not self.take():
                 return
+
+    def take(self) -> bool:
+        """Report what has been printed; return whether more may come."""
+        with self._lock:
+            while taken := self._read():
+                continue
+        return taken is not None
 
     def _read(self) -> int | None:
         """Read what is available; return the size, 0 if there is nothing, None at end of file."""

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
-from qtide.backends.client.client import Client, RemoteTask, ServiceFailed
+from qtide.backends.client.client import QUOTA_PATIENCE, Client, RemoteTask, ServiceFailed
 from qtide.backends.client.client import TaskFailed as RemoteFailed
 from qtide.backends.devices.profile import Profile
 from qtide.backends.leases.qpu import FifoSlots, Payload, Qpu, QpuFailed, QpuTask, Slot
@@ -64,6 +64,15 @@ class RemoteQpuTask(QpuTask):
     async def run(self) -> Any:
         """Submit the payload and wait for the answer."""
         return await self.qpu.serve(self)
+
+
+def _check_quota(remote: RemoteTask, *, over: bool) -> None:
+    """Raise QpuFailed if a task has to wait for the quota of another day."""
+    if over and remote.quota_wait > QUOTA_PATIENCE:
+        raise QpuFailed(
+            f"the task {remote.id} was withdrawn: its quota is used up until another day "
+            "(qtide usage --left); resume the run then"
+        )
 
 
 class RemoteQpu(Qpu):
@@ -147,8 +156,10 @@ class RemoteQpu(Qpu):
         """Submit a task and wait for the service's answer."""
         remote = await self.world.offload(self._submit, task)
         try:
+            end = self.world.now() + QUOTA_PATIENCE / self._scale
             while remote.response["ended"] is None:
                 task.update(remote.response)
+                _check_quota(remote, over=self.world.now() > end)
                 remote = await self._followed(remote, task.payload.slot)
         except BaseException:
             self.world.start(self._withdraw(remote))

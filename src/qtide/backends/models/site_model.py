@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from qtide.core.errors import UsageError
+from qtide.core.resources import PLAIN, NodeKind, size_in_bytes
 
 if TYPE_CHECKING:
     from numpy.random import Generator as NumpyRandom
@@ -321,6 +322,11 @@ class SiteModel:
     """A cluster with QPUs; without backfilling and background jobs, it needs no batch system."""
 
     nodes: Annotated[int, Ge(1)] = 3
+    cores: Annotated[int, Ge(1)] = 64
+    """Cores of a node; tasks that say what they need share nodes."""
+    gpus: Annotated[int, Ge(0)] = 0
+    memory: str | None = None
+    """Memory of a node, as in "256 GB"; if not said, it limits nothing."""
     scheduler: Scheduler = "fifo"
     limit: Annotated[float, Gt(0)] = 3600.0
     """Time limit of hybrid jobs' requests, which the scheduler uses for planning."""
@@ -345,6 +351,16 @@ class SiteModel:
     """Options by strategy name, as for `qtide run`, such as malleable's expand_timeout."""
 
     __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            size_in_bytes(self.memory)
+
+    @property
+    def kind(self) -> NodeKind:
+        """What a node has."""
+        memory = None if self.memory is None else size_in_bytes(self.memory)
+        return NodeKind(PLAIN, self.nodes, self.cores, self.gpus, memory)
 
     def parts(self) -> tuple[SiteModel, ...]:
         """Each partition as a separate site; the site itself if it has none."""

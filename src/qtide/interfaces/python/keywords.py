@@ -14,6 +14,7 @@ class PluginKeywords(TypedDict, total=False):
 
     memory: int | str
     cores: int
+    gpus: int
     cold: bool
     durations: str
     account: str
@@ -40,6 +41,10 @@ class RunKeywords(PluginKeywords, total=False):
     vqpus: int
     time_scale: float
     seed: int
+    modules: str
+    wrapper: str
+    launcher: str
+    needs: str
     name: str
     runs: str | Path
     driver: str

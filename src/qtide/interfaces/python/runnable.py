@@ -65,6 +65,8 @@ class Action(Generic[P, R]):
     @overload
     def __call__(self, *args: Any, seed: int, **more: Any) -> R: ...
     @overload
+    def __call__(self, *args: Any, needs: str, **more: Any) -> R: ...
+    @overload
     def __call__(self, *args: Any, name: str, **more: Any) -> R: ...
     @overload
     def __call__(self, *args: Any, runs: str | Path, **more: Any) -> R: ...
@@ -149,8 +151,9 @@ class Runnable(Program, Generic[P, T]):
         self,
         function: Callable[P, Coroutine[Any, Any, T]],
         nodes: int | None = None,
+        needs: str = "",
     ) -> None:
-        super().__init__(function, nodes)
+        super().__init__(function, nodes, needs)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         """Call the function itself; the coroutine can be awaited in another program."""
@@ -208,13 +211,19 @@ class Using(Generic[P, T]):
 @overload
 def program(function: Callable[P, Coroutine[Any, Any, T]], /) -> Runnable[P, T]: ...
 @overload
-def program(*, nodes: int) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
-def program(function: Any = None, /, *, nodes: int | None = None) -> Any:
-    """Mark an async function as a hybrid program; `nodes` is the maximum it can use."""
+def program(
+    *, nodes: int | None = None, needs: str = ""
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Runnable[P, T]]: ...
+def program(function: Any = None, /, *, nodes: int | None = None, needs: str = "") -> Any:
+    """Mark an async function as a hybrid program.
+
+    `nodes` is the maximum it can use; `needs` is what each of its tasks needs that does not say so
+    itself, as in `"cores=4"`.
+    """
 
     def mark(marked: Any) -> Runnable[..., Any]:
         if not inspect.iscoroutinefunction(marked):
             raise TypeError(f"a program is an async function; {marked!r} is not: write `async def`")
-        return Runnable(marked, nodes)
+        return Runnable(marked, nodes, needs)
 
     return mark if function is None else mark(function)

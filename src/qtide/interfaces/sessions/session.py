@@ -62,6 +62,7 @@ def session(
     vqpus: int | None = None,
     time_scale: float | None = None,
     seed: int | None = None,
+    needs: str | None = None,
     runs: str | Path | None = None,
     initializer: Callable[..., object] | None = None,
     initargs: tuple[Any, ...] = (),
@@ -80,7 +81,7 @@ def session(
     if initializer is not None and not callable(initializer):
         raise TypeError(f"initializer= takes a function, not {initializer!r}")
     core = {"strategy": strategy, "cluster": cluster, "qpu": qpu, "nodes": nodes, "vqpus": vqpus}
-    rest = {"time_scale": time_scale, "seed": seed, "runs": runs}
+    rest = {"time_scale": time_scale, "seed": seed, "needs": needs, "runs": runs}
     given = RunOptions("run", core | rest | {**options})
     script = getattr(main, "__file__", None)
     program = str(Path(script).absolute()) if script else "<notebook>"

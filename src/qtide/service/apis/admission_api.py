@@ -15,13 +15,14 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
 from qtide.backends.clusters.slurm.commands import Slurm as Commands
+from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.backends.clusters.slurm.licences import Licences
 from qtide.backends.clusters.slurm.prolog import certified, served_by
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
 from qtide.service import tokens
-from qtide.service.admission import AdmissionRequest, Grant, SlurmAdmission, Unproven
+from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
@@ -76,7 +77,9 @@ class JobAdmission:
             waiting=limits.admissions_per_user,
             trust_accounts=settings.trust_accounts,
         )
+        service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
+        self._background = BackgroundTasks(RealWorld())
         self.audiences: frozenset[str] = frozenset()
         self._adopt(service.configuration)
         service.on_reconfigured.append(self._adopt)
@@ -92,10 +95,13 @@ class JobAdmission:
         """Give a token to a job that holds a slot; if it asks again, give the same one."""
         grant = await self._slurm.admit(credential, request, peer)
         await self._refuse_if_full(grant)
+        caller = Caller(grant.user, grant.account, grant.job)
+        if why := self._service.why_nothing_left(caller):
+            self._background.start(self._tell_slurm(grant.job, why))
+            raise Refused(why)
         # a device that still starts has not said yet whether it takes circuits of IQM's
         devices = self._service.devices.values()
         await self._service.world.all_of([each.tried(STARTING) for each in devices])
-        caller = Caller(grant.user, grant.account, grant.job)
         return Admitted(
             token=await self._token(grant, caller),
             user=grant.user,
@@ -107,7 +113,7 @@ class JobAdmission:
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
         """Watch the jobs while the service runs."""
-        background = BackgroundTasks(RealWorld())
+        background = self._background
         if warning := await without_effect(self._service.configuration):
             log.warning("settings without effect", extra={"why": warning})
         background.repeat("watch over tokens", self._end_tokens, WATCH, longest=WATCH)
@@ -139,6 +145,14 @@ class JobAdmission:
         token = await self._register.issue(caller, LASTS, f"job {grant.job}", grant.holder)
         log.info("job admitted", extra={"job": grant.job, "user": grant.user})
         return token
+
+    async def _tell_slurm(self, job: int, text: str) -> None:
+        """Write into the job's record in Slurm, for `scontrol show job` and `sacct`."""
+        try:
+            comment = f"AdminComment=qtide: {text}"
+            await self._commands.output("scontrol", "update", f"JobId={job}", comment)
+        except SlurmFailed as error:  # it takes a Slurm operator
+            log.warning("Slurm was not told", extra={"job": job, "why": str(error)})
 
     async def _end_tokens(self) -> None:
         known = self._register.holders()

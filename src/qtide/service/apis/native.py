@@ -230,7 +230,8 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         """Submit a payload or a batch of circuits. Once acknowledged, it is durable."""
         task = await service.submit(caller, await _submission(service, caller, request, key))
         release_bytes(request)
-        await _wait(service, request, task, wait)
+        if not service.over_quota(task):  # whoever waits for a quota hears it at once
+            await _wait(service, request, task, wait)
         return await _with_answer(service, caller, task, 201)
 
     @router.get("/tasks", response_model=TaskList, tags=["tasks"])

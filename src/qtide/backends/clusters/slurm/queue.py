@@ -6,11 +6,13 @@ unguessable mark precedes every field, and no field can forge another.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qtide.backends.clusters.slurm.commands import LIMIT, Slurm, SlurmFailed
+from qtide.core.resources import NodeKind
 
 FIELDS = ("%A", "%i", "%T", "%U", "%D", "%S", "%e", "%r", "%N", "%b", "%W", "%a", "%k")
 """Job number, number as displayed, state, uid, node count, start, end, reason, node names, GRES,
@@ -107,7 +109,10 @@ def _time(text: str) -> float | None:
     return float(text) if text.isdecimal() else None
 
 
-SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D")
+SINFO = ("sinfo", "--noheader", "--format=%P|%T|%D|%c|%m|%G|%X")
+"""Partition, state, number of nodes; of each node: CPUs, megabytes, GRES, sockets."""
+GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")
+"""Matches the GPUs in a node's GRES, such as `gpu:a100:4(S:0-1),qpu:1`."""
 
 UNUSABLE = ("down", "drain", "fail", "error", "future", "maint", "power")
 """State prefixes of nodes that take no work, including `draining` and `failing`.
@@ -115,17 +120,37 @@ UNUSABLE = ("down", "drain", "fail", "error", "future", "maint", "power")
 `unknown` is not among them: all nodes are in it for some seconds after a restart of slurmctld."""
 
 
-async def partition_size(slurm: Slurm, partition: str | None) -> int:
-    """Number of nodes in a partition, by default the default one, that can take work."""
+async def partition_kind(slurm: Slurm, partition: str | None) -> NodeKind:
+    """What every node of a partition has, by default of the default one; only usable nodes count.
+
+    If its nodes differ, each has at least this.
+    """
     found = parse_partitions(await slurm.output(*SINFO))
-    return sum(
-        nodes for name, default, nodes in found if (name == partition if partition else default)
+    kinds = [kind for kind, default in found if (kind.name == partition if partition else default)]
+    if not kinds:
+        return NodeKind(count=0)
+    return NodeKind(
+        kinds[0].name,
+        sum(each.count for each in kinds),
+        min(each.cores for each in kinds),
+        min(each.gpus for each in kinds),
+        min(each.memory or 0 for each in kinds) or None,
+        min(each.sockets for each in kinds),
     )
 
 
-def parse_partitions(text: str) -> Iterator[tuple[str, bool, int]]:
-    """Yield a partition's name, whether it is the default, and a number of its usable nodes."""
+def parse_partitions(text: str) -> Iterator[tuple[NodeKind, bool]]:
+    """Yield usable nodes that are alike, named by their partition, and whether it is the default.
+
+    A `+` follows a number that some of the nodes exceed.
+    """
     for line in text.splitlines():
-        name, state, nodes = line.rsplit("|", 2)
+        name, state, *numbers = line.rsplit("|", 6)
         if not state.lower().startswith(UNUSABLE):
-            yield name.removesuffix("*"), name.endswith("*"), int(nodes)
+            count, cores, memory, gres, sockets = (each.removesuffix("+") for each in numbers)
+            gpus = sum(map(int, GPUS.findall(gres)))
+            size = int(memory) * 2**20 or None
+            kind = NodeKind(
+                name.removesuffix("*"), int(count), int(cores), gpus, size, max(1, int(sockets))
+            )
+            yield kind, name.endswith("*")

@@ -26,7 +26,7 @@ from qtide.backends.clusters.pretend import SCALE
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
 from qtide.backends.clusters.slurm.companion import Companion, CompanionOptions, Place, Requests
 from qtide.backends.clusters.slurm.mark import Driver, cancel, job_name, leftovers, qpu_name, reap
-from qtide.backends.clusters.slurm.queue import partition_size
+from qtide.backends.clusters.slurm.queue import partition_kind
 from qtide.backends.clusters.slurm.slot_jobs import SlurmSlots
 from qtide.backends.clusters.slurm.warden import Warden
 from qtide.backends.leases.qpu import Qpu
@@ -34,6 +34,7 @@ from qtide.core.errors import NodeUnusable, NotEnoughNodes
 from qtide.core.forecasts import Waits
 from qtide.core.job import JobContext, Preparation
 from qtide.core.processes import Child
+from qtide.core.resources import NodeKind
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import Future, Signal, World
 
@@ -45,10 +46,11 @@ class SlurmCluster(Cluster):
     """Requests and holds companions for the jobs of one driver."""
 
     def __init__(
-        self, world: RealWorld, slurm: Slurm, size: int, options: CompanionOptions
+        self, world: RealWorld, slurm: Slurm, kind: NodeKind, options: CompanionOptions
     ) -> None:
         self.world = world
-        self.size = size
+        self.kind = kind
+        self.size = kind.count
         self._slurm = slurm
         self._options = options
         self._waits = Waits(world.now)
@@ -70,11 +72,11 @@ class SlurmCluster(Cluster):
         """Connect to the cluster named by `conf` or SLURM_CONF; cancel dead drivers' companions."""
         slurm = Slurm(conf, {SCALE: repr(world.scale)})
         slurm.check()
-        size = await _size(slurm, options.partition)
+        kind = await _kind(slurm, options.partition)
         if options.qpu_by is not None:
-            await _size(slurm, options.qpu_partition)
+            await _kind(slurm, options.qpu_partition)
         await reap(slurm)
-        return SlurmCluster(world, slurm, size, options)
+        return SlurmCluster(world, slurm, kind, options)
 
     async def grant(self, request: NodeRequest) -> SlurmAllocation:
         """Submit a companion to Slurm and wait until it is granted."""
@@ -178,9 +180,8 @@ class SlurmCluster(Cluster):
             freed.set()
 
     def _allocation(self, job: JobContext, companion: Companion | None) -> SlurmAllocation:
-        allocation = SlurmAllocation(
-            self.world, job, companion, self._start_agent, self._launch, self._options.silence
-        )
+        start, launch, silence = self._start_agent, self._launch, self._options.silence
+        allocation = SlurmAllocation(self.world, job, companion, start, launch, silence, self.kind)
         self._live = {each for each in self._live if not each.released} | {allocation}
         return allocation
 
@@ -224,12 +225,12 @@ class SlurmCluster(Cluster):
             )
 
 
-async def _size(slurm: Slurm, partition: str | None) -> int:
-    size = await partition_size(slurm, partition)
-    if not size:
+async def _kind(slurm: Slurm, partition: str | None) -> NodeKind:
+    kind = await partition_kind(slurm, partition)
+    if not kind.count:
         where = f"partition {partition}" if partition else "default partition"
         raise NotEnoughNodes(f"Slurm's {where} has no node that takes work; sinfo shows why")
-    return size
+    return kind
 
 
 STEP_LIMIT = 30.0
@@ -252,9 +253,10 @@ class SlurmAllocation(Allocation):
         start: Start,
         launch: Launch,
         silence: float,
+        kind: NodeKind,
     ) -> None:
         names = companion.nodes if companion else []
-        nodes = [Node(name, world, self) for name in names]
+        nodes = [Node(name, world, self, kind) for name in names]
         super().__init__(nodes, world.now())
         self._world = world
         self._companion = companion
@@ -309,6 +311,12 @@ class SlurmAllocation(Allocation):
         link.node = None
         link.hang_up()
         self._ending[node.name] = self._world.start(_ended(link))
+
+    def end_task(self, node: Node, ticket: int) -> None:
+        """Kill the process of one task; its neighbours and the node's agent stay."""
+        link = self._links.get(node.name)
+        if link is not None:
+            link.end_task(ticket)
 
     async def renew(self, node: Node, job: JobContext) -> None:
         """Start a new step once the previous one has ended."""

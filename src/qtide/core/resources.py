@@ -1,0 +1,253 @@
+"""Resources: what a task needs, what a node has, and the account of what is free on it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from qtide.core.errors import NotEnoughNodes, UsageError
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B)", re.IGNORECASE)
+ROUNDING = 1e-9
+PLAIN = "node"
+"""Name of the only kind of nodes where a cluster does not tell several apart."""
+
+
+def size_in_bytes(said: Any) -> int:
+    """Convert `16 GB`, `512 MiB` or a number of bytes to bytes."""
+    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+        return said
+    found = AMOUNT.fullmatch(str(said).strip())
+    amount = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    if amount <= 0:
+        raise ValueError(f"an amount of memory is given as in '16 GB', not {said!r}")
+    return amount
+
+
+def in_words(amount: int) -> str:
+    """Bytes for people, such as `16 GB`."""
+    unit = next((each for each in ("TB", "GB", "MB", "KB") if amount >= UNITS[each]), "B")
+    return f"{amount / UNITS[unit]:.3g} {unit}"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a task needs of a node; without cores, GPUs and memory, it needs a whole node."""
+
+    cores: int | None = None
+    gpus: int = 0
+    memory: int | None = None
+    """In bytes."""
+    kind: str | None = None
+    """The kind of node; None for the cluster's usual kind."""
+
+    @staticmethod
+    def of(
+        cores: int | None = None,
+        gpus: int = 0,
+        memory: str | int | None = None,
+        kind: str | None = None,
+    ) -> Needs:
+        """Check what a program or a user says; a task that needs GPUs or memory gets one core."""
+        if cores is not None and not _is_number(cores, 1):
+            raise ValueError(f"cores is a number from 1 on, not {cores!r}")
+        if not _is_number(gpus, 0):
+            raise ValueError(f"gpus is a number from 0 on, not {gpus!r}")
+        if kind is not None and not (isinstance(kind, str) and kind):
+            raise ValueError(f"kind is the name of a kind of nodes, not {kind!r}")
+        bytes_needed = None if memory is None else size_in_bytes(memory)
+        if cores is None and (gpus or bytes_needed is not None):
+            cores = 1
+        return Needs(cores, gpus, bytes_needed, kind)
+
+    @staticmethod
+    def parse(word: str) -> Needs:
+        """Read a command line's `cores=4,gpus=1,memory=16GB,kind=gpu`."""
+        try:
+            return Needs.of(**_entries(word, ("cores", "gpus", "memory", "kind")))
+        except ValueError as error:
+            raise UsageError(f"needs are said as in cores=4,gpus=1,memory=16GB: {error}") from None
+
+    @property
+    def whole(self) -> bool:
+        """Whether a task takes a whole node."""
+        return self.cores is None
+
+    def __str__(self) -> str:
+        if self.whole:
+            return f"a whole node of kind {self.kind}" if self.kind else "a whole node"
+        words = [_counted(self.cores or 1, "core")]
+        words += [_counted(self.gpus, "GPU")] if self.gpus else []
+        words += [in_words(self.memory)] if self.memory is not None else []
+        kind = f" of kind {self.kind}" if self.kind else ""
+        return f"{', '.join(words)} of a node{kind}"
+
+
+WHOLE = Needs()
+EXAMPLE = "gpu:2,cores=8,gpus=4"
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes that are alike; None stands for cores and memory that nobody has told."""
+
+    name: str = PLAIN
+    count: int = 1
+    cores: int = 1
+    gpus: int = 0
+    memory: int | None = None
+    sockets: int = 1
+    """Number of groups into which the cores are divided, each with memory of its own."""
+
+    @staticmethod
+    def parse(word: str) -> NodeKind:
+        """Read a command line's `gpu:2,cores=8,gpus=4,memory=64GB`: two nodes of kind gpu."""
+        first, _, rest = word.partition(",")
+        name, _, count = first.partition(":")
+        try:
+            found = _entries(rest, ("cores", "gpus", "memory", "sockets")) if rest else {}
+            if "memory" in found:
+                found["memory"] = size_in_bytes(found["memory"])
+        except ValueError as error:
+            raise UsageError(f"a kind of nodes is said as in {EXAMPLE}: {error}") from None
+        if not name.isidentifier() or not (count.isdecimal() and int(count) > 0):
+            raise UsageError(
+                f"a kind of nodes begins with its name and number, as in {EXAMPLE}, not {first!r}"
+            )
+        made = NodeKind(name, int(count), **found)
+        if made.cores < 1 or made.sockets < 1:
+            raise UsageError(f"a node of kind {name} has at least one core and one socket")
+        return made
+
+    def share(self, needs: Needs) -> float:
+        """Fraction of a node that a task takes: of whatever it takes most of; above 1, too much."""
+        if needs.cores is None:
+            return 1.0
+        shares = [needs.cores / self.cores]
+        if needs.gpus:
+            shares.append(needs.gpus / self.gpus if self.gpus else 2.0)
+        if needs.memory is not None and self.memory is not None:
+            shares.append(needs.memory / self.memory)
+        return max(shares)
+
+    def refuse_if_impossible(self, needs: Needs, who: str) -> None:
+        """Raise NotEnoughNodes, with what a node has, if the needs never fit on one."""
+        if self.share(needs) > 1:
+            raise NotEnoughNodes(
+                f"{who} needs {needs}, but a node has {self.content}; ask for less, or name "
+                "a cluster with larger nodes"
+            )
+
+    @property
+    def content(self) -> str:
+        """What a node has, in words."""
+        words = [_counted(self.cores, "core")]
+        words += [_counted(self.gpus, "GPU")] if self.gpus else ["no GPU"]
+        return ", ".join(words + ([in_words(self.memory)] if self.memory is not None else []))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The part of a node that a running task has: the numbers of its cores and GPUs, and bytes."""
+
+    cores: tuple[int, ...]
+    gpus: tuple[int, ...] = ()
+    memory: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Convert for the message to the node."""
+        return {"cores": self.cores, "gpus": self.gpus, "memory": self.memory}
+
+
+class Room:
+    """The account of a node: which of its cores, GPUs and bytes are free."""
+
+    def __init__(self, kind: NodeKind) -> None:
+        self.kind = kind
+        self.cores = list(range(kind.cores))
+        self.gpus = list(range(kind.gpus))
+        self.memory = kind.memory
+        self.tasks = 0
+        """Number of tasks that have a part of the node."""
+
+    def fits(self, needs: Needs) -> bool:
+        """Whether a task finds its part now; a task for a whole node fits on an empty one."""
+        if needs.cores is None:
+            return not self.tasks
+        enough = len(self.cores) >= needs.cores and len(self.gpus) >= needs.gpus
+        return enough and (self.memory is None or (needs.memory or 0) <= self.memory)
+
+    def take(self, needs: Needs) -> Slot:
+        """Take a part that fits, with cores near each other."""
+        cores = self._near(needs.cores or len(self.cores))
+        gpus, self.gpus = tuple(self.gpus[: needs.gpus]), self.gpus[needs.gpus :]
+        taken = set(cores)
+        self.cores = [each for each in self.cores if each not in taken]
+        if self.memory is not None and needs.memory is not None:
+            self.memory -= needs.memory
+        self.tasks += 1
+        return Slot(cores, gpus, needs.memory)
+
+    def give_back(self, slot: Slot) -> None:
+        """Return a part."""
+        self.cores = sorted([*self.cores, *slot.cores])
+        self.gpus = sorted([*self.gpus, *slot.gpus])
+        if self.memory is not None and slot.memory is not None:
+            self.memory += slot.memory
+        self.tasks -= 1
+
+    def _near(self, number: int) -> tuple[int, ...]:
+        """Free cores of the fullest socket with so many; if there is none, the first free ones."""
+        if self.kind.sockets > 1:
+            size = ceil(self.kind.cores / self.kind.sockets)
+            by_socket = Counter(core // size for core in self.cores)
+            enough = [(free, socket) for socket, free in by_socket.items() if free >= number]
+            if enough:
+                _, chosen = min(enough)
+                near = [core for core in self.cores if core // size == chosen]
+                return tuple(near[:number])
+        return tuple(self.cores[:number])
+
+
+def nodes_filled(shares: Iterable[float] | Mapping[float, int], most: int) -> int:
+    """Number of nodes, at most `most`, that tasks with these shares fill if all run at once."""
+    rooms: list[float] = []
+    for share, number in sorted(Counter(shares).items(), reverse=True):
+        waiting = number
+        for n, room in enumerate(rooms):
+            placed = min(waiting, int(room / share + ROUNDING))
+            rooms[n], waiting = room - placed * share, waiting - placed
+        while waiting > 0:
+            if len(rooms) == most:
+                return most
+            placed = min(waiting, max(1, int(1 / share + ROUNDING)))
+            rooms.append(1 - placed * share)
+            waiting -= placed
+    return len(rooms)
+
+
+def _is_number(said: Any, least: int) -> bool:
+    return isinstance(said, int) and not isinstance(said, bool) and said >= least
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _entries(word: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Read `cores=4,memory=16GB`; numbers become integers."""
+    found: dict[str, Any] = {}
+    for entry in word.split(","):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not equals or name not in known:
+            raise ValueError(f"{entry.strip()!r} is none of {', '.join(f'{n}=' for n in known)}")
+        found[name] = int(value) if value.isdecimal() else value
+        if name in ("cores", "gpus", "sockets") and not isinstance(found[name], int):
+            raise ValueError(f"{name} is a number, not {value!r}")
+    return found

@@ -1,0 +1,151 @@
+"""Tasks that share local nodes: what each may use, and that none takes a neighbour with it."""
+
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide import TimedOut, classical, task
+from qtide.backends.clusters.local import LocalOptions
+from qtide.core.errors import NodeLost, NotEnoughNodes
+from qtide.programs.phase import Classical
+from qtide.strategies.node_pool import NodePool
+from tests.backends.clusters import remote
+from tests.backends.clusters.test_local import Lab, gone, play
+
+EIGHT = LocalOptions(cores=8, gpus=4)
+
+
+class Packed:
+    """Runs phases on the nodes of a lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.pool = NodePool(lab.world, lab.cluster, lab.job, most=len(lab.allocation.nodes))
+        self.pool.join(lab.allocation)
+
+    async def run(self, *tasks: Any) -> list[Any]:
+        phase: Classical = classical(*tasks)
+        phase.use()
+        return await self.pool.run(phase, "1")
+
+
+def packed(folder: Path, main: Callable[[Packed], Coroutine[Any, Any, Any]], nodes: int = 1) -> Any:
+    async def whole(lab: Lab) -> Any:
+        made = Packed(lab)
+        try:
+            return await main(made)
+        finally:
+            await made.pool.close()
+
+    return play(folder, whole, nodes, EIGHT)
+
+
+def test_tasks_share_a_node_each_with_cores_and_gpus_of_its_own(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> list[Any]:
+        first = await lab.run(*(task(remote.mine, 0.3).needs(cores=2, gpus=1) for _ in range(4)))
+        again = await lab.run(*(task(remote.mine, 0.0).needs(cores=2, gpus=1) for _ in range(4)))
+        bare = await lab.run(task(remote.mine, 0.0).needs(cores=1))
+        return [first, again, *bare]
+
+    first, again, bare = packed(tmp_path, main)
+    starts, ends = [each["start"] for each in first], [each["end"] for each in first]
+    assert max(starts) < min(ends), "all four ran at once"
+    assert len({each["pid"] for each in first}) == 4
+    assert sorted(each["CUDA_VISIBLE_DEVICES"] for each in first) == ["0", "1", "2", "3"]
+    assert {each["ROCR_VISIBLE_DEVICES"] for each in first} == {"0", "1", "2", "3"}
+    assert {each["OMP_NUM_THREADS"] for each in first} == {"2"}
+    here = sorted(os.sched_getaffinity(0))
+    assert all(set(each["cores"]) <= set(here) and len(each["cores"]) <= 2 for each in first)
+    assert {each["pid"] for each in again} <= {each["pid"] for each in first}, "they are warm"
+    assert (bare["CUDA_VISIBLE_DEVICES"], bare["OMP_NUM_THREADS"]) == ("", "1")
+
+
+def test_what_a_task_prints_is_its_own(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> None:
+        await lab.run(*(task(remote.shout, f"line {n}").needs(cores=1) for n in range(6)))
+
+    packed(tmp_path, main)
+    said = (tmp_path / "agents.log").read_text().splitlines()
+    numbers = {line.rpartition("line ")[2]: line for line in said if "line " in line}
+    assert sorted(numbers) == list("012345")
+    assert all(f"1/{number}" in line for number, line in numbers.items())
+
+
+def test_a_task_that_is_ended_takes_no_neighbour_with_it(tmp_path: Path) -> None:
+    """For its time, for its memory, or by a kill of its process."""
+
+    async def main(lab: Packed) -> list[int]:
+        neighbour = lab.pool.world.start(lab.run(task(remote.mine, 2.0).needs(cores=1)))
+        pids = []
+        slow = task(remote.hold_lock, 60).needs(cores=1).within(0.2)
+        for error, culprit in (
+            (TimedOut, slow),
+            (MemoryError, task(bytearray, 10**9).needs(memory="200 MB")),
+            (NodeLost, task(remote.die).needs(cores=1)),
+        ):
+            with pytest.raises(error):
+                await lab.run(culprit)
+            pids += await lab.run(task(remote.pid).needs(cores=1))
+        (alive,) = await neighbour
+        assert alive["pid"] not in pids
+        assert await lab.run(task(len, b"1").needs(memory="200 MB")) == [1]
+        return pids
+
+    assert packed(tmp_path, main)
+
+
+def test_a_cancelled_task_ends_with_what_it_started(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> tuple[int, int]:
+        file = tmp_path / "child"
+        work = lab.pool.world.start(lab.run(task(remote.wait_with_child, str(file)).needs(cores=8)))
+        while not file.exists() or not file.read_text():
+            await lab.pool.world.sleep(0.01)
+        work.cancel()
+        (after,) = await lab.run(task(remote.pid).needs(cores=8))  # all cores are free again
+        return int(file.read_text()), after
+
+    child, _ = packed(tmp_path, main)
+    assert gone(child)
+
+
+def test_whole_nodes_and_parts_take_turns(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> list[Any]:
+        parts = [task(remote.mine, 0.05).needs(cores=3) for _ in range(12)]
+        ranks = task(remote.who).on(2).needs(cores=2)
+        return await lab.run(*parts, task(remote.mine, 0.05), ranks, task(remote.mine, 0.0))
+
+    *parts, whole, ranks, last = packed(tmp_path, main, nodes=2)
+    assert len(parts) == 12
+    assert ranks == [(0, 2), (1, 2)]
+    assert whole["pid"] != last["pid"] or whole["end"] <= last["start"]
+
+
+def test_impossible_needs_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> None:
+        with pytest.raises(NotEnoughNodes, match="9 cores of a node, but a node has 8 cores"):
+            await lab.run(task(remote.pid).needs(cores=9), task(remote.pid))
+        assert lab.pool.load == 0
+
+    packed(tmp_path, main)
+
+
+def test_forked_tasks_draw_different_numbers(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> list[Any]:
+        await lab.run(task(remote.draw, 0.0).needs(cores=1))  # its modules are imported now
+        return await lab.run(*(task(remote.draw, 0.2).needs(cores=2) for _ in range(4)))
+
+    drawn = packed(tmp_path, main)
+    assert len(set(drawn)) == len(drawn) == 4
+
+
+def test_a_crowd_of_tasks_all_end(tmp_path: Path) -> None:
+    async def main(lab: Packed) -> tuple[list[Any], float]:
+        began = time.perf_counter()
+        found = await lab.run(*(task(abs, -n).needs(cores=1 + n % 8) for n in range(300)))
+        return found, time.perf_counter() - began
+
+    found, _ = packed(tmp_path, main, nodes=2)
+    assert found == list(range(300))
