@@ -91,12 +91,6 @@ async def drains(site: Site) -> None:
         await site.service.drain(OPERATOR, "dev", "cooling", licences=False)
 
 
-async def plans_maintenance(site: Site) -> None:
-    now = site.world.now()
-    with suppress(StoreFailed):
-        await site.service.plan_maintenance(OPERATOR, "dev", now + 3.0, now + 60.0)
-
-
 async def resumes(site: Site) -> None:
     with suppress(StoreFailed):
         await site.service.resume(OPERATOR, "dev")
@@ -124,7 +118,7 @@ harmless = submissions | st.builds(cancels, st.integers(0, 50)) | st.just(looks)
 harmful = st.sampled_from(
     (
         *(kills_the_worker, breaks_the_device, fills_the_disk, drains, resumes, reloads),
-        *(plans_maintenance, Site.kill, Site.restart),
+        *(Site.kill, Site.restart),
     )
 )
 delays = st.sampled_from((0.0, 0.0, 0.0001, 0.0003, 0.01, 1.0, 5.0, 40.0))
@@ -382,3 +376,36 @@ def test_promises_that_maintenance_breaks_are_counted() -> None:
 
     site.world.run(main(), until=LONGEST)
     site.check()
+
+
+def plans(after: float, lasts: float) -> Step:
+    async def plan(site: Site) -> None:
+        start = site.world.now() + after
+        await site.service.plan_maintenance(OPERATOR, "dev", start, start + lasts)
+
+    return plan
+
+
+@settings(max_examples=100)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from((None, {"every": 50.0, "lasts": 10.0})),
+    st.lists(
+        st.tuples(
+            delays,
+            submissions
+            | st.builds(plans, st.sampled_from((1.0, 20.0)), st.sampled_from((5.0, 60.0)))
+            | st.just(Site.restart),
+        ),
+        max_size=30,
+    ),
+)
+def test_no_task_ever_starts_during_maintenance(
+    seed: int, calibration: Any, steps: list[tuple[float, Step]]
+) -> None:
+    site = play(Site(VirtualWorld(seed), {"calibration": calibration}, seed=seed), steps)
+    windows = site.rows("SELECT * FROM maintenance")
+    for task in site.rows():
+        assert task["state"] == "done"
+        for each in windows:  # a task may have been handed over just before
+            assert not each["start"] + 1.0 < task["started"] < each["end"] - 1e-5
