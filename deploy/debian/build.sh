@@ -20,7 +20,7 @@ root=$work/root
 uv=$work/builder/bin/uv
 "$uv" venv --quiet --relocatable --python "$python" "$root/opt/qtide"
 "$uv" pip install --quiet --python "$root/opt/qtide/bin/python" --constraint "$source/constraints.txt" \
-    --link-mode copy "qtide[serve] @ file://$source"
+    --link-mode copy "qtide[serve,gate] @ file://$source"
 
 install -D -m 644 "$source/docs/examples/qtide.service" "$root/usr/lib/systemd/system/qtide.service"
 install -D -m 644 "$source/docs/examples/qtide.socket" "$root/usr/lib/systemd/system/qtide.socket"
