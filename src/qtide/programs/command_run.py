@@ -124,7 +124,7 @@ def _words(
     for path in command.reads.values():
         if not path.exists():
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} reads {path}, which does not exist on "
+                f"the command {command.name} reads {path}, which does not exist on "
                 f"{socket.gethostname()}"
             )
         if command.folder is None:
@@ -165,7 +165,7 @@ def _stdin(command: Command) -> Any:
             return command.stdin.open("rb")
         except OSError as error:
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} cannot read {command.stdin} from "
+                f"the command {command.name} cannot read {command.stdin} from "
                 f"{socket.gethostname()}: {error.strerror}"
             ) from None
     if command.stdin is None:
@@ -202,10 +202,9 @@ def _started(
             ) from None
         raise _not_startable(words[0], environment) from None
     except OSError as error:
-        name = Path(command.words[0]).name
         raise CommandFailed(
-            f"the command {name} cannot be started on {socket.gethostname()}: {error.strerror} "
-            f"({words[0]})"
+            f"the command {command.name} cannot be started on {socket.gethostname()}: "
+            f"{error.strerror} ({words[0]})"
         ) from None
 
 
@@ -293,7 +292,7 @@ def _failed(
 ) -> CommandFailed:
     end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     told = (errors.text.strip() or output.text.strip()).splitlines()[-LAST_LINES:]
-    text = f"the command {Path(command.words[0]).name} {end} on {socket.gethostname()}"
+    text = f"the command {command.name} {end} on {socket.gethostname()}"
     if told:
         text += "; its last lines:\n" + "\n".join(f"  {line[:LINE]}" for line in told)
     error = CommandFailed(text)
@@ -320,7 +319,7 @@ def _files(command: Command, folder: Path, kept: Path, began: int) -> dict[str, 
             written = sorted(path.name for path in folder.iterdir() if path.name not in links)
             others = ", ".join(written[:5]) or "nothing"
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} ended well, but has not written "
+                f"the command {command.name} ended well, but has not written "
                 f"{pattern!r} (in {folder} is {others})"
             )
         found |= {str(path.relative_to(folder)): path for path in matching}

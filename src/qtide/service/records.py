@@ -254,7 +254,7 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
     each = [[*terms, f"state = :state{number}"] for number in range(len(known))] or [terms]
     parts = " UNION ALL ".join(
         f"SELECT * FROM (SELECT sequence FROM tasks WHERE {' AND '.join(part)}"
-        " ORDER BY sequence DESC LIMIT :limit)"
+        " ORDER BY sequence DESC LIMIT :limit) AS found"
         for part in each
     )
     words = (
@@ -272,10 +272,11 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
 def ended_last(device: str, user: str | None, since: float, limit: int) -> Any:
     """Find the tasks of a device, and of a user or all, that ended last, newest first."""
     words = (
-        f"SELECT {COLUMNS} FROM tasks WHERE ended > ? AND device = ? AND (? IS NULL OR user = ?)"
-        " ORDER BY ended DESC LIMIT ?"
+        f"SELECT {COLUMNS} FROM tasks WHERE ended > :since AND device = :device"
+        + (" AND user = :user" if user is not None else "")
+        + " ORDER BY ended DESC LIMIT :limit"
     )
-    values = (since, device, user, user, limit)
+    values = {"since": since, "device": device, "user": user, "limit": limit}
     return lambda store: [task_of(row) for row in store.execute(words, values)]
 
 

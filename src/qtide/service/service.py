@@ -25,7 +25,7 @@ from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
-from qtide.service.store import FileStore, Store
+from qtide.service.store import Store, open_store
 from qtide.service.task import (
     AnswerExtent,
     Caller,
@@ -167,7 +167,7 @@ class Service:
         folder = configuration.folder
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        store = FileStore(folder / "store.sqlite")
+        store = open_store(folder, configuration.store)
         return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
 
     async def open(self) -> None:
@@ -190,6 +190,10 @@ class Service:
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
+
+    async def run_dry(self) -> None:
+        """Start nothing more on the devices, and wait for what they do; keep accepting tasks."""
+        await self._world.all_of([each.run_dry(GRACE) for each in self.devices.values()])
 
     async def close(self) -> None:
         """Stop the devices; accepted tasks stay in the store for the next start."""

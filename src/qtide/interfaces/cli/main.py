@@ -52,9 +52,13 @@ COMMANDS = {
         RUNS, "export:export", "Export a program as a workflow, or a run as a record."
     ),
     "engine": CommandEntry(RUNS, "export:engine", "Install a workflow engine for qtide."),
+    "mpi": CommandEntry(RUNS, "mpi:mpi", "Build and run malleable programs in C and Fortran."),
     "demo": CommandEntry(RUNS, "experiment:demo", "Show what qtide does, in two minutes."),
     "experiment": CommandEntry(
         RUNS, "experiment:experiment", "Measure what jobs gain by sharing a QPU."
+    ),
+    "reproduce": CommandEntry(
+        RUNS, "experiment:reproduce", "Make published tables and figures again."
     ),
     "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate the whole workload of a site."),
     "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
@@ -71,6 +75,9 @@ COMMANDS = {
     ),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
+    ),
+    "store": CommandEntry(
+        SERVICE, "store:store", "Check, back up, restore and move the service's store."
     ),
     "box": CommandEntry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
     "prolog": CommandEntry(

@@ -300,9 +300,15 @@ def page(
         as_json({"url": link})
         return
     say(link)
+    if browser:
+        open_in_browser(link)
+
+
+def open_in_browser(link: str) -> None:
+    """Open a link in a browser, if a person with a display gave the command."""
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if browser and shown and sys.stdout.isatty():
-        import webbrowser  # only this command needs it
+    if shown and sys.stdout.isatty():
+        import webbrowser  # few commands need it
 
         webbrowser.open(link)
 

@@ -9,6 +9,7 @@ not to blame for the death of its worker. The answer is on disk before any clien
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,6 +94,16 @@ class Endings:
         """Whether the store fails to write; then nothing more should start."""
         return self._stuck > 0
 
+    @property
+    def deadline(self) -> float | None:
+        """Time, on the monotonic clock, until which the devices are ours; None for always."""
+        return self._store.deadline
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another service may have taken over the devices."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     async def finish(
         self,
         task: ServiceTask,
@@ -154,6 +165,8 @@ BEGIN_LIMITS = (1.0, 10.0)
 """Bounds of the seconds that an otherwise idle worker has to begin a task."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
+FENCED_POLL = 0.2
+"""Seconds between two looks whether the lease has been renewed."""
 
 
 class Dispatcher:
@@ -325,7 +338,9 @@ class Dispatcher:
 
     def _room(self, now: float) -> bool:
         handed = self._queue.handed
-        if self._endings.stuck or any(task.suspect for task in handed.values()):
+        if self._endings.stuck or self._endings.fenced:
+            return False
+        if any(task.suspect for task in handed.values()):
             return False
         return len(handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
@@ -334,6 +349,8 @@ class Dispatcher:
         full = len(self._queue.handed) >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
+        if self._endings.fenced:
+            return FENCED_POLL
         now = self._world.now()
         return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
 
@@ -367,9 +384,11 @@ class Dispatcher:
 
     def _order(self, task: ServiceTask) -> Header:
         """The message to the worker; only emulated devices wait for the time of a profile."""
-        words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
+        words: Header = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
+        if self._endings.deadline is not None:
+            words["before"] = self._endings.deadline
         return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
 
     def _timed(self, task: ServiceTask) -> bool:

@@ -334,10 +334,14 @@ class ServedDevice:
             pause = PAUSE_FIRST if steady else min(2 * pause, PAUSE_MOST)
             await self._world.sleep(pause)
 
-    async def close(self, grace: float) -> None:
+    async def run_dry(self, grace: float) -> None:
         """Start nothing more, and wait up to `grace` seconds for the tasks on the device."""
         self._state.closing = True
         await self.dispatcher.run_dry(grace)
+
+    async def close(self, grace: float) -> None:
+        """Start nothing more, and end once the device is free or `grace` seconds have passed."""
+        await self.run_dry(grace)
         await self.validator.close()
 
     def _longest(self, task: ServiceTask) -> float:
