@@ -408,4 +408,4 @@ def test_no_task_ever_starts_during_maintenance(
     for task in site.rows():
         assert task["state"] == "done"
         for each in windows:  # a task may have been handed over just before
-            assert not each["start"] + 1.0 < task["started"] < each["end"] - 1e-5
+            assert not each["start"] + 1.0 < task["started"] < each["stop"] - 1e-5

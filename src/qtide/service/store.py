@@ -125,7 +125,7 @@ CREATE TABLE history (
 """
 MAINTENANCE = """
 CREATE TABLE maintenance (
-  number INTEGER PRIMARY KEY, device TEXT NOT NULL, start REAL NOT NULL, "end" REAL NOT NULL,
+  number INTEGER PRIMARY KEY, device TEXT NOT NULL, start REAL NOT NULL, stop REAL NOT NULL,
   reason TEXT NOT NULL
 );
 """

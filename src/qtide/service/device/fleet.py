@@ -126,8 +126,10 @@ class Drains:
             await self.withhold(sum(drained.values()), remaining)
 
 
-PLAN = 'INSERT INTO maintenance (device, start, "end", reason) VALUES (?, ?, ?, ?) RETURNING number'
-PLANNED = 'SELECT * FROM maintenance WHERE "end" > ? ORDER BY start'
+PLAN = "INSERT INTO maintenance (device, start, stop, reason) VALUES (?, ?, ?, ?) RETURNING number"
+PLANNED = "SELECT number, device, start, stop, reason FROM maintenance WHERE stop > ? ORDER BY 3"
+    "SELECT number, device, start, stop, reason FROM maintenance WHERE stop > ? ORDER BY start"
+)
 UNPLAN = "DELETE FROM maintenance WHERE number = ? RETURNING device"
 
 
@@ -149,7 +151,8 @@ class Maintenance:
     def planned(self) -> list[MaintenanceWindow]:
         """All windows that are not over, and those that ended since the service started."""
         rows = self._store.read(lambda db: db.execute(PLANNED, (self._since,)).fetchall())
-        return [MaintenanceWindow(**dict(row)) for row in rows]
+        names = ("number", "device", "start", "end", "reason")
+        return [MaintenanceWindow(**dict(zip(names, tuple(row), strict=True))) for row in rows]
 
     async def add(
         self, device: ServedDevice, start: float, end: float, reason: str | None
