@@ -128,8 +128,6 @@ class Drains:
 
 PLAN = "INSERT INTO maintenance (device, start, stop, reason) VALUES (?, ?, ?, ?) RETURNING number"
 PLANNED = "SELECT number, device, start, stop, reason FROM maintenance WHERE stop > ? ORDER BY 3"
-    "SELECT number, device, start, stop, reason FROM maintenance WHERE stop > ? ORDER BY start"
-)
 UNPLAN = "DELETE FROM maintenance WHERE number = ? RETURNING device"
 
 
