@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test test-releases lint docs soak bench box-packages page-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,10 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+# suites and clients that others wrote, each in an environment of its own; see docs/conformance.md
+conformance: setup
+	$(PY) -m tests.conformance
 
 # the documentation as a site of files, with its search: open site/index.html
 docs: setup
