@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,7 @@ def up(
     release: str | None = None,
     auth: str | None = None,
     kinds: Sequence[str] = (),
+    licences: Sequence[str] = (),
     tell: Tell = lambda _: None,
 ) -> Status:
     """Start a box; keep one that is already up, and remove the remains of a dead one.
@@ -70,10 +72,12 @@ def up(
     programs = Release.named(release, tell)
     auth = programs.accepted(auth)
     programs.require(auth=auth, accounting=accounting)
+    for each in licences:
+        if not re.fullmatch(r"[\w-]+:[1-9]\d*", each):
+            raise UsageError(f"a licence is written as NAME:NUMBER, not {each!r}")
+    names = tuple(licences)
     _check_kinds(kinds)
-    plan = BoxPlan(
-        nodes, qpus, accounting, slurmd_timeout, release=release, auth=auth, kinds=tuple(kinds)
-    )
+    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, (), release, auth, names, tuple(kinds))
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:

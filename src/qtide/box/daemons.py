@@ -289,7 +289,7 @@ MinJobAge=600
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=qpu{",gpu" if any(kind.gpus for kind in plan.by_kind()) else ""}
-Licenses=qpu:{plan.qpus}
+Licenses={",".join([f"qpu:{plan.qpus}", *plan.licences])}
 {_nodes(plan, host)}
 PartitionName=compute Nodes={",".join(plan.node_names[: plan.nodes])} Default=YES OverSubscribe=EXCLUSIVE State=UP
 PartitionName=quantum Nodes=q1 State=UP

@@ -26,7 +26,9 @@ class BoxPlan:
     ports: tuple[int, ...] = ()
     release: str = INSTALLED
     auth: str = "munge"
-    """How daemons and commands prove themselves: `munge` or, from 23.11 on, `slurm`."""
+    """How daemons and commands prove themselves: `munge` or, from 25.05 on, `slurm`."""
+    licences: tuple[str, ...] = ()
+    """Further licences, such as qpu_star:4."""
     kinds: tuple[str, ...] = ()
     """Nodes of other kinds, such as `gpu:2,cores=8,gpus=4`, each in a partition of its own."""
 
@@ -96,7 +98,7 @@ class BoxLayout:
         """Read the plan that `write_plan` stored."""
         try:
             entries = read_json(self.plan_file)
-            lists = {name: tuple(entries.get(name, ())) for name in ("ports", "kinds")}
+            lists = {key: tuple(entries.get(key, ())) for key in ("ports", "licences", "kinds")}
             return BoxPlan(**entries | lists)
         except FileNotFoundError:
             raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None

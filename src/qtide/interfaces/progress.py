@@ -206,6 +206,8 @@ def _timeline(run: RunFolder | None) -> Callable[[], str]:
 
     def drawn() -> str:
         nonlocal last, at
+        if run.state in live_picture.OVER:
+            return ""  # the run itself shows its timeline now
         if time.monotonic() - at > live_picture.PAUSE:
             last, at = f"\n{draw()}", time.monotonic()
         return last

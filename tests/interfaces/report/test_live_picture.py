@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from qtide.runs.spec import Spec
 from tests.core.ledger_samples import two_jobs
 from tests.interfaces.cli.inside import printed, refused
 from tests.interfaces.cli.test_commands import PROGRAMS, as_json, qtide
+from tests.runs.programs_for_tests import squares
 
 
 def rows(spans: list[Interval], width: int) -> dict[str, str]:
@@ -93,6 +95,22 @@ def test_a_run_of_another_process_is_followed_and_reported_before_its_end(tmp_pa
     assert "1e+06 × as fast" in printed("show", "it", "--replay", 1_000_000, *runs)
     assert "above 0" in refused("show", "it", "--replay", 0, *runs)
     assert "one of them" in refused("show", "it", "--follow", "--json", *runs)
+
+
+def test_a_notebook_draws_a_run_below_its_line_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    class Handle:
+        def update(self, shown: dict[str, str], raw: bool) -> None:
+            texts.append(shown["text/plain"])
+
+    monkeypatch.setattr("qtide.interfaces.progress._place_in_notebook", lambda _: Handle())
+    monkeypatch.chdir(tmp_path)
+    squares.run(str(tmp_path), rounds=6, cluster="local:2")
+    assert any("is running" in text and "░ held" in text for text in texts)
+    assert texts[-1].endswith("12 phases")
 
 
 def test_a_run_is_watched_by_the_process_that_drives_it(tmp_path: Path) -> None:

@@ -66,6 +66,10 @@ def up(
             "forky (26.05).  [default: the Slurm that is installed]",
         ),
     ] = None,
+    licence: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:NUMBER", help="One more licence, as qpu_star:4; repeatable."),
+    ] = None,
     auth: Annotated[
         str | None,
         typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
@@ -97,6 +101,7 @@ def up(
             release=release,
             auth=auth,
             kinds=kind or (),
+            licences=licence or (),
             tell=tell,
         )
     _show(there, _words(name, folder), json_wanted=json)
