@@ -9,14 +9,17 @@ if TYPE_CHECKING:
     from qtide.backends.client.handle import qpu
     from qtide.backends.client.target import Target
     from qtide.backends.clusters.pretend import pretend
-    from qtide.core.errors import PhaseError, QtideError, TimedOut, UsageError
+    from qtide.core.errors import CommandFailed, PhaseError, QtideError, TimedOut, UsageError
     from qtide.interfaces.python.compared import Comparison, compare
     from qtide.interfaces.python.run import Run
     from qtide.interfaces.python.runnable import list_runs, program, resume
     from qtide.interfaces.sessions.session import Session, session
+    from qtide.programs.command import CommandResult, command
     from qtide.programs.phase import classical, quantum, task, together
 
 __all__ = [
+    "CommandFailed",
+    "CommandResult",
     "Comparison",
     "PhaseError",
     "QtideError",
@@ -26,6 +29,7 @@ __all__ = [
     "TimedOut",
     "UsageError",
     "classical",
+    "command",
     "compare",
     "list_runs",
     "pretend",
@@ -40,6 +44,9 @@ __all__ = [
 
 
 _HOMES = {
+    "CommandFailed": "qtide.core.errors",
+    "CommandResult": "qtide.programs.command",
+    "command": "qtide.programs.command",
     "Comparison": "qtide.interfaces.python.compared",
     "PhaseError": "qtide.core.errors",
     "QtideError": "qtide.core.errors",

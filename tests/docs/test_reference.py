@@ -12,8 +12,8 @@ import qtide
 from tests.docs.reader import ROOT
 
 SURFACE = """
-Comparison PhaseError QtideError Run Session Target TimedOut UsageError classical compare list_runs
-pretend program qpu quantum resume session task together
+CommandFailed CommandResult Comparison PhaseError QtideError Run Session Target TimedOut UsageError
+classical command compare list_runs pretend program qpu quantum resume session task together
 """
 
 

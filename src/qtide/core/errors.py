@@ -37,6 +37,14 @@ class PhaseError(Exception):
     """A phase could not be run; the program may catch this and continue without it."""
 
 
+class NodeLost(PhaseError):  # noqa: N818 - named after the event
+    """A node died or was taken away before it answered; its task runs again on another one."""
+
+
+class CommandFailed(PhaseError):  # noqa: N818 - named after the event
+    """A command could not be started, or ended with an exit code that means failure."""
+
+
 class TimedOut(PhaseError, TimeoutError):  # noqa: N818 - what happened
     """A task or payload ran longer than its `within` allows and was ended."""
 

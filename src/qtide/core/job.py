@@ -91,9 +91,23 @@ class Preparation:
         return Preparation(modules, None if seconds is None else float(seconds))
 
 
+class CommandSettings(NamedTuple):
+    """How a run starts commands, unless a command says otherwise; empty for the usual way."""
+
+    modules: str = ""
+    """Environment modules to load, such as `gcc/13 openmpi/5`."""
+    wrapper: str = ""
+    """Words before each command, such as `apptainer exec image.sif`."""
+    launcher: str = ""
+    """What starts the ranks of an MPI program, such as `mpiexec` or `srun --mpi=pmix`."""
+
+
+NO_SETTINGS = CommandSettings()
+
+
 @dataclass(frozen=True)
 class JobContext:
-    """One run: its ledger, values, seed, node preparation, and log."""
+    """One run: its ledger, values, seed, node preparation, log, and settings for commands."""
 
     name: str
     ledger: Ledger
@@ -101,3 +115,4 @@ class JobContext:
     seed: int = 0
     preparation: Preparation = field(default_factory=Preparation)
     log: Log | None = None
+    commands: CommandSettings = NO_SETTINGS

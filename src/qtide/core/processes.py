@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import struct
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, BinaryIO
@@ -55,12 +56,71 @@ def wake_at_parents_death() -> None:
     signal_at_parents_death(signal.SIGCONT)
 
 
+def adopt_orphans() -> None:
+    """Have Linux make this process the parent of descendants whose own parents have ended."""
+    PR_SET_CHILD_SUBREAPER = 36  # noqa: N806 - the kernel's name
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
 def signal_at_parents_death(number: signal.Signals) -> None:
     """Have Linux send this process a signal when its parent, or the parent's thread, ends."""
-    import ctypes
-
     PR_SET_PDEATHSIG = 1  # noqa: N806 - the kernel's name
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    _prctl(PR_SET_PDEATHSIG, number)
+
+
+def _prctl(*words: int) -> None:
+    import ctypes  # imported late, so that an agent starts faster
+
+    ctypes.CDLL(None).prctl(*words)
+
+
+def signal_below(pid: int, number: signal.Signals) -> bool:
+    """Send a signal to all descendants of a process; return whether there were any alive.
+
+    Some programs, such as MPI's launchers, put their children into groups and sessions of their
+    own, so a signal to the process group would not reach them.
+    """
+    found = _children(pid)
+    for each in found:
+        found += _children(each)  # the loop goes over these as well
+    for each in found:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(each, number)
+    return bool(found)
+
+
+GRACE = 0.3
+"""Seconds that processes have to end by themselves, and to end what they have started elsewhere."""
+KILL_LIMIT = 5.0
+"""Seconds to wait until killed processes are gone; one may be stuck in a system call."""
+PAUSE = 0.005
+
+
+def kill_below(pid: int) -> None:
+    """End all descendants of a process: first ask them to, then kill them."""
+    for number, limit in ((signal.SIGTERM, GRACE), (signal.SIGKILL, KILL_LIMIT)):
+        last = time.monotonic() + limit
+        while signal_below(pid, number) and time.monotonic() < last:
+            time.sleep(PAUSE)
+
+
+def _children(pid: int) -> list[int]:
+    """The living children of a process, of all its threads."""
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - faster
+            with open(f"/proc/{pid}/task/{thread}/children") as listed:  # noqa: PTH123 - faster
+                found += map(int, listed.read().split())
+    return [each for each in found if not _is_dead(each)]
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process has ended, and its parent has not asked how."""
+    try:
+        with open(f"/proc/{pid}/stat") as read:  # noqa: PTH123 - faster
+            return read.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 BUFFER = 2**20
@@ -135,8 +195,16 @@ class Child:
         """Wait for the child to end and return its exit code."""
         return await self._process.wait()
 
+    async def kill_all(self) -> None:
+        """End the child's descendants, also those in groups of their own, and then the child."""
+        for number, limit in ((signal.SIGTERM, GRACE), (signal.SIGKILL, KILL_LIMIT)):
+            last = time.monotonic() + limit
+            while self.alive and signal_below(self.pid, number) and time.monotonic() < last:
+                await asyncio.sleep(PAUSE)
+        await self.kill()
+
     async def kill(self) -> None:
-        """Kill the child and everything it started."""
+        """Kill the child and its process group."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()

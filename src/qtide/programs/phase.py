@@ -13,8 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from qtide.core.job import CommandSettings
 
 from qtide.core.resources import Needs
 
@@ -44,7 +48,7 @@ class Unawaited:
 U = TypeVar("U", bound=Unawaited)
 
 
-def _created(made: U) -> U:
+def created(made: U) -> U:
     """Record the line of the caller's caller, which is the program, and return the object."""
     object.__setattr__(made, "_created", _place(sys._getframe(2)))
     return made
@@ -52,6 +56,30 @@ def _created(made: U) -> U:
 
 def _place(frame: FrameType) -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
+
+
+class TaskAttempt(Protocol):
+    """An attempt to run a task, as one of its nodes sees it."""
+
+    @property
+    def rank(self) -> int:
+        """The number of the node among the task's nodes."""
+
+    @property
+    def gang(self) -> str:
+        """A name that the nodes of this attempt share; empty if no process runs on them."""
+
+    @property
+    def key(self) -> str:
+        """The task's place in the program, such as `3/0`."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+
+    @property
+    def settings(self) -> CommandSettings:
+        """The run's settings for commands."""
 
 
 P = ParamSpec("P")
@@ -92,12 +120,22 @@ class Task(Unawaited, Generic[T_co]):
             raise ValueError(f"the task {self.name} needs at least one node, not {nodes}")
         self.use()
         made = replace(self, nodes=nodes, mpi=mpi)
-        return _created(made)  # type: ignore[arg-type]  # returns a list
+        return created(made)  # type: ignore[arg-type]  # returns a list
 
     def within(self, seconds: float) -> Task[T_co]:
         """Return the same task, ended with TimedOut if it runs longer than `seconds`."""
         self.use()
-        return _created(replace(self, limit=_limit(seconds)))
+        return created(replace(self, limit=_limit(seconds)))
+
+    def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
+        """The keyword arguments of one call; those of several also get `rank` and `size`."""
+        if self.nodes == 1 or self.mpi:
+            return dict(self.kwargs)
+        return dict(self.kwargs) | {"rank": attempt.rank, "size": self.nodes}
+
+    def result(self, results: list[Any]) -> Any:
+        """The task's result, made of the results of its calls, by rank."""
+        return results if self.nodes > 1 else results[0]
 
     def needs(
         self,
@@ -112,7 +150,7 @@ class Task(Unawaited, Generic[T_co]):
         `kind` names a kind of nodes; alone, it means a whole node of that kind.
         """
         self.use()
-        return _created(replace(self, resources=Needs.of(cores, gpus, memory, kind)))
+        return created(replace(self, resources=Needs.of(cores, gpus, memory, kind)))
 
     def starting(self) -> bool:
         """Called when its nodes are ready; return whether it still has to run."""
@@ -164,7 +202,7 @@ class Classical(Unawaited):
         """Return the same tasks, each ended if it runs longer than `seconds`."""
         self.use()
         limit = _limit(seconds)
-        return _created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
+        return created(Classical(tuple(replace(task, limit=limit) for task in self.tasks)))
 
     def needs(
         self,
@@ -180,7 +218,7 @@ class Classical(Unawaited):
             each if each.resources is not None else replace(each, resources=needs)
             for each in self.tasks
         )
-        return _created(Classical(tuple(tasks)))
+        return created(Classical(tuple(tasks)))
 
     def __str__(self) -> str:
         return f"classical({self.label})"
@@ -225,7 +263,7 @@ class Quantum(Unawaited):
         The time starts when the job gets its lease and includes waiting in the device's queue.
         """
         self.use()
-        return _created(replace(self, limit=_limit(seconds)))
+        return created(replace(self, limit=_limit(seconds)))
 
     def __str__(self) -> str:
         return f"quantum({self.label})"
@@ -261,7 +299,7 @@ def task(function: Callable[P, T_co], /, *args: P.args, **kwargs: P.kwargs) -> T
         if isinstance(each, Unawaited):
             each.use()
             raise TypeError(f"an argument of task() is {each} itself: write `await {each}`")
-    return _created(Task(function, args, kwargs))
+    return created(Task(function, args, kwargs))
 
 
 R_co = TypeVar("R_co", covariant=True)
@@ -329,7 +367,7 @@ def classical(*tasks: Task[Any]) -> Classical:
         each.use()
     if not tasks:
         raise ValueError("classical() needs at least one task")
-    return _created(Classical(tasks))
+    return created(Classical(tasks))
 
 
 def quantum(
@@ -347,7 +385,7 @@ def quantum(
     if isinstance(payload, Unawaited):
         payload.use()
         raise TypeError(f"the payload of quantum() is {payload} itself: write `await {payload}`")
-    return _created(Quantum(payload, shots, None, None, *candidate(otherwise, patience)))
+    return created(Quantum(payload, shots, None, None, *candidate(otherwise, patience)))
 
 
 def candidate(
@@ -391,7 +429,7 @@ def together(*parts: Any) -> Together:
             raise TypeError(f"together() takes phases and coroutines of phases, not {part!r}")
         if isinstance(part, Unawaited):
             part.use()
-    return _created(Together(parts))
+    return created(Together(parts))
 
 
 def _limit(seconds: float) -> float:

@@ -125,7 +125,9 @@ async def drive(
         ):
             lessons = recall(run)
             log = Log(run.log, (lambda: f"{world.now():.3f}") if world.is_virtual else None)
-            job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
+            job = JobContext(
+                run.name, ledger, run.values, spec.seed, lessons.preparation, log, spec.commands
+            )
             size = site.cluster.size
             nodes = spec.nodes or min(program.nodes or size, size)
             assignment = Assignment(site, job, nodes, spec.default_needs(program.needs))

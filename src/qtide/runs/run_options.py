@@ -129,7 +129,9 @@ def _read(declared: Declared, kind: Any, word: str) -> Any:
         raise UsageError(f"the argument {option} cannot be {word!r}: {error}") from None
 
 
-CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", "needs")
+COMMANDS = ("modules", "wrapper", "launcher")
+"""The options of commands, by their names in `Spec` and in `CommandSettings`."""
+CORE = ("strategy", "cluster", "nodes", "qpu", "vqpus", "time_scale", "seed", "needs", *COMMANDS)
 """The options of every run, by their names in `Spec`."""
 SHARED = ("seed",)
 """Options also passed to the program's parameter of the same name."""
@@ -169,6 +171,7 @@ class RunOptions:
         chosen = list(self._chosen(several=several))
         mine = distinct(chosen, {*CORE, *self.own})
         self._refuse_unknown(chosen, mine)
+        self._settings.announce((self.command,))
         options = {name: plugin_value(each, self.find(name)) for name, (_, each) in mine.items()}
         return Spec(program, options=options, **self._core(several=several), **more)
 

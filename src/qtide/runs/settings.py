@@ -6,6 +6,7 @@ command. The current folder's file takes precedence, entry by entry.
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from qtide.core.errors import UsageError
 from qtide.core.files import check_own, config_folder
 
 NAME = "qtide.toml"
+FOLDER_FILE = "folder file"
+COMMAND_LINES = ("wrapper", "launcher", "modules", "salloc")
+"""Options whose values become words of command lines."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Settings:
         """Read the files that apply: the named one, or else the folder's and the user's."""
         if config is not None:
             return Settings((_read(Path(config), "--config"),))
-        places = ((Path(NAME), "folder file"), (config_folder() / NAME, "user file"))
+        places = ((Path(NAME), FOLDER_FILE), (config_folder() / NAME, "user file"))
         found = {each.resolve(): (each, source) for each, source in places[::-1] if each.exists()}
         for each, _ in found.values():
             check_own(each, "copy what you need of it, or name it yourself with --config")
@@ -59,6 +63,16 @@ class Settings:
         """Value of an option for a command, with the file that sets it; None if not set."""
         found = ((each.find(command, option), each) for each in self.files)
         return next(((value, file) for value, file in found if value is not None), None)
+
+    def announce(self, command: Sequence[str]) -> None:
+        """Say which words of command lines the current folder's file sets: it may be a stranger's.
+
+        A user who enters a folder that came from elsewhere has not read its files.
+        """
+        for option in COMMAND_LINES:
+            found = self.find(command, option)
+            if found is not None and found[1].source == FOLDER_FILE:
+                sys.stderr.write(f"{found[1].path} sets {option} = {found[0]!r}\n")
 
     def defaults(self, command: Any, *names: str) -> dict[str, Any]:
         """Defaults for a command's options, and those of its subcommands, from the files."""

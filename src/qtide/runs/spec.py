@@ -8,6 +8,7 @@ from typing import Any
 
 from qtide.backends.clusters.kind import Setting
 from qtide.core.files import Damaged, read_json, write_json
+from qtide.core.job import CommandSettings
 from qtide.core.resources import WHOLE, Needs
 
 
@@ -24,6 +25,9 @@ class Spec:
     vqpus: int = 1
     time_scale: float = 1.0
     seed: int = 0
+    modules: str = ""
+    wrapper: str = ""
+    launcher: str = ""
     needs: str = ""
     """What a task needs that says nothing, as in `cores=1`; empty for a whole node."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -35,6 +39,11 @@ class Spec:
     def setting(self) -> Setting:
         """Settings for the run's cluster."""
         return Setting(self.cluster.partition(":")[2], self.nodes, self.options)
+
+    @property
+    def commands(self) -> CommandSettings:
+        """Settings for the run's commands."""
+        return CommandSettings(self.modules, self.wrapper, self.launcher)
 
     def default_needs(self, of_program: Needs = WHOLE) -> Needs:
         """What a task needs that says nothing: as the run says, or else the program."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from secrets import token_hex
 from typing import Any
 
-from qtide.backends.clusters.cluster import Allocation, Cluster, Node, NodeLost, Work
-from qtide.core.errors import NotEnoughNodes, QtideError, TimedOut
+from qtide.backends.clusters.cluster import Allocation, Cluster, Node, Work
+from qtide.core.errors import NodeLost, NotEnoughNodes, QtideError, TimedOut
 from qtide.core.forecasts import Forecast
 from qtide.core.job import JobContext
 from qtide.core.resources import WHOLE, Needs, nodes_filled
@@ -255,7 +255,8 @@ class NodePool:
         if not task.starting():
             return None
         self.forecast.tasks.begin(place)
-        gang = token_hex(8) if task.mpi else ""
+        meets = (task.nodes > 1 or task.mpi) and not self.world.is_virtual
+        gang = token_hex(8) if meets else ""
         works = [Work(self.job, task, key, rank, gang, slot) for rank, (_, slot) in enumerate(used)]
         nodes = [node for node, _ in used]
         try:
@@ -264,7 +265,7 @@ class NodePool:
             self.forecast.tasks.learn(place, 0.0)  # at least this long; the limit ends it
             raise
         self._learn(place, max(node.importing for node in nodes))
-        return results if task.nodes > 1 else results[0]
+        return task.result(results)
 
     def share(self, task: Task[Any]) -> float:
         """Fraction of a node that a task takes; its number of nodes if it takes whole ones."""

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from qtide import pretend, task
-from qtide.backends.clusters.cluster import NodeLost, Work
+from qtide.backends.clusters.cluster import Work
 from qtide.backends.clusters.simulated import Delays, Loss
-from qtide.core.errors import NotEnoughNodes
+from qtide.core.errors import NodeLost, NotEnoughNodes
 from tests.bench import Bench
 from tests.core.invariant import check
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from qtide import classical, task
-from qtide.backends.clusters.cluster import Allocation, NodeLost, Work
+from qtide.backends.clusters.cluster import Allocation, Work
 from qtide.backends.clusters.link import SILENCE, NodeTaskFailed
 from qtide.backends.clusters.local import LocalCluster, LocalOptions
-from qtide.core.errors import NodeUnusable
+from qtide.core.errors import NodeLost, NodeUnusable
 from qtide.core.job import JobContext
 from qtide.core.ledger import Ledger
 from qtide.core.log import Log, lines

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from qtide import TimedOut, classical, task
-from qtide.backends.clusters.cluster import NodeLost
 from qtide.backends.clusters.local import LocalOptions
-from qtide.core.errors import NotEnoughNodes
+from qtide.core.errors import NodeLost, NotEnoughNodes
 from qtide.programs.phase import Classical
 from qtide.strategies.node_pool import NodePool
 from tests.backends.clusters import remote

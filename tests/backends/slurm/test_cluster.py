@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from qtide.backends.clusters.cluster import NodeLost
 from qtide.backends.clusters.slurm.commands import SlurmFailed
 from qtide.backends.clusters.slurm.companion import CompanionOptions, QueuedTooLong
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.backends.devices.annealer import Annealer
 from qtide.backends.devices.profile import profile
 from qtide.backends.leases.emulated import EmulatedQpu
-from qtide.core.errors import NotEnoughNodes
+from qtide.core.errors import NodeLost, NotEnoughNodes
 from tests.backends.slurm.stage import Stage, run
 
 

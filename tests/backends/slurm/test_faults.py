@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from qtide import box, classical, task
-from qtide.backends.clusters.cluster import NodeLost
 from qtide.backends.clusters.slurm.accounting import usage
 from qtide.backends.clusters.slurm.commands import Slurm
 from qtide.backends.clusters.slurm.mark import Driver, job_name, reap
 from qtide.backends.clusters.slurm.slurm_cluster import SlurmCluster
 from qtide.box.daemons import daemons
+from qtide.core.errors import NodeLost
 from qtide.core.job import JobContext
 from qtide.strategies.node_pool import NodePool
 from tests.backends.slurm.stage import Stage, run, until

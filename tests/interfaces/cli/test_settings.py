@@ -38,6 +38,17 @@ def test_the_present_folders_file_takes_precedence_entry_by_entry(here: Path) ->
     assert kept == ("simulated", "elastic", 5, "time")
 
 
+def test_words_of_command_lines_from_the_present_folder_are_announced(here: Path) -> None:
+    """The folder may come from elsewhere; the user's own file needs no announcement."""
+    user_file(here, 'modules = "gcc/13"\n')
+    (here / "qtide.toml").write_text('wrapper = "nice"\n')
+    words = ("run", "synthetic", "--iterations", "1", "--cluster", "simulated", "--name", "it")
+    assert "qtide.toml sets wrapper = 'nice'" in called(*words).stderr
+    assert "gcc/13" not in called(*words).stderr
+    spec = json.loads((here / "qtide-runs" / "it" / "run.json").read_text())
+    assert (spec["wrapper"], spec["modules"]) == ("nice", "gcc/13")
+
+
 def test_a_named_file_replaces_both(here: Path) -> None:
     user_file(here, "seed = 1\n")
     (here / "qtide.toml").write_text("vqpus = 2\n")

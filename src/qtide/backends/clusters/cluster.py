@@ -12,12 +12,14 @@ from asyncio.subprocess import Process
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
-from qtide.core.errors import NodeUnusable, PhaseError, TimedOut
-from qtide.core.job import NOTHING, Imported, JobContext
+from qtide.core.errors import NodeLost, NodeUnusable, TimedOut
+from qtide.core.job import NOTHING, CommandSettings, Imported, JobContext
 from qtide.core.resources import NodeKind, Room, Slot
 from qtide.core.world.world import Future, World
+from qtide.programs.phase import TaskAttempt
 
 
 class NodeTask(Protocol):
@@ -51,6 +53,9 @@ class NodeTask(Protocol):
     def limit(self) -> float | None:
         """Maximum run time in seconds; None for no limit."""
 
+    def keywords(self, attempt: TaskAttempt) -> dict[str, Any]:
+        """The keyword arguments of one call."""
+
 
 TRIES = 3
 """How often to request nodes before giving up on agents that do not start."""
@@ -65,7 +70,7 @@ class Work:
     key: str
     rank: int = 0
     gang: str = ""
-    """The name shared by all ranks of this attempt at an MPI task."""
+    """The name shared by all ranks of this attempt, by which they meet; empty in virtual time."""
     slot: Slot | None = None
     """The part of the node that the task has; None for the whole node."""
 
@@ -84,14 +89,18 @@ class Work:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The call's keyword arguments; ranks of an SPMD task also get `rank` and `size`."""
-        if self.task.nodes == 1 or self.task.mpi:
-            return dict(self.task.kwargs)
-        return dict(self.task.kwargs) | {"rank": self.rank, "size": self.task.nodes}
+        """The call's keyword arguments."""
+        return self.task.keywords(self)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.job.values.folder.absolute().parent
 
-class NodeLost(PhaseError):  # noqa: N818 - named after the event
-    """The node died or was taken away before it answered."""
+    @property
+    def settings(self) -> CommandSettings:
+        """The run's settings for commands."""
+        return self.job.commands
 
 
 class CoAllocatable(Protocol):

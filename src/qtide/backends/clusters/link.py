@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from qtide.backends.clusters.cluster import Node, NodeLost, Work
-from qtide.core.errors import PhaseError
+from qtide.backends.clusters.cluster import Node, Work
+from qtide.core.errors import NodeLost, PhaseError
 from qtide.core.job import Imported, Preparation
 from qtide.core.log import Log
 from qtide.core.processes import Child, Header
@@ -127,7 +127,7 @@ class Link:
     async def kill(self) -> None:
         """Kill the agent and everything it started."""
         self._given_up = True
-        await self.child.kill()
+        await self.child.kill_all()
         await asyncio.wait({self._stderr}, timeout=LAST_WORDS)
 
     async def _listen(self) -> None:

@@ -15,17 +15,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, BinaryIO, NoReturn
 
 from qtide.backends.clusters.agent import limit, load, prepare, serve
 from qtide.backends.clusters.supervisor import PAUSE, Output, output_pipe
 from qtide.core.files import keep_bytecode
-from qtide.core.processes import Header, die_with_parent, frame, read
+from qtide.core.processes import Header, die_with_parent, frame, read, signal_below
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -233,19 +232,9 @@ class PartAgents:
 
 def kill_tree(pid: int) -> None:
     """Kill a process and everything that it has started."""
-    for each in [*descendants(pid), pid]:
-        with suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """Yield the processes that a process has started, and those that these have started."""
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):
-                for child in (thread / "children").read_text().split():
-                    yield from descendants(int(child))
-                    yield int(child)
+    signal_below(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def main() -> NoReturn:

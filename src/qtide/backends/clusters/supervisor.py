@@ -18,7 +18,7 @@ from select import select
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from qtide.core.processes import frame, read, wake_at_parents_death
+from qtide.core.processes import adopt_orphans, frame, kill_below, read, wake_at_parents_death
 
 if TYPE_CHECKING:
     from qtide.backends.clusters.nursery import PartAgents
@@ -96,11 +96,13 @@ class Supervisor:
         for thread in threads:
             thread.start()
         wake_at_parents_death()
+        adopt_orphans()
         _, status = os.waitpid(self._agent, 0)
+        kill_below(os.getpid())  # everything that the agent has started
         answers.join(DRAIN)
         self._output.end()
         if self._alone and os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)  # including everything that the agent has started
+            os.killpg(0, signal.SIGKILL)
         _end_as(os.waitstatus_to_exitcode(status))
 
     def _pass_on(self) -> None:

@@ -1,8 +1,10 @@
-"""Layout of help: plain text of at most 80 columns, options under one heading per owner."""
+"""Commands as Typer's, with plain help: 80 columns, options under one heading per owner."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -16,8 +18,42 @@ REQUIRED = "  [required]"
 """Not shown for arguments: brackets mark the optional ones."""
 
 
+class QuickValue:
+    """Converts the value of a parameter; Typer does so by pydantic, which takes long to load."""
+
+    def __init__(self, slow: Callable[[], Any]) -> None:
+        self._slow = slow
+
+    def __call__(self) -> QuickValue:
+        """Take the place of the method of a Typer parameter that returns its converter."""
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Context) -> Any:
+        """Pass on text, paths and absent values as they are; leave all others to Typer."""
+        kind = param.type_descriptor.annotation
+        if not param.multiple and param.nargs == 1:
+            if value is None or (kind is str and isinstance(value, str)):
+                return value
+            if kind is Path and isinstance(value, str | Path):
+                return Path(value)
+        return self._slow().coerce(value, param=param, ctx=ctx)
+
+
+def _quickened(params: list[Any]) -> list[Any]:
+    """Return parameters that convert simple values without pydantic."""
+    for param in params:
+        slow = getattr(param, "get_runtime_param", None)  # earlier versions of Typer have none
+        if slow is not None and not isinstance(slow, QuickValue):
+            param.get_runtime_param = QuickValue(slow)
+    return params
+
+
 class PlainCommand(TyperCommand):
     """A command that lists each option under its own heading, by default `Options`."""
+
+    def get_params(self, ctx: Context) -> list[Any]:
+        """Return the parameters, also those that Typer has added."""
+        return _quickened(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Show arguments as in manuals: a name, in brackets if optional."""
@@ -30,6 +66,10 @@ class PlainCommand(TyperCommand):
 
 class PlainGroup(TyperGroup):
     """A group of commands, each described by a whole sentence."""
+
+    def get_params(self, ctx: Context) -> list[Any]:
+        """Return the parameters, also those that Typer has added."""
+        return _quickened(super().get_params(ctx))
 
     def format_options(self, ctx: Context, formatter: Any) -> None:
         """Write options, then commands."""

@@ -254,6 +254,18 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "vqpus": {"help": "Virtual QPUs that share the device."},
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
+        "modules": {
+            "help": "Environment modules that commands load, as 'gcc/13 openmpi/5'.",
+            "metavar": "NAMES",
+        },
+        "wrapper": {
+            "help": "Words before each command, as 'apptainer exec image.sif'.",
+            "metavar": "WORDS",
+        },
+        "launcher": {
+            "help": "What starts MPI commands, as 'srun --mpi=pmix'.  [default: mpiexec]",
+            "metavar": "WORDS",
+        },
         "needs": {
             "help": "What a task needs of a node unless it says so itself, as in "
             "cores=4,gpus=1,memory=16GB.  [default: a whole node]",
@@ -304,7 +316,7 @@ def program_command(
     own = _own(words)
     unchosen = list(others(chosen)) if _unknown(own, command, chosen) else []
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    full = _with_options(command, chosen, unchosen, parted=own != words)
+    full = _with_options(command, chosen, unchosen, parted=own != words, settings=settings)
     epilog = f"Options of another cluster or strategy: qtide {name} {_example(chosen)} --help"
     own_name = name.rpartition(" ")[2]
     app.command(own_name, cls=ProgramCommand, context_settings=OWN_ARGUMENTS, epilog=epilog)(full)
@@ -405,6 +417,7 @@ def _with_options(
     unchosen: list[OptionOwner],
     *,
     parted: bool,
+    settings: Settings,
 ) -> Callable[..., None]:
     """Replace the command's parameter `spec` by a program and all options."""
     own = inspect.signature(command, eval_str=True).parameters
@@ -426,6 +439,7 @@ def _with_options(
                 name: plugin_value(each, given.pop(name)) for name, (_, each) in mine.items()
             }
             terms = {name: given.pop(name) for name in core}
+            settings.announce(context.command_path.split()[1:])
             command(Spec(located(program), context.args, options=shared_options, **terms), **given)
 
     parameters = [

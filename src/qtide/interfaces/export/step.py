@@ -148,7 +148,8 @@ async def _answer(world: RealWorld, perform: Perform, given: StepInput, folder: 
     """Perform a phase; exceptions that the program can catch become part of the answer."""
     log = Log(folder / f"{given.key}-{given.place}.log")
     ledger = Ledger(given.run, world.now)
-    job = JobContext(given.run, ledger, Values(folder / "scratch"), given.spec.seed, log=log)
+    values, spec = Values(folder / "scratch"), given.spec
+    job = JobContext(given.run, ledger, values, spec.seed, log=log, commands=spec.commands)
     lane = "nodes" if isinstance(given.phase, Classical) else "qpu"
     ledger.enter("wait", lane, given.asked, world.now(), "a step of the workflow")
     try:

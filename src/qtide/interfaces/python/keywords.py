@@ -41,6 +41,9 @@ class RunKeywords(PluginKeywords, total=False):
     vqpus: int
     time_scale: float
     seed: int
+    modules: str
+    wrapper: str
+    launcher: str
     needs: str
     name: str
     runs: str | Path

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from qtide.backends.clusters.cluster import NodeLost
+from qtide.core.errors import NodeLost
 from qtide.core.values import Unstorable, dumps
 from qtide.interfaces.sessions.on_node import CallResult, Initializer, run_call, run_calls
 from qtide.interfaces.sessions.session_call import SessionCall

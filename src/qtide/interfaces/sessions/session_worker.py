@@ -114,7 +114,9 @@ class SessionWorker:
         lessons = recall(run)
         real = not self._world.is_virtual
         log = Log(run.log, None if real else lambda: f"{self._world.now():.3f}")
-        job = JobContext(run.name, ledger, run.values, spec.seed, lessons.preparation, log)
+        job = JobContext(
+            run.name, ledger, run.values, spec.seed, lessons.preparation, log, spec.commands
+        )
         nodes = spec.nodes or site.cluster.size
         self._sizes = BatchSizes(nodes) if real else None
         assignment = Assignment(site, job, nodes, spec.default_needs())
