@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +22,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import state_folder
 from qtide.core.plugins import Plugins
 from qtide.service.apis import APIS
+from qtide.service.identities import people_of
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES
 
@@ -154,6 +155,22 @@ class SlurmSection(Section):
     """Charge the account that a job names, even if Slurm does not check who may use it."""
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
+    jwt_key: Path | None = None
+    """Slurm's key for tokens (AuthAltParameters=jwt_key=), to admit jobs without munge."""
+
+
+class IdentitySetup(BaseModel):
+    """A way to know people: its kind, and the options of that kind."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+    accounts: Literal["", "slurm"] = ""
+    """`slurm`: whoever names no account has the default one of Slurm's associations."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of its kind."""
+        return dict(self.model_extra or {})
 
 
 class Configuration(Section):
@@ -164,7 +181,9 @@ class Configuration(Section):
     anonymous: bool = False
     """Require no tokens; only for a demonstration on the loopback."""
     operators: list[str] = []
-    """Users whose tokens may see all tasks, drain devices and read all usage."""
+    """Users who may see all tasks, drain devices and read all usage; `@GROUP` names a group."""
+    identities: dict[str, IdentitySetup] = {}
+    """Ways to know people besides the service's own tokens."""
     certificate: Path | None = None
     key: Path | None = None
     retention_days: Annotated[float, Field(gt=0)] = 30.0
@@ -366,6 +385,10 @@ def _mistakes(configuration: Configuration) -> Iterator[str]:
         yield from _unreadable("slurm.conf", configuration.slurm.conf)
     if configuration.slurm and configuration.slurm.certificate:
         yield from _unreadable("slurm.certificate", configuration.slurm.certificate)
+    try:
+        people_of(configuration.identities)
+    except UsageError as error:
+        yield str(error)
     if configuration.certificate and configuration.key:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -410,7 +433,7 @@ def _unreadable(name: str, file: Path) -> Iterator[str]:
         yield f"{name}: {file} cannot be read by this user"
 
 
-FIXED = ("listen", "state", "socket", "anonymous", "slurm")
+FIXED = ("listen", "state", "socket", "anonymous", "slurm", "identities")
 """Entries that a running service cannot change."""
 FIXED_LIMITS = ("limits.validators", "limits.admissions_per_user")
 

@@ -68,6 +68,7 @@ COMMANDS = {
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
+    "audit": CommandEntry(SERVICE, "serve:audit", "Show who did what to the service."),
     "box": CommandEntry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
     "prolog": CommandEntry(
         SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."

@@ -20,7 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
+from qtide.service.admission import Refused, Unreachable
 from qtide.service.connection import KEY, Connection
+from qtide.service.identities import People, Person
 from qtide.service.limits import (
     Contention,
     FairSemaphore,
@@ -29,8 +31,9 @@ from qtide.service.limits import (
     TooLarge,
     WrongSite,
 )
+from qtide.service.monitoring import ORIGIN
 from qtide.service.task import Caller
-from qtide.service.tokens import NotAllowed, Register
+from qtide.service.tokens import PREFIX, NotAllowed, Register
 
 CALLER = "qtide.caller"
 """The key of the caller in a request's scope."""
@@ -44,8 +47,11 @@ LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 class Authenticator:
     """Identifies the caller of a request."""
 
-    def __init__(self, register: Register, *, anonymous: bool) -> None:
+    def __init__(
+        self, register: Register, *, anonymous: bool, people: People | None = None
+    ) -> None:
         self._register = register
+        self._people = people
         self._anonymous = anonymous
         self._owners = {0, os.geteuid()}
 
@@ -56,21 +62,30 @@ class Authenticator:
         if self._anonymous:
             _check_site(scope)
             return await self._guest(token, connection)
-        if token:
+        if token and (self._people is None or token.startswith(PREFIX)):
             return self._register.caller(token)
+        if token and self._people is not None:
+            return self._known(await self._people.by_token(token))
         # the kernel identifies users of the Unix socket, but ports may be forwarded from anywhere
         if connection is not None and connection.peer.unix and connection.peer.uid in self._owners:
             return OPERATOR
+        if self._people is not None and connection is not None and connection.peer.uid is not None:
+            person = await self._people.by_uid(connection.peer.uid)
+            if person is not None:
+                return self._known(person)
         raise NotAllowed(
             "a token is needed in QTIDE_TOKEN (or as Authorization: Bearer TOKEN); "
             "the operator makes one on the service's host: qtide token new USER"
         )
 
+    def _known(self, person: Person) -> Caller:
+        return self._register.person(person.user, person.account, person.groups)
+
     async def operates(self, scope: Scope) -> bool:
         """Whether a request, which anybody may send, comes from an operator."""
         try:
             return (await self.identify(scope)).operator
-        except (NotAllowed, WrongSite):
+        except (NotAllowed, WrongSite, Refused, Unreachable):
             return False
 
     async def caller(self, request: Request) -> Caller:
@@ -221,6 +236,7 @@ class Gate:
         """The sender of a request, and its maximum bytes."""
         connection: Connection | None = scope.get(KEY)
         peer = "a peer" if connection is None else connection.peer.name
+        ORIGIN.set(peer)
         path = scope["path"]
         if path in self._public or (self._public_below and path.startswith(self._public_below)):
             return peer, MOST_PUBLIC

@@ -28,7 +28,13 @@ def deploy(folder: Path) -> Path:
 
 
 def announce(
-    folder: Path, url: str, *, ca: str = "", munge_socket: str = "", socket: str = ""
+    folder: Path,
+    url: str,
+    *,
+    ca: str = "",
+    munge_socket: str = "",
+    socket: str = "",
+    auth: str = "",
 ) -> None:
     """Tell the prolog in `folder` where the service is, for jobs that start from now on.
 
@@ -39,6 +45,7 @@ def announce(
     if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
         raise UsageError(f"tokens would be sent to {url} unencrypted; give the service TLS: https")
     entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "socket": socket}
+    entries["auth"] = auth
     entries["python"] = _interpreter()
     for key, value in entries.items():
         if not PLAIN.fullmatch(value):

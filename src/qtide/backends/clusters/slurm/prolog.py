@@ -7,8 +7,10 @@ quickly. The service imports from here what both sides must agree on.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -117,6 +119,41 @@ def binding(method: str, path: str, body: bytes, audience: str) -> bytes:
     return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
+FRESH_PROOF = 60.0
+"""Seconds for which a proof of possession is valid."""
+
+
+def token_signature(key: bytes, signed: str) -> str:
+    """The signature of a Slurm token (HS256), by the key of slurmctld and the service."""
+    made = hmac.new(key, signed.encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
+
+
+def possession(signature: str, moment: str, nonce: str, bound: bytes) -> str:
+    """A code that only somebody who has a token's signature can make, for one request, now."""
+    words = b" ".join([moment.encode(), nonce.encode(), bound])
+    return hmac.new(signature.encode(), words, hashlib.sha256).hexdigest()
+
+
+def proof_of_token(token: str, bound: bytes) -> str:
+    """Prove that one has a Slurm token, without sending it."""
+    head, claims, signature = token.split(".")
+    moment, nonce = str(int(time.time())), os.urandom(16).hex()
+    return ".".join([head, claims, moment, nonce, possession(signature, moment, nonce, bound)])
+
+
+def slurm_token() -> str:
+    """Ask slurmctld for a token of this process's user."""
+    from subprocess import run  # only on clusters without munge
+
+    words = ("scontrol", "token", f"lifespan={TTL}")
+    done = run(words, capture_output=True, check=False, timeout=LIMIT, text=True)
+    name, _, token = done.stdout.strip().partition("=")
+    if name != "SLURM_JWT" or token.count(".") != 2:
+        raise AdmissionFailed(f"scontrol gave no token: {done.stderr.strip() or 'no reason'}")
+    return token
+
+
 def served_by(user: int) -> str:
     """The audience of a service without a certificate: the user whose process answers."""
     return f"user {user}"
@@ -131,13 +168,20 @@ class PrologSettings:
     """The service's address and certificates, from the operator's file."""
 
     def __init__(
-        self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "", socket: str = ""
+        self,
+        url: str,
+        ca: str = "",
+        bundle: str = "",
+        munge_socket: str = "",
+        socket: str = "",
+        auth: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.socket = socket or None  # used instead of the URL on the service's own host
         self.ca = ca or None  # certificates that verify the service; None for the system's
         self.bundle = bundle or None  # certificates that jobs use for all connections
         self.munge_socket = munge_socket or None
+        self.auth = auth or "munge"  # what proves the job's user: munge or jwt
 
     @classmethod
     def read(cls, file: Path) -> PrologSettings:
@@ -146,7 +190,7 @@ class PrologSettings:
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
             raise AdmissionFailed(f"{file} names no url of the service")
-        names = ("url", "ca", "bundle", "munge_socket", "socket")
+        names = ("url", "ca", "bundle", "munge_socket", "socket", "auth")
         return cls(**{name: found[name] for name in names if name in found})
 
 
@@ -173,11 +217,18 @@ def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
     body = json.dumps({"job": job}).encode()
     with closing(_connection(settings)) as connection:
         audience = _connected(connection)
-        with closing(Libmunge(settings.munge_socket)) as munge:
-            proof = munge.encode(binding("POST", path, body, audience))
-        headers = {"Authorization": f"Munge {proof}", "Content-Type": "application/json"}
+        proof = _proof(settings, binding("POST", path, body, audience))
+        headers = {"Authorization": proof, "Content-Type": "application/json"}
         connection.request("POST", path, body, headers)
         return variables(settings, job, _answer(connection.getresponse()))
+
+
+def _proof(settings: PrologSettings, bound: bytes) -> str:
+    """The value of the header that proves this process's user, for one request."""
+    if settings.auth == "jwt":
+        return f"Slurm {proof_of_token(slurm_token(), bound)}"
+    with closing(Libmunge(settings.munge_socket)) as munge:
+        return f"Munge {munge.encode(bound)}"
 
 
 def variables(settings: PrologSettings, job: int, answer: Answer) -> dict[str, str]:
