@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test test-releases lint docs soak bench box-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,11 @@ box-packages:
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	  munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmix2 \
 	  slurmdbd slurm-wlm-mysql-plugin mariadb-server
+
+# the browser in which the page is tested
+page-packages:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,8 +14,8 @@ import pytest
 
 from qtide.backends.client.client import ServiceFailed
 from qtide.backends.payloads.payload import Burst
+from qtide.service.audit import AuditTrail
 from qtide.service.local_service import LocalService
-from qtide.service.monitoring import AuditTrail
 from tests.interfaces.cli.test_service import qtide
 from tests.service.serving import BURSTS, Serve
 from tests.service.test_reload import reloaded

@@ -217,7 +217,9 @@ def test_a_user_of_the_host_is_known_by_the_kernel(tmp_path: Path) -> None:
         place = Path(name) / "socket"
         place.parent.chmod(0o755)
         words = '[identities.host]\nkind = "unix"\n[devices.dev]\nkind = "burst"\n'
-        with LocalService(tmp_path, words, f'socket = "{place}"'):
+        served = LocalService(tmp_path, words, f'socket = "{place}"')
+        served.socket = f"unix://{place}"
+        with served:
             nobody = User("nobody").words("/usr/bin/python3", "-c", ASK, str(place))
 
             def asked(line: str) -> str:
@@ -225,7 +227,7 @@ def test_a_user_of_the_host_is_known_by_the_kernel(tmp_path: Path) -> None:
 
             assert "200 OK" in asked("GET /v1/usage?by=user")
             assert "nobody is not an operator" in asked("GET /v1/usage?everybody=true")
-            assert Client(f"unix://{place}").call("GET", "/v1/usage", {"everybody": True}) == []
+            assert served.operator().call("GET", "/v1/usage", {"everybody": True}) == []
 
 
 def test_members_of_a_group_of_this_host_operate() -> None:

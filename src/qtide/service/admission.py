@@ -173,6 +173,11 @@ class SlurmAdmission:
             )
         return await self._grant(own, holder, await self._user(identity))
 
+    @property
+    def queries(self) -> int:
+        """How often Slurm was asked for jobs."""
+        return self._jobs.queries
+
     async def running(self, holders: Iterable[Holder]) -> set[Holder]:
         """The holders that still run and still have their slot."""
         return await self._jobs.holding(holders)
@@ -272,6 +277,8 @@ class SlotJobs:
         self._limit = limit
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked: dict[int, asyncio.Task[list[SlurmJob]]] = {}
+        self.queries = 0
+        """Calls to Slurm so far."""
 
     async def of(self, job: int) -> list[SlurmJob]:
         """The job with that number, then its other components; empty if there is none.
@@ -300,6 +307,7 @@ class SlotJobs:
         return own + [each for each in parts if each.entry.job != job]
 
     async def _query(self, *terms: str) -> list[SlurmJob]:
+        self.queries += 1
         try:
             async with self._at_once:
                 found = await queue.entries(self._slurm, *terms, limit=self._limit)

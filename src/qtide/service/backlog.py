@@ -158,6 +158,11 @@ class Backlog:
         """Number of tasks per device that wait for room in a quota."""
         return Counter(self._tasks[each].device for each in self._over_quota)
 
+    def held_back(self, device: str) -> list[ServiceTask]:
+        """The tasks of a device that wait for room in a quota."""
+        found = (self._tasks[each] for each in self._over_quota)
+        return [task for task in found if task.device == device]
+
     def over_quota(self, task: ServiceTask) -> bool:
         """Whether a task waits for room in a quota."""
         return task.id in self._over_quota

@@ -49,9 +49,12 @@ class Bulk:
         """Let the processes run these functions; call this before the first process starts."""
         self._allowed |= {_reference(work) for work in works}
 
-    async def do(self, work: Work, data: bytes, who: str) -> Done:
-        """Run an allowed function and return its result, or raise its refusal."""
-        if len(data) <= SMALL:
+    async def do(self, work: Work, data: bytes, who: str, *, apart: bool = False) -> Done:
+        """Run an allowed function and return its result, or raise its refusal.
+
+        With `apart`, run it in a process although the data is small.
+        """
+        if len(data) <= SMALL and not apart:
             return work(data)
         late = f"the request took more than {LIMIT:g} s to read"
         lost = "the request ended the process that read it"

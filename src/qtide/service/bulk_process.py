@@ -52,8 +52,11 @@ def _done(work: Callable[[bytes], Any], body: bytes) -> Iterator[tuple[Header, b
 
 
 def _imported(reference: str) -> Any:
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    """Import a function; its module may have to prepare something while files can be opened."""
+    name, _, function = reference.partition(":")
+    module = import_module(name)
+    getattr(module, "prepare", lambda: None)()
+    return getattr(module, function)
 
 
 if __name__ == "__main__":

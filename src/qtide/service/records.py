@@ -269,6 +269,16 @@ def of_user(user: str | None, states: Sequence[str], limit: int, before: int | N
     return action
 
 
+def ended_last(device: str, user: str | None, since: float, limit: int) -> Any:
+    """Find the tasks of a device, and of a user or all, that ended last, newest first."""
+    words = (
+        f"SELECT {COLUMNS} FROM tasks WHERE ended > ? AND device = ? AND (? IS NULL OR user = ?)"
+        " ORDER BY ended DESC LIMIT ?"
+    )
+    values = (since, device, user, user, limit)
+    return lambda store: [task_of(row) for row in store.execute(words, values)]
+
+
 def used_since(moment: float, at_once: float) -> Any:
     """Read usage as rows of user, account, used and ended, ordered by end.
 

@@ -16,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import IO, Any
@@ -48,8 +49,13 @@ from qtide.service.task import Caller
 def application(service: Service) -> tuple[FastAPI, list[Api]]:
     """Make the web application of a service; also return its APIs, whose `life` to enter."""
     settings = service.configuration
+    # browsers send a host's cookies to all its ports, so each service has a name of its own
+    place = f"{settings.folder.absolute()} {settings.listen}"
+    cookie = f"qtide_{sha256(place.encode()).hexdigest()[:12]}"
     people = people_of(settings.identities, settings.slurm.conf if settings.slurm else None)
-    access = Authenticator(service.register, anonymous=settings.anonymous, people=people)
+    access = Authenticator(
+        service.register, anonymous=settings.anonymous, cookie=cookie, people=people
+    )
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
     app = FastAPI(title="qtide", version=__version__, redoc_url=None, docs_url=None)

@@ -14,6 +14,7 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import records, tokens
+from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup
@@ -21,7 +22,7 @@ from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import FairSemaphore
-from qtide.service.monitoring import AuditTrail, ServiceMetrics
+from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
@@ -156,6 +157,10 @@ class Service:
         self._background = BackgroundTasks(world)
         self.on_reconfigured: list[Callable[[Configuration], None]] = []
         """Called with each new configuration."""
+        self.on_stopping: list[Callable[[], None]] = []
+        """Called when the service begins to stop, to end what would last longer."""
+        self.slurm_calls: Callable[[], int] = lambda: 0
+        """Returns how often Slurm was asked something, if Slurm admits jobs."""
         self._workers = workers
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
@@ -407,6 +412,8 @@ class Service:
         self._stopping = True
         for waiter in self._waiters:
             release(waiter)
+        for stop in self.on_stopping:
+            stop()
 
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, else as soon as the device releases it."""
@@ -423,6 +430,10 @@ class Service:
         task = await self.cancel(caller, id)
         if task.caller.user == caller.user and task.over:
             await self.storage.forget(task.id)
+
+    def line(self, device: ServedDevice) -> list[ServiceTask]:
+        """All unfinished tasks of a device; those over a quota come last."""
+        return [*device.line, *self._backlog.held_back(device.name)]
 
     def standing(self, task: ServiceTask) -> TaskStanding | None:
         """Why a task waits and when it should start and end; None once it is over."""
@@ -453,6 +464,8 @@ class Service:
             name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
         made.dispatcher.on_begun = self.metrics.began
+        made.dispatcher.on_back = self.metrics.retried
+        made.on_lost = self.metrics.restarted
         return made
 
     def _take_in(self, device: ServedDevice) -> None:

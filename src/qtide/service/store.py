@@ -104,7 +104,13 @@ CREATE INDEX occupations_by_end ON occupations (ended);
 INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
   coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
 """
-STEPS = (SCHEMA, OCCUPATIONS)
+HISTORY = """
+CREATE TABLE history (
+  resolution INTEGER NOT NULL, at INTEGER NOT NULL, device TEXT NOT NULL, figures BLOB NOT NULL,
+  PRIMARY KEY (resolution, at, device)
+);
+"""
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 
@@ -123,6 +129,10 @@ class AlreadyStored(QtideError):  # noqa: N818 - named after what happened
 
 class Store(ABC):
     """Storage of the service: a file, a server, or memory in a simulation."""
+
+    commits = 0
+    """Commits since it was opened, and those that failed."""
+    failures = 0
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
@@ -378,9 +388,12 @@ class ThreadedStore(Store):
     def _commit(self, writes: list[Write]) -> None:
         try:
             outcomes = self.commit([action for action, _ in writes])
+            self.commits += 1
         except StoreFailed as error:
+            self.failures += 1
             outcomes = [(None, error) for _ in writes]
         except BaseException as error:  # this thread has to survive any error
+            self.failures += 1
             outcomes = [(None, StoreFailed(f"cannot be written: {error}")) for _ in writes]
         answers = [answer for _, answer in writes]
         waiting = next((answer for answer in answers if answer is not None), None)

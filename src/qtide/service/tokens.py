@@ -17,7 +17,7 @@ from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.service.admission import Holder
-from qtide.service.monitoring import AuditTrail
+from qtide.service.audit import AuditTrail
 from qtide.service.store import Database, Store
 from qtide.service.task import Caller
 

@@ -64,6 +64,7 @@ COMMANDS = {
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
+    "page": CommandEntry(SERVICE, "service:page", "Open the service's page, signed in."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."

@@ -23,8 +23,8 @@ from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.service import clock, moment, show_rows
 
 if TYPE_CHECKING:
+    from qtide.service.audit import AuditTrail
     from qtide.service.configuration import Configuration
-    from qtide.service.monitoring import AuditTrail
     from qtide.service.store import Database
 
 
@@ -212,14 +212,14 @@ def revoke(
 
 def _audit(event: str, state: Path | None, **more: Any) -> None:
     """Record what a command did to the service's tokens."""
-    from qtide.service.monitoring import ORIGIN
+    from qtide.service.audit import ORIGIN
 
     ORIGIN.set(f"uid {os.getuid()}")
     _trail(state).record(event, getpass.getuser(), **more)
 
 
 def _trail(state: Path | None) -> AuditTrail:
-    from qtide.service.monitoring import AuditTrail
+    from qtide.service.audit import AuditTrail
 
     return AuditTrail((state or _usual_state()).expanduser() / "audit")
 

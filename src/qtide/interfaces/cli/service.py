@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -189,6 +190,9 @@ def usage(
     left: Annotated[
         bool, typer.Option("--left", help="Show what is left of your quota and your account's.")
     ] = False,
+    sla: Annotated[
+        bool, typer.Option("--sla", help="Show service levels, of 30 days unless --since is given.")
+    ] = False,
     url: Url = None,
     json: shared_options.Json = False,
 ) -> None:
@@ -197,9 +201,17 @@ def usage(
     Example: qtide usage --by account --by user --since 30d --csv
 
     What you may still use today: qtide usage --left
+
+    Availability, waits and promises kept: qtide usage --sla
     """
+    if left or sla:
+        _check_alone("--sla" if sla else "--left", by, until, everybody, as_csv, left and since)
+    if sla:
+        begin = moment(since or "30d") or 0.0
+        days = {"days": max(0.001, (time.time() - begin) / DAY)}
+        _show_levels(client(url).call("GET", "/v1/levels", days), json_wanted=json)
+        return
     if left:
-        _check_alone(by, since, until, everybody, as_csv)
         _show_left(client(url).call("GET", "/v1/quotas"), json_wanted=json)
         return
     keys = [each.value for each in by or [By.USER]]
@@ -227,9 +239,63 @@ def moment(text: str | None) -> float | None:
         ) from None
 
 
-def _check_alone(*others: object) -> None:
+def _check_alone(option: str, *others: object) -> None:
     if any(others):
-        raise UsageError("--left shows your own quotas of today; give it without other options")
+        shows = "service levels" if option == "--sla" else "your own quotas of today"
+        raise UsageError(f"{option} shows {shows}; give it without other options")
+
+
+def _show_levels(found: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        as_json(found)
+        return
+    say(f"since {clock(found['since'])}, or since each device was first recorded:")
+    show_rows([_level_row(row) for row in found["devices"]], "the service has no device")
+
+
+def _level_row(row: dict[str, Any]) -> dict[str, Any]:
+    wait, tasks, seconds = row["wait"], row["tasks"], row["seconds"]
+    return {
+        "device": row["device"],
+        "available": _percent(row["availability"]),
+        "busy": _percent(row["occupancy"]),
+        "wait p50": None if wait["p50"] is None else f"{wait['p50']:.3g}",
+        "p95": None if wait["p95"] is None else f"{wait['p95']:.3g}",
+        "longest": f"{wait['longest']:.3g}",
+        "promises": tasks["promised"],
+        "kept": _percent(row["promises_kept"]),
+        "calibrated h": f"{seconds['calibration'] / 3600:.2f}",
+        "drained h": f"{seconds['maintenance'] / 3600:.2f}",
+        "tasks": tasks["done"] + tasks["failed"] + tasks["cancelled"],
+    }
+
+
+def _percent(part: float | None) -> str | None:
+    return None if part is None else f"{100 * part:.2f}%"
+
+
+def page(
+    browser: Annotated[
+        bool, typer.Option(help="Open it in a browser, if there is one here.")
+    ] = True,
+    url: Url = None,
+    json: shared_options.Json = False,
+) -> None:
+    """Open the service's page, signed in as you, by a link that works once within 5 minutes.
+
+    Example: qtide page --no-browser
+    """
+    caller = client(url)
+    link = caller.access.url + caller.call("POST", "/v1/links")["path"]
+    if json:
+        as_json({"url": link})
+        return
+    say(link)
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if browser and shown and sys.stdout.isatty():
+        import webbrowser  # only this command needs it
+
+        webbrowser.open(link)
 
 
 def _show_left(rows: list[dict[str, Any]], *, json_wanted: bool) -> None:

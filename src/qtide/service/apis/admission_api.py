@@ -74,6 +74,7 @@ class JobAdmission:
         )
         if settings.jwt_key is not None:
             self._slurm.add_prover("slurm", SlurmTokens(settings.jwt_key))
+        service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
         self._background = BackgroundTasks(RealWorld())
         self.audiences: frozenset[str] = frozenset()

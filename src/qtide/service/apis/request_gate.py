@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.service.admission import Refused, Unreachable
+from qtide.service.audit import ORIGIN
 from qtide.service.connection import KEY, Connection
 from qtide.service.identities import People, Person
 from qtide.service.limits import (
@@ -31,7 +32,6 @@ from qtide.service.limits import (
     TooLarge,
     WrongSite,
 )
-from qtide.service.monitoring import ORIGIN
 from qtide.service.task import Caller
 from qtide.service.tokens import PREFIX, NotAllowed, Register
 
@@ -41,6 +41,8 @@ ANONYMOUS = Caller("anonymous", operator=True)
 """The user who started a demonstration."""
 OPERATOR = Caller("operator", operator=True)
 """The user who runs the service, or root, at the Unix socket."""
+PAGE_FIELD = b"x-qtide-page"
+"""A field that the page adds to its requests; a browser sends it to no other site unasked."""
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -48,8 +50,15 @@ class Authenticator:
     """Identifies the caller of a request."""
 
     def __init__(
-        self, register: Register, *, anonymous: bool, people: People | None = None
+        self,
+        register: Register,
+        *,
+        anonymous: bool,
+        cookie: str = "qtide",
+        people: People | None = None,
     ) -> None:
+        self.cookie = cookie
+        """The name of the cookie in which a signed-in page keeps its token."""
         self._register = register
         self._people = people
         self._anonymous = anonymous
@@ -58,7 +67,7 @@ class Authenticator:
     async def identify(self, scope: Scope) -> Caller:
         """Identify the caller by the head of a request alone, or refuse it."""
         connection: Connection | None = scope.get(KEY)
-        token = _token(scope)
+        token = bearer(scope) or self._cookie_token(scope)
         if self._anonymous:
             _check_site(scope)
             return await self._guest(token, connection)
@@ -93,6 +102,19 @@ class Authenticator:
         found: Caller = request.scope[CALLER]
         return found
 
+    def _cookie_token(self, scope: Scope) -> str:
+        """The token of a signed-in page; refuse a change that another site's page may have sent."""
+        fields = _field(scope, b"cookie").split(";")
+        pairs = (each.strip().partition("=") for each in fields)
+        token = next((value for name, _, value in pairs if name == self.cookie), "")
+        if not token:
+            return ""
+        foreign = _field(scope, b"sec-fetch-site") not in ("", "same-origin", "none")
+        safe = scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if not safe and (foreign or not _field(scope, PAGE_FIELD)):
+            raise WrongSite("a page of another site sent this request, or it has no X-Qtide-Page")
+        return token
+
     async def _guest(self, token: str, connection: Connection | None) -> Caller:
         """The caller in a demonstration: no token needed, and its starter is the operator."""
         if token:
@@ -106,7 +128,7 @@ class Authenticator:
         return Caller(connection.peer.name if uid is None else f"uid {uid}")
 
 
-def _token(scope: Scope) -> str:
+def bearer(scope: Scope) -> str:
     """The bearer token of a request, or an empty string."""
     scheme, _, token = _field(scope, b"authorization").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
@@ -170,11 +192,11 @@ class Gate:
         limits: Limits,
         most_bytes: int,
         refuse: Refuse,
-        public: Iterable[str] = (),
+        public: Collection[str] = (),
         watch: Watch = lambda _: None,
     ) -> None:
-        self._public = frozenset(each for each in public if not each.endswith("/")) | {*PUBLIC}
-        self._public_below = tuple(each for each in public if each.endswith("/"))
+        self._public = frozenset(public) | {*PUBLIC}
+        self._public_below = tuple(each for each in public if each.endswith("/") and each != "/")
         self._app = app
         self._access = access
         self._refuse = refuse
@@ -238,7 +260,8 @@ class Gate:
         peer = "a peer" if connection is None else connection.peer.name
         ORIGIN.set(peer)
         path = scope["path"]
-        if path in self._public or (self._public_below and path.startswith(self._public_below)):
+        known = path in self._public or path.startswith(self._public_below)
+        if known and (path != "/" or scope["method"] in ("GET", "HEAD")):  # the page is only read
             return peer, MOST_PUBLIC
         try:
             caller = scope[CALLER] = await self._access.identify(scope)

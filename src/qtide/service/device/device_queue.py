@@ -375,6 +375,14 @@ class Calendar:
         left = self._plan.every - (at - self._since) % self._plan.every
         return left if left <= self._plan.lasts else 0.0
 
+    def described(self, at: float) -> dict[str, float] | None:
+        """The end of the last planned calibration, the next begin, and how long it lasts."""
+        if self._plan is None:
+            return None
+        last = at - (at - self._since) % self._plan.every
+        next_one = last + self._plan.every - self._plan.lasts
+        return {"last": last, "next": next_one, "lasts": self._plan.lasts}
+
     def pause(self, at: float) -> float:
         """Seconds from a time on for which nothing starts."""
         return max(0.0, self._rests_until - at, self.calibration(at))

@@ -169,6 +169,8 @@ class Dispatcher:
         state: DeviceState,
     ) -> None:
         self.on_begun: Callable[[ServiceTask], None] = lambda _: None
+        self.on_back: Callable[[ServiceTask], None] = lambda _: None
+        """Called with each task that waits again."""
         self._name = name
         self._setup = setup
         self._world = world
@@ -276,6 +278,7 @@ class Dispatcher:
                 await self._give_up(task)
             else:
                 self.add(task)
+                self.on_back(task)
 
     async def run_dry(self, grace: float) -> None:
         """Wait until the device has no tasks, for at most `grace` seconds."""

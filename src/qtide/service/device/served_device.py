@@ -7,6 +7,7 @@ Without it, tasks would seem to take no time, and the device would get far too m
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +127,8 @@ class ServedDevice:
         self.removed = False
         """Whether the configuration no longer has it, so that it accepts no more tasks."""
         self.properties: dict[str, Any] = {}
+        self.on_lost: Callable[[str], None] = lambda _: None
+        """Called with its name for each worker that is lost."""
         self.validator = Validator(name, setup, world, workers, limits)
         self._world = world
         self._shares = shares
@@ -164,6 +167,16 @@ class ServedDevice:
     def running(self) -> int:
         """Number of tasks handed over to it."""
         return len(self._queue.handed)
+
+    @property
+    def line(self) -> list[ServiceTask]:
+        """The tasks handed over to it, in order, then those that wait, in order of arrival."""
+        return [*self._queue.handed.values(), *self._queue.waiting.values()]
+
+    @property
+    def calibration(self) -> dict[str, float] | None:
+        """When it was last calibrated and is calibrated next, and for how long; None if never."""
+        return self._state.calendar.described(self._world.now())
 
     @property
     def expected_wait(self) -> float | None:
@@ -287,6 +300,7 @@ class ServedDevice:
                 await self._run_worker()
             except WorkerLost as error:
                 self._state.trouble = str(error)
+                self.on_lost(self.name)
                 log.warning("device stopped", extra={"device": self.name, "why": str(error)})
             finally:
                 self._tried.set()

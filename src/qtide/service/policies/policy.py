@@ -63,6 +63,10 @@ class Shares:
         seconds, at = self._used.get(subject, (0.0, now))
         return float(seconds * 0.5 ** ((now - at) / self._half_life))
 
+    def owners(self) -> list[ShareOwner]:
+        """All owners with some usage."""
+        return [each for each in self._used if isinstance(each, ShareOwner)]
+
     def weight(self, account: str) -> float:
         """The share of an account; the default is 1."""
         return self._weights.get(account, 1.0)

@@ -142,12 +142,13 @@ def proof_of_token(token: str, bound: bytes) -> str:
     return ".".join([head, claims, moment, nonce, possession(signature, moment, nonce, bound)])
 
 
-def slurm_token() -> str:
-    """Ask slurmctld for a token of this process's user."""
+def slurm_token(scontrol: str = "scontrol", sack: str = "") -> str:
+    """Ask slurmctld for a token of this process's user; `sack` is sackd's socket."""
     from subprocess import run  # only on clusters without munge
 
-    words = ("scontrol", "token", f"lifespan={TTL}")
-    done = run(words, capture_output=True, check=False, timeout=LIMIT, text=True)
+    words = (scontrol, "token", f"lifespan={TTL}")
+    env = {**os.environ, "SLURM_SACK_SOCKET": sack} if sack else None
+    done = run(words, capture_output=True, check=False, timeout=LIMIT, text=True, env=env)
     name, _, token = done.stdout.strip().partition("=")
     if name != "SLURM_JWT" or token.count(".") != 2:
         raise AdmissionFailed(f"scontrol gave no token: {done.stderr.strip() or 'no reason'}")
@@ -175,6 +176,8 @@ class PrologSettings:
         munge_socket: str = "",
         socket: str = "",
         auth: str = "",
+        scontrol: str = "",
+        sack: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.socket = socket or None  # used instead of the URL on the service's own host
@@ -182,6 +185,8 @@ class PrologSettings:
         self.bundle = bundle or None  # certificates that jobs use for all connections
         self.munge_socket = munge_socket or None
         self.auth = auth or "munge"  # what proves the job's user: munge or jwt
+        self.scontrol = scontrol or "scontrol"  # which gives the tokens for jwt
+        self.sack = sack  # the socket of sackd, if not the system's
 
     @classmethod
     def read(cls, file: Path) -> PrologSettings:
@@ -190,7 +195,7 @@ class PrologSettings:
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
             raise AdmissionFailed(f"{file} names no url of the service")
-        names = ("url", "ca", "bundle", "munge_socket", "socket", "auth")
+        names = ("url", "ca", "bundle", "munge_socket", "socket", "auth", "scontrol", "sack")
         return cls(**{name: found[name] for name in names if name in found})
 
 
@@ -226,7 +231,7 @@ def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
 def _proof(settings: PrologSettings, bound: bytes) -> str:
     """The value of the header that proves this process's user, for one request."""
     if settings.auth == "jwt":
-        return f"Slurm {proof_of_token(slurm_token(), bound)}"
+        return f"Slurm {proof_of_token(slurm_token(settings.scontrol, settings.sack), bound)}"
     with closing(Libmunge(settings.munge_socket)) as munge:
         return f"Munge {munge.encode(bound)}"
 

@@ -1,0 +1,229 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dimod
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from qtide.backends.payloads.payload import Burst
+from qtide.service.local_service import LocalService
+from tests.service.page.prefix_proxy import PREFIX, prefix_proxy
+
+DEVICES = """
+[devices.dev]
+kind = "burst"
+policy = "fifo"
+
+[devices.calm]
+kind = "burst"
+calibration = { every = 3600.0, lasts = 60.0 }
+
+[devices.annealer]
+kind = "annealer"
+"""
+HOSTILE = '<img src=x onerror="document.title=`owned`">'
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    with LocalService(tmp_path_factory.mktemp("page"), DEVICES) as service:
+        yield service
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[OpenPage]:
+    """Opens pages; afterwards, each must have asked its own host alone, and failed nowhere."""
+    asked: list[tuple[str, str]] = []
+    errors: list[str] = []
+    contexts = []
+
+    def make(url: str, token: str = "", **settings: object) -> Page:
+        context = browser.new_context(**settings)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("request", lambda request: asked.append((request.url, url)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        if token:
+            page.get_by_label("Token").fill(token)
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.locator("#link")).to_have_text("Live")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert asked
+    for request, url in asked:
+        assert urlsplit(request)[:2] == urlsplit(url)[:2]
+
+
+def row(page: Page, id: str) -> str:  # noqa: A002 - the name users know
+    return f'.plainlist [data-task="{id}"]'
+
+
+def test_a_task_goes_through_its_states_without_a_reload(
+    served: LocalService, opened: OpenPage
+) -> None:
+    client = served.client("ada", "physics")
+    page = opened(served.url, client.access.token or "")
+    page.goto(f"{served.url}/#/device/dev")
+    first = client.submit(Burst(1.5, 1), "dev", name="the first").id
+    second = client.submit(Burst(30.0, 2), "dev", name="the second").id
+    third = client.submit(Burst(0.1, 3), "dev", name=HOSTILE, max_wait=200.0).id
+    expect(page.locator(f'{row(page, first)}[data-state="running"]')).to_be_visible()
+    waiting = page.locator(f'.room [data-task="{third}"]')
+    expect(waiting).to_contain_text("tasks go first")
+    expect(waiting).to_contain_text(HOSTILE)  # it stays text
+    expect(page.locator(f'{row(page, first)}[data-state="done"]')).to_be_visible()
+    expect(page.locator(f'{row(page, second)}[data-state="running"]')).to_be_visible()
+    waiting.get_by_role("link").click()
+    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_text("promised to start within 200 s")).to_be_visible()
+    page.get_by_role("button", name="Cancel the task").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the task").click()
+    expect(page.locator("h1 + span .badge")).to_have_text("cancelled")
+    assert client.task(third).state == "cancelled"
+    client.task(second).cancel()
+    expect(page).not_to_have_title("owned")
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_operators_drain_and_resume_and_users_cannot(
+    served: LocalService, opened: OpenPage
+) -> None:
+    user = opened(f"{served.url}/#/device/calm", served.token("una"))
+    operator = opened(f"{served.url}/#/device/calm", served.token("olga", operator=True))
+    expect(user.get_by_role("heading", name="calm", exact=True).last).to_be_visible()
+    assert user.get_by_role("button", name="Drain").count() == 0
+    operator.get_by_role("button", name="Drain").click()
+    operator.get_by_label("Reason").fill("cooling, back at 14:00")
+    operator.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    card = user.locator('[data-device="calm"]')
+    expect(card.locator(".badge")).to_have_text("maintenance")
+    expect(card).to_contain_text("cooling, back at 14:00")
+    operator.get_by_role("button", name="Resume").click()
+    expect(card.locator(".badge")).to_have_text("idle")
+
+
+def test_the_page_outlives_a_killed_service_and_shows_nothing_twice(
+    tmp_path: Path, opened: OpenPage
+) -> None:
+    service = LocalService(tmp_path, DEVICES).start()
+    try:
+        client = service.client("kim")
+        page = opened(f"{service.url}/#/device/dev", client.access.token or "")
+        before = [client.submit(Burst(0.05, n), "dev", name=f"b{n}").id for n in range(3)]
+        for each in before:
+            expect(page.locator(f'{row(page, each)}[data-state="done"]')).to_be_visible()
+        page.evaluate("window.stayed = true")
+        service.kill()
+        expect(page.locator("#link")).to_have_text("Reconnecting …")
+        service.start()
+        after = [client.submit(Burst(0.05, n), "dev", name=f"a{n}").id for n in range(3)]
+        expect(page.locator("#link")).to_have_text("Live")
+        for each in before + after:
+            expect(page.locator(f'{row(page, each)}[data-state="done"]')).to_be_visible()
+        shown = page.locator(".plainlist [data-task]").evaluate_all(
+            "rows => rows.map((row) => row.dataset.task)"
+        )
+        assert Counter(shown) == Counter(before + after)
+        assert page.evaluate("window.stayed") is True
+    finally:
+        service.stop()
+
+
+def test_two_users_see_only_their_own(served: LocalService, opened: OpenPage) -> None:
+    tokens = {name: served.token(name, f"account-{name}") for name in ("fay", "gus")}
+    pages = {name: opened(f"{served.url}/#/device/calm", token) for name, token in tokens.items()}
+    for name in pages:
+        served.client(name, f"account-{name}").submit(Burst(0.05, 1), "calm", name=f"of {name}")
+    for name, page in pages.items():
+        expect(page.locator(".plainlist")).to_contain_text(f"of {name}")
+        other = "gus" if name == "fay" else "fay"
+        page.wait_for_timeout(1000)  # the other's task has ended by now
+        assert f"of {other}" not in page.content()
+        assert f"account-{other}" not in page.content()
+
+
+def test_a_link_opens_the_page_signed_in_behind_a_prefix(
+    served: LocalService, opened: OpenPage
+) -> None:
+    client = served.client("pia")
+    link = client.call("POST", "/v1/links")["path"]
+    with prefix_proxy(served.port) as url:
+        page = opened(url + link.removeprefix("/"))
+        expect(page.locator("#link")).to_have_text("Live")
+        expect(page.locator("#who")).to_contain_text("pia")
+        assert "key=" not in page.url
+        (cookie,) = page.context.cookies()
+        assert (cookie["path"], cookie["httpOnly"]) == (f"{PREFIX}/", True)
+        assert page.evaluate("document.cookie") == ""
+        page.get_by_role("link", name="My share").click()
+        expect(page.get_by_text("Rank now")).to_be_visible()
+        page.goto(f"{url}#/device/calm")
+        done = client.submit(Burst(0.05, 1), "calm", name="through the proxy").id
+        expect(page.locator(f'{row(page, done)}[data-state="done"]')).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert page.context.cookies() == []
+
+
+def test_only_the_visible_part_of_a_long_queue_exists(
+    served: LocalService, opened: OpenPage
+) -> None:
+    operator = served.operator()
+    operator.call("POST", "/v1/devices/annealer/drain", form={"reason": "a test"})
+    client = served.client("lea")
+    model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, "BINARY")
+    for number in range(250):
+        client.submit(model, "annealer", name=f"n{number}")
+    page = opened(f"{served.url}/#/device/annealer", client.access.token or "")
+    expect(page.get_by_text("250 tasks")).to_be_visible()
+    assert page.locator(".room .line").count() < 60
+    page.locator(".scroll").evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(page.locator(".room").get_by_text("n249")).to_be_visible()
+    assert page.locator(".room .line").count() < 60
+    page.get_by_label("Waiting tasks").press("Home")  # the list scrolls by keyboard
+    expect(page.locator(".room").get_by_text("n0", exact=True)).to_be_visible()
+    for each in client.tasks("queued"):
+        each.cancel()
+    operator.call("POST", "/v1/devices/annealer/resume")
+    expect(page.get_by_text("Nothing waits.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_fits_a_wide_and_a_narrow_window(
+    served: LocalService, opened: OpenPage, tmp_path: Path, scheme: str
+) -> None:
+    """Set QTIDE_SCREENSHOTS to a folder to look at them."""
+    folder = Path(os.environ.get("QTIDE_SCREENSHOTS", tmp_path))
+    client = served.client("vic", "physics")
+    model = dimod.BinaryQuadraticModel({"a": 1.0, "b": -1.0}, {("a", "b"): 0.5}, "BINARY")
+    done = client.submit(model, "annealer", name="a" * 200, wait=10).id
+    page = opened(served.url, served.token("olga", operator=True), color_scheme=scheme)
+    mine = opened(served.url, client.access.token or "", color_scheme=scheme)
+    views = [("devices", page, "#/"), ("share", page, "#/share"), ("health", page, "#/health")]
+    views += [("task", mine, f"#/task/{done}"), ("own", mine, "#/device/annealer")]
+    for name, shown, place in views:
+        shown.goto(f"{served.url}/{place}")
+        shown.locator("main .card").first.wait_for()
+        shown.wait_for_timeout(400)  # for the pictures' sake
+        for words, size in (("wide", WIDE), ("narrow", NARROW)):
+            shown.set_viewport_size(size)  # type: ignore[arg-type]
+            over = shown.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert over <= 0, f"{name} is {over} px too wide"
+            shown.screenshot(path=folder / f"{name}-{scheme}-{words}.png", full_page=True)
+        shown.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        assert shown.get_by_role("main").count() == shown.get_by_role("navigation").count() == 1
