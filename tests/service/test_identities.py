@@ -148,7 +148,7 @@ def test_what_is_not_signed_for_this_service_by_its_issuer_now_is_refused(
     assert "not valid" in refused(service, issuer.token(iat=now + 3600))
     for claim in ("exp", "iat", "aud"):
         assert "not valid" in refused(service, issuer.token(**{claim: None}))
-    for name in (None, "", 7, "(site)", "a\nb", "x" * 200):
+    for name in (None, "", 7, "(site)", "operator", "a\nb", "x" * 200):
         assert "no usable claim" in refused(service, issuer.token(preferred_username=name))
     assert "ignature" in refused(service, issuer.token(key=_rsa()))
     own = jwt.encode({"iss": issuer.url}, _rsa(), "RS256", {"kid": "mine"})

@@ -64,9 +64,18 @@ class AuditTrail:
             self._refused[key] = now
             self.record(event, actor, reason)
 
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """All entries, oldest first; a line that was cut off is skipped."""
-        for file in [*self._closed(), self._folder / AUDIT] if self._folder is not None else ():
+    def entries(self, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """The entries of the last `most` closed files and the open one, oldest first.
+
+        A line that was cut off is skipped.
+        """
+        if self._folder is None:
+            return
+        closed = self._closed()
+        for file in [
+            *closed[len(closed) - min(len(closed) if most is None else most, len(closed)) :],
+            self._folder / AUDIT,
+        ]:
             with suppress(FileNotFoundError), file.open() as lines:
                 for line in lines:
                     with suppress(ValueError):

@@ -51,6 +51,8 @@ KEEP, MOST_KEPT = 60.0, 10_000
 """Seconds for which a checked token is not checked again, and the number of tokens kept."""
 LIMIT = 5.0
 """Seconds that the provider has to send its keys."""
+RESERVED = ("operator", "anonymous")
+"""Users of the service itself: whoever has the name sees their tasks."""
 LONGEST = 16_384
 """Maximum characters of a token."""
 
@@ -183,8 +185,9 @@ class OidcTokens(IdentityProvider):
 
 
 def _is_name(text: str) -> bool:
-    """Whether a name can be shown and written down."""
-    return 0 < len(text) <= 100 and text.isprintable() and text == text.strip() and "(" not in text
+    """Whether a name can be shown and written down, and is not one of the service's own."""
+    plain = 0 < len(text) <= 100 and text.isprintable() and text == text.strip()
+    return plain and "(" not in text and text not in RESERVED
 
 
 class People:

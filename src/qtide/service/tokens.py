@@ -130,7 +130,8 @@ class Register:
     ) -> None:
         self._store = store
         self._audit = audit or AuditTrail(None)
-        self._used: set[str] | None = None
+        entries = self._audit.entries(most=1)
+        self._used = {each["token"] for each in entries if each["event"] == FIRST_USE}
         """Names of the tokens that are known to have been used before."""
         self.operators = frozenset(operators)
         """Users and, as `@GROUP`, groups whose members operate the service."""
@@ -153,9 +154,6 @@ class Register:
 
     def _note_use(self, token: Token) -> None:
         """Record the first use of a token; the trail itself tells which ones were used before."""
-        if self._used is None:
-            entries = self._audit.entries()
-            self._used = {each["token"] for each in entries if each["event"] == FIRST_USE}
         if (name := short(token.digest)) not in self._used:
             self._used.add(name)
             self._audit.record(FIRST_USE, token.caller.user, token=name, job=token.caller.job)
