@@ -72,10 +72,7 @@ class AuditTrail:
         if self._folder is None:
             return
         closed = self._closed()
-        for file in [
-            *closed[len(closed) - min(len(closed) if most is None else most, len(closed)) :],
-            self._folder / AUDIT,
-        ]:
+        for file in [*(closed if most is None else closed[-most:]), self._folder / AUDIT]:
             with suppress(FileNotFoundError), file.open() as lines:
                 for line in lines:
                     with suppress(ValueError):
