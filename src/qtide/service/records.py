@@ -300,16 +300,6 @@ def jobs_since(moment: float) -> Any:
     return lambda store: store.execute(words, (moment,)).fetchall()
 
 
-def job_totals(moment: float) -> Any:
-    """Read the QPU seconds and tasks of each job that occupied a device since then."""
-    words = (
-        "SELECT job, sum(seconds) AS seconds, count(DISTINCT task) AS tasks FROM occupations"
-        " WHERE job IN (SELECT job FROM occupations WHERE ended > ? AND job IS NOT NULL)"
-        " GROUP BY job"
-    )
-    return lambda store: store.execute(words, (moment,)).fetchall()
-
-
 def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns

@@ -110,8 +110,7 @@ CREATE TABLE history (
   PRIMARY KEY (resolution, at, device)
 );
 """
-BY_JOB = "CREATE INDEX occupations_by_job ON occupations (job, ended);"
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY, BY_JOB)
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

@@ -102,24 +102,6 @@ def test_a_job_whose_user_has_no_qpu_time_left_hears_it_at_once_and_slurm_knows(
     assert f"AdminComment=qtide: {why}" in shown
 
 
-def test_what_a_job_used_is_in_its_record_in_slurm_also_after_a_kill(
-    site: Site, service: LocalService, program: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    job = run_in_a_job(site, program, out, "--licenses=qpu:1")
-    wait_until(lambda: out.exists() and out.read_text().endswith("\n"))
-    service.kill()  # before or after it told Slurm
-    site.run(User.own(), "scancel", str(job))
-    until(lambda: "COMPLETING" not in record(site, job) and "RUNNING" not in record(site, job))
-    service.start()
-    wait_until(lambda: "AdminComment=qtide: 0.05" in record(site, job))
-    assert "QPU s in 1 tasks" in record(site, job)
-
-
-def record(site: Site, job: int) -> str:
-    return site.run(User.own(), "scontrol", "show", "job", str(job))
-
-
 def test_a_check_warns_of_slots_and_accounts_that_do_not_fit_slurm(
     site: Site, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from qtide.backends.clusters.slurm.prolog import certified, served_by
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks
-from qtide.service import records, tokens
+from qtide.service import tokens
 from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmission, Unproven
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
@@ -38,10 +38,6 @@ log = logging.getLogger(__name__)
 
 LASTS = 30 * 86_400.0
 """Maximum seconds that a job's token is valid, even if Slurm never reports the job's end."""
-BOOK_JOBS = 5.0
-"""Seconds between two looks at what jobs have used."""
-BOOKABLE = 3600.0
-"""Seconds for which a service that starts again looks back at jobs; Slurm forgets ended ones."""
 STARTING = 5.0
 """Seconds that a job waits for the devices of a service that has just started."""
 WATCH = 3.0
@@ -81,8 +77,6 @@ class JobAdmission:
         service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
         self._background = BackgroundTasks(RealWorld())
-        self._booked = service.now() - BOOKABLE
-        self._told: dict[int, str] = {}
         self.audiences: frozenset[str] = frozenset()
         self._adopt(service.configuration)
         service.on_reconfigured.append(self._adopt)
@@ -127,7 +121,6 @@ class JobAdmission:
         if warning := await without_effect(self._service.configuration):
             log.warning("settings without effect", extra={"why": warning})
         background.repeat("watch over tokens", self._end_tokens, WATCH, longest=WATCH)
-        background.repeat("book jobs", self._book_jobs, BOOK_JOBS)
         try:
             yield
         finally:
@@ -161,22 +154,6 @@ class JobAdmission:
             await self._commands.output("scontrol", "update", f"JobId={job}", comment)
         except SlurmFailed as error:  # it takes a Slurm operator
             log.warning("Slurm was not told", extra={"job": job, "why": str(error)})
-
-    async def _book_jobs(self) -> None:
-        """Write what each job has used into its record in Slurm, as soon as that changes.
-
-        The first round after a start also tells what an earlier service did not live to tell.
-        """
-        now = self._service.now()
-        recent = await self._service.store.look(records.job_totals(self._booked))
-        self._booked = now - 2 * BOOK_JOBS
-        found = {
-            row["job"]: f"{row['seconds']:.3f} QPU s in {row['tasks']} tasks" for row in recent
-        }
-        for job, text in found.items():
-            if self._told.get(job) != text:
-                await self._tell_slurm(job, text)
-        self._told = found
 
     async def _end_tokens(self) -> None:
         known = self._register.holders()
