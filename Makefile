@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test test-releases lint docs soak bench box-packages page-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,oidc,serve,twin,dev]'
+	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,oidc,postgresql,serve,twin,dev]'
 	@touch $@
 
 # constraints.txt with the newest versions, for every Python that qtide supports
@@ -26,6 +26,7 @@ update: setup
 # every strategy on real work, then one QPU shared by the service: two minutes, one page
 demo: setup
 	$(VENV)/bin/qtide demo
+	$(VENV)/bin/qtide reproduce figure-1 figures-2-3 heterogeneous-2-3 table-3 table-4 table-5 --name demo-reproduction
 
 test: lint
 	$(VENV)/bin/pytest
@@ -43,6 +44,10 @@ lint: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+# suites and clients that others wrote, each in an environment of its own; see docs/conformance.md
+conformance: setup
+	$(PY) -m tests.conformance
+
 # the documentation as a site of files, with its search: open site/index.html
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
@@ -53,7 +58,7 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page; do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:

@@ -1,10 +1,10 @@
 """How fast an MPI program grows and shrinks on a real Slurm, and moves its data.
 
-The peers, in the same run: a plain start of numpy and mpi4py, without which no process can join; a
-plain Alltoallv of the same data; mpi4py's own operations; and the same program on a fixed number of
-nodes. The published
-library for malleable MPI programs (DMR) took 2.0 to 2.5 s per iteration, and 0.9 % more wall time.
-Run it on a quiet machine, for five minutes: python benchmarks/malleable.py
+Programs in Python and in C. The peers, in the same run: a plain start of numpy and mpi4py, without
+which no process can join, and of MPI in C; a plain Alltoallv of the same data; mpi4py's own
+operations; and the same program on a fixed number of nodes. The published library for malleable MPI
+programs (DMR) took 2.0 to 2.5 s per iteration, and 0.9 % more wall time. Run it on a quiet machine,
+for six minutes: python benchmarks/malleable.py [compiled|messages|clustering ...]
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from operator import sub
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from boxes import put_up
-from claims import at_least, at_most, conclude
+from claims import Claim, at_least, at_most, conclude
 
 from qtide.core.metrics import Metrics, measure
+from qtide.mpi.build import build
 from qtide.runs.folder import RunFolder
 
 HERE = Path(__file__).parent
@@ -31,13 +33,15 @@ EXAMPLE = HERE.parent / "examples" / "mpi" / "aggregation.py"
 ROUNDS = 20
 GIGABYTE = 131072  # rows of 8 kB
 LIMIT = 300.0  # seconds per program
+JOINS = 250  # growths of the program in C, of two newcomers each
+TURNS = 4  # of moving a gigabyte in C
 ITERATIONS, QUANTUM = 3, 40.0  # of the clustering; seconds of each quantum phase
 
 
 def told(words: list[str], folder: Path, variables: Mapping[str, str]) -> str:
     """What a program prints."""
     return subprocess.run(
-        [sys.executable, *words],
+        words,
         cwd=folder,
         env=os.environ | dict(variables),
         stdout=subprocess.PIPE,
@@ -47,11 +51,40 @@ def told(words: list[str], folder: Path, variables: Mapping[str, str]) -> str:
     ).stdout
 
 
-def started() -> float:
-    """Seconds of a plain start of numpy and mpi4py."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import numpy; from mpi4py import MPI"], check=True)
-    return time.perf_counter() - began
+def started(*command: str) -> float:
+    """Median seconds of a plain start."""
+    taken = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run(command, check=True)
+        taken.append(time.perf_counter() - began)
+    return median(taken)
+
+
+def compiled(folder: Path) -> dict[str, str]:
+    """The programs in C, by name, as a user builds them."""
+    compiler = str(Path(sys.executable).with_name("mpicc_abi"))
+    build(folder / "libqtide", compiler)
+    places = [f"-I{folder}/libqtide/include", f"{folder}/libqtide/lib/libqtide.a", "-pthread"]
+    programs = {name: str(folder / name) for name in ("reconfigure", "move")}
+    for name, program in programs.items():
+        source = str(HERE / "mpi" / f"{name}.c")
+        subprocess.run([compiler, "-O2", "-o", program, source, *places], check=True)
+    return programs
+
+
+def moved(folder: Path, program: str, variables: Mapping[str, str]) -> tuple[float, float]:
+    """The best seconds in which C moved a gigabyte: by the library, and by a plain Alltoallv.
+
+    The program moves by the library and then by the collective; the ledger has the sum.
+    """
+    runs = {"QTIDE_RUNS": str(folder / "moves")}
+    out = told([program, str(GIGABYTE), str(TURNS)], folder, {**variables, **runs})
+    plain = [float(line) for line in out.splitlines()]
+    ledger = (RunFolder.find(folder / "moves", "last").path / "ledger.jsonl").read_text()
+    notes = [json.loads(line) for line in ledger.splitlines()]
+    both = [each["move"] for each in notes if each.get("note") == "grew" and each["after"] == 3]
+    return min(map(sub, both, plain)), min(plain)
 
 
 def clustering(folder: Path, variables: Mapping[str, str], *words: str) -> Metrics:
@@ -59,55 +92,97 @@ def clustering(folder: Path, variables: Mapping[str, str], *words: str) -> Metri
     runs = folder / f"clustering{len(words)}"
     runs.mkdir(exist_ok=True)
     size = ["--points", "2000", "--rounds", str(ITERATIONS), "--seconds", str(QUANTUM)]
-    told([str(EXAMPLE), *size, *words], runs, variables)
+    told([sys.executable, str(EXAMPLE), *size, *words], runs, variables)
     newest = RunFolder.find(runs / "qtide-runs", "last")
     return measure(newest.intervals())
 
 
-def main() -> None:
-    """Measure, print the table, and last the claims as one line of JSON."""
-    with put_up() as conf, tempfile.TemporaryDirectory() as name:
-        folder, variables = Path(name), {"SLURM_CONF": str(conf), "QTIDE_CLUSTER": "slurm"}
-        load = os.getloadavg()[0]
-        words = [str(HERE / "mpi" / "reconfigure.py"), str(ROUNDS), name]
-        changes: dict[str, Any] = json.loads(told(words, folder, variables))
-        plain = median(started() for _ in range(5))
-        words = [str(HERE / "mpi" / "move.py"), str(GIGABYTE), name]
-        moves: dict[str, list[float]] = json.loads(told(words, folder, variables))
-        words = [str(HERE / "mpi" / "messages.py"), name]
-        messages: dict[str, Any] = json.loads(told(words, folder, variables))
-        warm = ["--rounds", "1", "--seconds", "0"]
-        told([str(EXAMPLE), "--points", "2000", *warm], folder, variables)
-        grown, fixed = clustering(folder, variables), clustering(folder, variables, "--static")
+def measure_compiled(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
+    """Programs in C."""
+    programs = compiled(folder)
+    changes = json.loads(told([programs["reconfigure"], str(JOINS)], folder, variables))
     expand, shrink = median(changes["expand"]), median(changes["shrink"])
-    print(f"{ROUNDS} times 1 → 3 → 1 nodes; the machine's load was {load:.1f}")
+    plain = started(programs["reconfigure"], "0")
+    own, peer = moved(folder, programs["move"], variables)
+    print(f"C, {JOINS} times 1 → 3 → 1 nodes: expand {expand:.3f} s, shrink {1000 * shrink:.2f} ms")
+    print(f"C, growths that failed: {changes['failures']};  a plain start of MPI: {plain:.3f} s")
+    print(f"C, 1 GB from 2 to 3 ranks: {own:.2f} s;  peer, a plain Alltoallv: {peer:.2f} s")
+    return [
+        at_most("C: expand 1 → 3 nodes, median s", expand, 0.35),
+        at_most("C: shrink 3 → 1 nodes, median ms", 1000 * shrink, 5.0),
+        at_least("C: 1 GB moved, speed relative to Alltoallv", peer / own, 0.9),
+        at_most(f"C: joins that failed, of {2 * JOINS}", 2 * changes["failures"], 0),
+    ]
+
+
+def measure_python(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
+    """Programs in Python: changes of size."""
+    words = [str(HERE / "mpi" / "reconfigure.py"), str(ROUNDS), str(folder)]
+    changes: dict[str, Any] = json.loads(told([sys.executable, *words], folder, variables))
+    plain = started(sys.executable, "-c", "import numpy; from mpi4py import MPI")
+    words = [str(HERE / "mpi" / "move.py"), str(GIGABYTE), str(folder)]
+    moves: dict[str, list[float]] = json.loads(told([sys.executable, *words], folder, variables))
+    expand, shrink = median(changes["expand"]), median(changes["shrink"])
+    print(f"{ROUNDS} times 1 → 3 → 1 nodes")
     print(f"expand, until the first collective is done: median {expand:.3f} s")
     print(f"shrink: median {shrink:.3f} s;  peer, a plain start: {plain:.3f} s")
     print(f"nodes idle again after a shrink: median {median(changes['idle']):.3f} s")
     own, peer = min(moves["own"]), min(moves["plain"])
     print(f"1 GB from 2 to 3 ranks: {own:.2f} s;  peer, a plain Alltoallv: {peer:.2f} s")
+    return [
+        at_most("expand 1 → 3 nodes, median s", expand, 0.5),
+        at_most("shrink 3 → 1 nodes, median s", shrink, 0.1),
+        at_least("1 GB moved, speed relative to Alltoallv", peer / own, 0.6),
+    ]
+
+
+def measure_messages(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
+    """Operations of a job's communicator beside those of mpi4py."""
+    words = [sys.executable, str(HERE / "mpi" / "messages.py"), str(folder)]
+    messages: dict[str, Any] = json.loads(told(words, folder, variables))
     ratios = {what: each["own"] / each["raw"] for what, each in messages["operations"].items()}
     for what, each in messages["operations"].items():
-        own_us, raw_us = 1e6 * each["own"], 1e6 * each["raw"]
-        print(f"{what} B: {own_us:.1f} µs;  peer, mpi4py's own: {raw_us:.1f} µs")
+        own, raw = 1e6 * each["own"], 1e6 * each["raw"]
+        print(f"{what} B: {own:.1f} µs;  peer, mpi4py's own: {raw:.1f} µs;  {own / raw:.2f} ×")
     print(f"a rank that waits uses {100 * messages['waiting']:.1f} % of a core")
+    worst = max(ratios.values())
+    return [
+        at_most("messages of 64 B to 64 MB, worst time relative to raw", worst, 1.1),
+        at_most("a rank that waits, % of a core", 100 * messages["waiting"], 20.0),
+    ]
+
+
+def measure_clustering(folder: Path, variables: Mapping[str, str]) -> list[Claim]:
+    """The clustering aggregation, malleable beside static."""
+    warm = ["--points", "2000", "--rounds", "1", "--seconds", "0"]
+    told([sys.executable, str(EXAMPLE), *warm], folder, variables)
+    grown, fixed = clustering(folder, variables), clustering(folder, variables, "--static")
     for what, each in (("malleable", grown), ("static", fixed)):
         print(f"clustering, {what}: wall {each.total:.1f} s, {each.nodes_held:.1f} node-seconds")
     more = grown.total - fixed.total
-    conclude(
-        "malleable",
-        [
-            at_most("expand 1 → 3 nodes, median s", expand, 0.5),
-            at_most("shrink 3 → 1 nodes, median s", shrink, 0.1),
-            at_least("1 GB moved, speed relative to Alltoallv", peer / own, 0.6),
-            at_most(
-                "messages of 64 B to 64 MB, worst time relative to raw", max(ratios.values()), 1.1
-            ),
-            at_most("a rank that waits, % of a core", 100 * messages["waiting"], 20.0),
-            at_most("clustering, overhead per iteration, s", more / ITERATIONS, 0.6),
-            at_most("clustering, more wall time than static, %", 100 * more / fixed.total, 1.0),
-        ],
-    )
+    return [
+        at_most("clustering, overhead per iteration, s", more / ITERATIONS, 0.6),
+        at_most("clustering, more wall time than static, %", 100 * more / fixed.total, 1.0),
+    ]
+
+
+PARTS = {
+    "compiled": measure_compiled,
+    "python": measure_python,
+    "messages": measure_messages,
+    "clustering": measure_clustering,
+}
+
+
+def main() -> None:
+    """Measure, print the table, and last the claims as one line of JSON."""
+    claims: list[Claim] = []
+    with put_up() as conf, tempfile.TemporaryDirectory() as name:
+        folder, variables = Path(name), {"SLURM_CONF": str(conf), "QTIDE_CLUSTER": "slurm"}
+        print(f"the machine's load was {os.getloadavg()[0]:.1f}")
+        for part in sys.argv[1:] or PARTS:
+            claims += PARTS[part](folder, variables)
+    conclude("malleable", claims)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from qtide.twin.replications import rare_collections, replicate
 from qtide.twin.simulation import HybridJob, Simulation, StrategySetup
 
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.twin.published import CALIBRATIONS, QLUSTER, TABLES, predict
+from qtide.experiments.reproduction.published import CALIBRATIONS, QLUSTER, TABLES, predict
 
 JOBS, NODES, HYBRIDS, ROUNDS = 28_000, 100, 600, 3
 KTH_SIZED = Generator(

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -39,7 +39,6 @@ SNIPPET = f"import time; began = time.time(); time.sleep({WORK}); print([began, 
 """The same step as a command that imports nothing else."""
 TOOL = {
     "class": "CommandLineTool",
-    "arguments": [sys.executable, "-c", SNIPPET],
     "inputs": {"before": {"type": "File?"}},
     "outputs": {"times": {"type": "stdout"}},
     "stdout": "times.json",
@@ -65,17 +64,20 @@ def by_qtide(folder: Path) -> list[Times]:
     return list(run.value)
 
 
-def by_streamflow(folder: Path) -> list[Times]:
-    """A static chain of steps."""
+def by_streamflow(
+    folder: Path, words: Sequence[str] = (sys.executable, "-c", SNIPPET), nodes: int = 1
+) -> list[Times]:
+    """A static chain of steps, each a job of so many nodes that runs these words."""
+    tool = TOOL | {"arguments": list(words)}
     source = {f"s{n}": {"before": f"s{n - 1}/times"} if n else {} for n in range(STEPS)}
-    steps = {name: {"run": TOOL, "in": given, "out": ["times"]} for name, given in source.items()}
+    steps = {name: {"run": tool, "in": given, "out": ["times"]} for name, given in source.items()}
     outputs = {f"t{n}": {"type": "File", "outputSource": f"s{n}/times"} for n in range(STEPS)}
     workflow = {"cwlVersion": "v1.2", "class": "Workflow", "inputs": {}, "outputs": outputs}
     (folder / "chain.cwl").write_text(json.dumps(workflow | {"steps": steps}))
-    (folder / "streamflow.yml").write_text(yaml(_mapping(folder)))
-    words = [_streamflow(), "run", "--outdir", "results", "streamflow.yml"]
+    (folder / "streamflow.yml").write_text(yaml(_mapping(folder, nodes)))
+    started = [_streamflow(), "run", "--outdir", "results", "streamflow.yml"]
     done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+        started, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     if done.returncode:
         raise SystemExit(f"StreamFlow failed:\n{done.stderr[-2000:]}")
@@ -93,9 +95,9 @@ def by_submitit(folder: Path) -> list[Times]:
     return [executor.submit(step).result() for _ in range(STEPS)]
 
 
-def _mapping(folder: Path) -> dict[str, object]:
+def _mapping(folder: Path, nodes: int) -> dict[str, object]:
     work = str(folder / "work")
-    service = {"nodes": "1", "exclusive": True, "time": "5"}
+    service = {"nodes": str(nodes), "exclusive": True, "time": "5"}
     return {
         "version": "v1.0",
         "workflows": {

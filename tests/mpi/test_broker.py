@@ -14,7 +14,7 @@ from qtide.core.ledger import Ledger
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
-from qtide.mpi.broker import RootRecord
+from qtide.mpi.broker import ProgramStart, RootRecord
 
 
 def context(folder: Path) -> JobContext:
@@ -52,7 +52,7 @@ def test_the_simulated_cluster_starts_no_commands(tmp_path: Path) -> None:
 
 def test_a_job_refuses_a_cluster_that_starts_no_commands(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="local, slurm or slurm:PARTITION, not simulated"):
-        RootRecord(tmp_path, "job", "simulated", 3, tmp_path)
+        RootRecord(tmp_path, "job", "simulated", 3, ProgramStart(["job"], list))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,7 +37,7 @@ def test_no_operation_hangs_when_a_rank_is_killed(half: int, local: Stage) -> No
     names = OPERATIONS[half::2]
     told = local.run("kills.py", ",".join(names), limit=150)
     assert told.splitlines() == [f"{name} soon" for name in names]
-    assert len(OPERATIONS) >= 38
+    assert len(OPERATIONS) >= 42
 
 
 def test_a_program_goes_on_from_what_was_saved(local: Stage) -> None:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from qtide.mpi.malleable_job import Sizes
-from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue
+from qtide.mpi.sizing import ByEfficiency, ByPhase, ByQuantumEnd, ByQueue, Sizes
 
 
 @dataclass

@@ -13,7 +13,7 @@ from qtide.core.ledger import Interval, What
 from qtide.core.metrics import measure
 from qtide.twin.advice import Arrival, Prices, advise, strategy_map, with_ratio
 from qtide.twin.calibration import Fitted, calibrate, job_of
-from qtide.twin.capacity import growth, mean_value_analysis, offer_by_formula
+from qtide.twin.capacity import GrowthTarget, growth, mean_value_analysis, offer_by_formula
 from qtide.twin.simulation import HybridJob, HybridStep, StrategySetup
 from tests.twin.sites import BUSY, played, wide
 
@@ -58,11 +58,12 @@ def test_sharing_is_what_mean_value_analysis_says() -> None:
 
 
 def test_a_second_qpu_buys_time() -> None:
-    one, two = (growth(1000, 30.0, 0.5, qpus) for qpus in (1, 2))
+    target = GrowthTarget(0.5, 0.2)
+    one, two = (growth(1000, 30.0, target, qpus) for qpus in (1, 2))
     assert one.occupancy == pytest.approx(1000 * 30 / 86_400)
     assert one.wait == pytest.approx(30 * one.occupancy / (1 - one.occupancy))
     assert two.wait < one.wait and two.full_in > one.full_in
-    assert growth(5000, 30.0, 0.5, 1).wait == inf
+    assert growth(5000, 30.0, target, 1).wait == inf
 
 
 def test_calibration_finds_the_parameters_of_the_site_again() -> None:

@@ -87,3 +87,21 @@ def test_growth_ends_with_what_to_do() -> None:
     assert "buy now, and more than one" in printed(*words, 9000)
     assert "do not buy yet: at +50% per year, 1 QPU will be 85% busy in" in printed(*words, 1000)
     assert "do not buy: a demand that does not grow" in printed(*words, 1000, "--yearly", 0)
+
+
+def test_growth_has_an_interval_and_a_wait_as_its_target() -> None:
+    words = ("plan", "growth", "--payloads", 1000, "--json")
+    one, two = json.loads(printed(*words))
+    assert one["soonest"] < one["full_in"] < one["latest"] < two["latest"]
+    assert "(90 % of all cases)" in one["advice"]
+    certain = json.loads(printed(*words, "--spread", 0))[0]
+    assert certain["soonest"] == certain["full_in"] == certain["latest"] == one["full_in"]
+    strict = json.loads(printed(*words, "--wait-p95", 200))[0]
+    assert strict["usual"] <= 200 and strict["full_at"] < one["full_at"]
+    shrinking = json.loads(printed(*words, "--yearly", -0.5, "--spread", 0.01))[0]
+    assert shrinking["full_in"] is None and shrinking["soonest"] is None
+
+
+def test_the_queue_of_a_cluster_that_does_not_tell_is_not_made_up() -> None:
+    told = refused("plan", "strategy", "--cluster", "local")
+    assert "local does not say how long requests wait; give --wait" in told

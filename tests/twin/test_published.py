@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.twin.published import LEONARDO, QLUSTER, PublishedSite, predict
+from qtide.experiments.reproduction.published import LEONARDO, QLUSTER, PublishedSite, predict
 
 CELLS = [
     (QLUSTER, "static", 1, 120.0, 1019.58, 3058.74),

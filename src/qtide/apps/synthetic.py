@@ -45,8 +45,11 @@ async def synthetic(
 
 async def _play(step: SyntheticStep, salt: int) -> Any:
     phases: list[Classical | Quantum] = []
-    if step.tasks:
+    if step.tasks and step.nodes == 1:
         phases.append(classical(*(task(work, seconds, salt) for seconds in step.tasks)))
+    elif step.tasks:
+        together_on = (task(shared, seconds, salt).on(step.nodes) for seconds in step.tasks)
+        phases.append(classical(*together_on))
     if step.quantum:
         phases.append(quantum(Burst(step.quantum_s, salt)))
     return await together(*phases) if len(phases) > 1 else await phases[0]
@@ -56,6 +59,11 @@ def work(seconds: float, salt: int) -> int:
     """Take this long and return a number that depends on earlier results."""
     pretend(seconds)
     return crc32(f"{seconds} {salt}".encode())
+
+
+def shared(seconds: float, salt: int, rank: int = 0, size: int = 1) -> int:
+    """Do the same as one rank of a task on several nodes."""
+    return work(seconds, salt)
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,8 @@ class SyntheticStep:
     tasks: tuple[float, ...] = ()
     quantum: bool = False
     quantum_s: float | None = None
+    nodes: int = 1
+    """Nodes of each task."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def _shape(table: dict[str, Any], name: str) -> SyntheticShape:
 
 
 def _step(table: dict[str, Any], where: str) -> SyntheticStep:
-    _only(table, {"tasks", "quantum"}, where)
+    _only(table, {"tasks", "quantum", "nodes"}, where)
     tasks, quantum = table.get("tasks", []), table.get("quantum", False)
     if not isinstance(tasks, list) or not all(_seconds(each) for each in tasks):
         raise UsageError(f"{where}: tasks is a list of seconds, not {tasks!r}")
@@ -123,8 +133,11 @@ def _step(table: dict[str, Any], where: str) -> SyntheticStep:
         raise UsageError(f"{where}: quantum is a number of seconds, or true, not {quantum!r}")
     if not tasks and quantum is False:
         raise UsageError(f"{where}: it has neither tasks nor quantum")
+    nodes = table.get("nodes", 1)
+    if type(nodes) is not int or nodes < 1:
+        raise UsageError(f"{where}: nodes is a number from 1 on, not {nodes!r}")
     seconds = None if isinstance(quantum, bool) else float(quantum)
-    return SyntheticStep(tuple(map(float, tasks)), quantum is not False, seconds)
+    return SyntheticStep(tuple(map(float, tasks)), quantum is not False, seconds, nodes)
 
 
 def _only(table: dict[str, Any], keys: set[str], where: str) -> None:

@@ -166,14 +166,20 @@ def require() -> None:
             )
 
 
-def play_story(folder: Path, tell: Tell, ended: Ended, announce: Callable[[str], None]) -> Story:
-    """Run both parts in turn and write the page."""
+def play_story(
+    folder: Path,
+    tell: Tell,
+    ended: Ended,
+    announce: Callable[[str], None],
+    serving: Callable[[str], None] = lambda _: None,
+) -> Story:
+    """Run both parts in turn and write the page; `serving` gets the address of the live page."""
     announce("Two clustering jobs on three nodes and one QPU, under every strategy:")
     strategies = compare(
         folder / "strategies", STRATEGIES, strategy_names(), [JOBS], tell, ended, warm_up=True
     )
     announce("Three clustering jobs on one QPU, each alone in turn, then shared by the service:")
-    sharing = share(folder / "sharing", tell, ended)
+    sharing = share(folder / "sharing", tell, ended, serving)
     sentences = findings(strategies, sharing)
     lines = [f"Strategies: {line}" for line in notes(strategies)]
     lines += [f"Sharing: {line}" for line in notes(sharing)]
@@ -185,12 +191,18 @@ def play_story(folder: Path, tell: Tell, ended: Ended, announce: Callable[[str],
     return Story(strategies, sharing, sentences, lines, made.page)
 
 
-def share(folder: Path, tell: Tell, ended: Ended) -> list[Case]:
-    """Run the same jobs twice: each alone on the device in turn, then all sharing it."""
+def share(
+    folder: Path, tell: Tell, ended: Ended, serving: Callable[[str], None] = lambda _: None
+) -> list[Case]:
+    """Run the same jobs twice: each alone on the device in turn, then all sharing it.
+
+    `serving` gets the address of the service's page, which is there as long as this runs.
+    """
     folder.mkdir(parents=True)
     service = LocalService(folder, DEVICE, "anonymous = true", bound=True)
     try:
         spec = replace(SHARING, qpu=f"{service.start().url}/annealer")
+        serving(f"{service.url}/")
         cases = [_case(folder, spec, EXCLUSIVE, 1), _case(folder, spec, SHARED, SHARERS)]
         return play_cases(folder, cases, tell, ended, warm_up=spec)
     finally:

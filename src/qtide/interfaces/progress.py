@@ -18,6 +18,7 @@ from rich.text import Text
 from qtide.core.log import printable
 from qtide.programs.replay import ReplayStep
 from qtide.runs.driver import Tell
+from qtide.runs.folder import RunFolder
 from qtide.runs.open_site import is_virtual
 from qtide.runs.spec import Spec
 
@@ -142,15 +143,16 @@ LOG = logging.getLogger("qtide.progress")
 
 
 @contextmanager
-def progress(spec: Spec, script: str = "") -> Iterator[Tell]:
-    """Show progress in a notebook; for a `script`, log a line every few seconds.
+def progress(spec: Spec, script: str = "", run: RunFolder | None = None) -> Iterator[Tell]:
+    """Show progress in a notebook, with the timeline of a `run`; for a `script`, log some lines.
 
     On a terminal, these lines also go to stderr; they do not change in place, since the script
     prints too.
     """
     handle = _place_in_notebook(f"{spec.strategy} on {spec.cluster}: starting")
     if handle is not None:
-        show, pause = (lambda text: handle.update(_html(text), raw=True)), PAUSE
+        drawn = _timeline(run)
+        show, pause = (lambda text: handle.update(_html(text + drawn()), raw=True)), PAUSE
     elif script:
         show, pause = (lambda text: _report(f"{script}: {text}")), REPORTING
     else:
@@ -192,6 +194,31 @@ class LiveProgress(ProgressLine):
             if self._first is not None and str(self) != self._shown:
                 self._shown = str(self)
                 self._show(self._shown)
+
+
+def _timeline(run: RunFolder | None) -> Callable[[], str]:
+    """Return a function that draws a run below its line, a few times per second at most."""
+    if run is None:
+        return lambda: ""
+    from qtide.interfaces.report import live_picture  # only notebooks need it here
+
+    draw, last, at = live_picture.live(run, live_picture.NOTEBOOK_WIDTH), "", 0.0
+
+    def drawn() -> str:
+        nonlocal last, at
+        if run.state in live_picture.OVER:
+            return ""  # the run itself shows its timeline now
+        if time.monotonic() - at > live_picture.PAUSE:
+            last, at = f"\n{draw()}", time.monotonic()
+        return last
+
+    return drawn
+
+
+def in_place(text: str) -> Callable[[str], object] | None:
+    """Show a text in a notebook; return what replaces it, or None outside a notebook."""
+    handle = _place_in_notebook(text)
+    return None if handle is None else lambda new: handle.update(_html(new), raw=True)
 
 
 def _report(line: str) -> None:

@@ -31,17 +31,31 @@ from qtide.core.ledger import Ledger, Span
 from qtide.core.world.real import LoopThread, RealWorld
 from qtide.mpi.checkpoint import Checkpoint
 from qtide.mpi.control import JOIN, ControlServer, own_address
-from qtide.mpi.library import progress
-from qtide.mpi.newcomer import command
 from qtide.runs.folder import RunFolder, stamp
 from qtide.runs.spec import Spec
+
+
+@dataclass(frozen=True)
+class ProgramStart:
+    """How a program was started, and how newcomers start it again."""
+
+    words: list[str]
+    restart: Callable[[], list[str]]
 
 
 class RootRecord:
     """The run of a malleable job: its folder, ledger, control server and nodes."""
 
     def __init__(
-        self, runs: Path, name: str, cluster: str, most: int, start: Path, *, resume: bool = False
+        self,
+        runs: Path,
+        name: str,
+        cluster: str,
+        most: int,
+        start: ProgramStart,
+        *,
+        resume: bool = False,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._start = start
         self.kind, argument = cluster_kind(cluster)
@@ -51,14 +65,14 @@ class RootRecord:
             )
         self.kind.check(Setting(argument))
         self._setting = Setting(argument, None if argument else most)
-        spec = Spec(sys.argv[0], sys.argv[1:], "mpi", cluster)
+        spec = Spec(start.words[0], start.words[1:], "mpi", cluster)
         self.interrupted = _interrupted(runs, spec) if resume else None
         """The last checkpoint of the previous run, if that run was interrupted."""
         self._folder = RunFolder.create(runs, f"{name}-{stamp()}", spec)
         self._lock = os.open(self._folder.journal, os.O_RDWR | os.O_CREAT, 0o644)
         lock(self._lock)  # shows others that the run is active
         self._ledger = Ledger(self._folder.name, time.time, self._folder.ledger)
-        self.server = ControlServer(self.kind.address or own_address())
+        self.server = ControlServer(self.kind.address or own_address(), idle)
         self._run = self._ledger.span("run", "job")
         here = f"node/{socket.gethostname()}"
         self._own = [self._ledger.span("held", here), self._ledger.span("busy", here)]
@@ -164,12 +178,12 @@ class NodeBroker:
         job: JobContext,
         kind: ClusterKind,
         setting: Setting,
-        start: Path,
+        start: ProgramStart,
         first: int,
     ) -> None:
         self._server = server
         self._job = job
-        self._folder = start
+        self._program = start
         self._identities, self._generations = count(first), count(1)
         self._newcomers: dict[int, Newcomer] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -268,7 +282,7 @@ class NodeBroker:
         try:
             if not newcomer.released.is_set():
                 invitation = self._server.expect(newcomer.identity, newcomer.generation, arrived)
-                words = command(sys.orig_argv, sys.argv, self._folder)
+                words = self._program.restart()
                 process = await allocation.launch(node, words, {JOIN: invitation})
                 await _first_of(process.wait(), _lost(node.lost), newcomer.released.wait())
         finally:
@@ -330,11 +344,10 @@ class Growth:
         return not (self.pending or self.ready)
 
     def wait(self, seconds: float, watch: Callable[[], None]) -> None:
-        """Wait at most `seconds` until all have arrived."""
+        """Wait at most `seconds` until all have arrived; `watch`, called meanwhile, may raise."""
         last = time.monotonic() + seconds
         while self.pending and (left := last - time.monotonic()) > 0:
             watch()
-            progress()
             if self.news.wait(min(left, POLL)):
                 self.news.clear()
 

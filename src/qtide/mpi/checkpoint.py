@@ -7,11 +7,12 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qtide.mpi.distributed import Distributed, Rows
+if TYPE_CHECKING:  # mpi4py comes with it, and the helper of compiled programs has none
+    from qtide.mpi.distributed import Distributed, Rows
 
 
 @dataclass(frozen=True)

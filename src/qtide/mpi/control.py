@@ -3,7 +3,8 @@
 MPI hangs when a process is gone, so members agree here on everything that must survive a loss. The
 root has a `ControlServer`, every other member a `MemberClient`; both are `ControlClient`s, which
 know which members are lost and how each change of size ended. A message is a JSON object on one
-line.
+line; docs/mpi.md lists them. The ranks of a compiled program, including rank 0, speak the same
+protocol with a `ControlServer` in rank 0's helper.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from qtide.core.errors import PhaseError, QtideError
-from qtide.mpi.library import progress
 
 Message = dict[str, Any]
 
@@ -49,6 +49,14 @@ POLL = 0.001
 """Seconds between two calls to MPI while waiting for a message."""
 
 
+def _nothing() -> None:
+    """Do nothing: this process has no MPI."""
+
+
+def _ignore(member: int, message: Message) -> None:
+    """Ignore requests: the ranks of a Python program make none."""
+
+
 class NodesLost(PhaseError):  # noqa: N818 - what happened
     """Processes of the communicator are gone; `Job.recover()` creates a new one."""
 
@@ -62,7 +70,9 @@ class ControlClient(ABC):
 
     identity: int
 
-    def __init__(self) -> None:
+    def __init__(self, idle: Callable[[], None] = _nothing) -> None:
+        self._idle = idle
+        """Called repeatedly while waiting, so that MPI can progress."""
         self.lost: set[int] = set()
         self.failure: str | None = None
         """The exception of one member, which all others raise too."""
@@ -93,7 +103,7 @@ class ControlClient(ABC):
         """Leave cleanly, so that it does not count as a loss."""
 
     def _wait_for(self, condition: Callable[[], bool], limit: float) -> bool:
-        """Wait until the condition holds, letting MPI progress; False after `limit` seconds."""
+        """Wait until the condition holds; False after `limit` seconds."""
         last = time.monotonic() + limit
         while True:
             with self._news:
@@ -101,7 +111,7 @@ class ControlClient(ABC):
                     return True
             if time.monotonic() > last:
                 return False
-            progress()
+            self._idle()
 
     def _set_verdict(self, change: int, success: bool) -> None:
         with self._news:
@@ -119,8 +129,8 @@ def _loss_text(ranks: list[int]) -> str:
 class MemberClient(ControlClient):
     """A member's connection to the root. The process ends when the root is gone."""
 
-    def __init__(self, invitation: str) -> None:
-        super().__init__()
+    def __init__(self, invitation: str, idle: Callable[[], None] = _nothing) -> None:
+        super().__init__(idle)
         host, port, identity, generation, key = invitation.split()
         self.identity = int(identity)
         self._orders: list[Message] = []
@@ -187,8 +197,8 @@ class ControlServer(ControlClient):
 
     identity = 0
 
-    def __init__(self, host: str) -> None:
-        super().__init__()
+    def __init__(self, host: str, idle: Callable[[], None] = _nothing) -> None:
+        super().__init__(idle)
         self._key = secrets.token_hex(16)
         self._server = socket.create_server((host, 0))
         self.address = (host, self._server.getsockname()[1])
@@ -198,6 +208,10 @@ class ControlServer(ControlClient):
         self._reports: defaultdict[int, dict[int, bool]] = defaultdict(dict)
         self._callers: list[ControlLine] = []
         self._closed = False
+        self._on_ready: dict[int, Callable[[], None]] = {}
+        """By newcomer that is connected but still on its way to the others, what to call then."""
+        self.asked: Callable[[int, Message], None] = _ignore
+        """Called with a member's number and its request, a message with `ask`."""
         self.rejected = 0
         """How many callers were rejected."""
         threading.Thread(target=self._accept, daemon=True, name="control").start()
@@ -260,7 +274,7 @@ class ControlServer(ControlClient):
             reports = self._reports.pop(change, {})
             success = all(map(reports.get, members)) and not self.lost & set(members)
         self._set_verdict(change, success)
-        self.send([each for each in members if each], {"change": change, "success": success})
+        self.send(members, {"change": change, "success": success})
         return success
 
     def verdict(self, change: int) -> bool:
@@ -321,14 +335,19 @@ class ControlServer(ControlClient):
             line.close()
             return
         for message in line.messages():
-            if "change" in message:
+            if "ask" in message:
+                self.asked(member, message)
+            elif "change" in message:
                 self._note(message["change"], member, bool(message.get("success")))
             elif "failed" in message:
                 self.fail(message["failed"])
+            elif "ready" in message:
+                self._on_ready.pop(member, _nothing)()
             elif "leave" in message:
                 with self._news:
                     self._left.add(member)
                     self._news.notify_all()
+        self._on_ready.pop(member, None)
         self.lose(member)
 
     def _admit(self, message: Message, line: ControlLine) -> int | None:
@@ -342,7 +361,10 @@ class ControlServer(ControlClient):
             return None
         del self._expected[member]
         self._lines[member] = line
-        arrived()
+        if message.get("ready", True):
+            arrived()
+        else:
+            self._on_ready[member] = arrived
         return member
 
 
@@ -368,7 +390,7 @@ class ControlLine:
     def send(self, message: Message) -> None:
         """Send a message; a closed connection is ignored here, as it ends `messages`."""
         with suppress(OSError), self._writing:
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self._connection.sendall(json.dumps(message, ensure_ascii=False).encode() + b"\n")
 
     def messages(self, longest: int = MESSAGE_BYTES) -> Iterator[Message]:
         """Yield messages until the other end is gone or sends anything else."""

@@ -27,7 +27,7 @@ from qtide.mpi.control import (
     exit_now,
     own_address,
 )
-from qtide.mpi.library import library
+from qtide.mpi.library import library, progress
 
 SHOWN = 1000
 """How many characters of an overlong exception message are passed on."""
@@ -71,7 +71,7 @@ class _Leader(ControlServer):
 
 
 def _lead(size: int, meeting: Path) -> tuple[ControlClient, Any]:
-    server, others = _Leader(own_address()), range(1, size)
+    server, others = _Leader(own_address(), progress), range(1, size)
     server.gather(others, lambda invitations: _publish(meeting, "\n".join(invitations)))
     ports = join.open_ports(len(others))
     server.send(list(others), {"join": ports})
@@ -89,7 +89,7 @@ def _follow(rank: int, meeting: Path) -> tuple[ControlClient, Any]:
         if time.monotonic() > last:
             raise QtideError(NOT_MET)
         time.sleep(POLL)
-    client = MemberClient(meeting.read_text().splitlines()[rank - 1])
+    client = MemberClient(meeting.read_text().splitlines()[rank - 1], progress)
     return client, join.connect(client.order()["join"], rank - 1, _no_watch)
 
 

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,10 +17,13 @@ from qtide.mpi.communicator import Communicator
 from qtide.mpi.control import JOIN, MemberClient, NodesLost
 from qtide.mpi.distributed import Distributed, Rows
 from qtide.mpi.launcher import Launcher
+from qtide.mpi.library import progress
 from qtide.mpi.membership import MemberLeft, Membership, ReplicatedState
+from qtide.mpi.newcomer import command
+from qtide.mpi.sizing import Sizes
 
 if TYPE_CHECKING:
-    from qtide.mpi.broker import Growth, RootRecord
+    from qtide.mpi.decisions import RootDecisions
 
 Policy = Callable[["Job"], int | None]
 """Returns how many nodes the job should have now, or None to leave it unchanged."""
@@ -34,22 +36,6 @@ RUNS = "QTIDE_RUNS"
 """Environment variable with the folder for runs, used if the program names none."""
 CLUSTER = "QTIDE_CLUSTER"
 """Environment variable with the cluster, used if the program names none."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The minimum, preferred and maximum number of nodes of a job."""
-
-    least: int
-    preferred: int
-    most: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.preferred <= self.most:
-            raise UsageError(
-                f"a job needs 1 <= least <= preferred <= most, not {self.least}, "
-                f"{self.preferred} and {self.most}"
-            )
 
 
 class Job:
@@ -84,13 +70,10 @@ class Job:
         self._name = name or Path(sys.argv[0]).stem or "job"
         self._runs = Path(folder or os.environ.get(RUNS) or "qtide-runs").absolute()
         self._resume = resume
-        self._record: RootRecord | None = None
-        self._growth: Growth | None = None
+        self._decisions: RootDecisions | None = None
+        """What the root decides; None on all other ranks."""
         self._arriving = ""
-        self._changed = -float("inf")
         self._checkpoint: Checkpoint | None = None
-        self.lead = 1.0
-        """Seconds that the last growth took, from the request until its nodes had joined."""
 
     def __enter__(self) -> Job:
         self._check_only()
@@ -106,7 +89,7 @@ class Job:
         if invitation is None:
             self._found(launcher)
         else:
-            self._membership = Membership(MemberClient(invitation))
+            self._membership = Membership(MemberClient(invitation, progress))
             self._arriving = self._membership.arrive()
         return self
 
@@ -114,7 +97,7 @@ class Job:
         """Refuse a second `Job` block: newcomers would enter the first one."""
         before, Job._entered = Job._entered, self
         if before is not None:
-            if before._record is None:
+            if before._decisions is None:
                 raise MemberLeft(0)
             raise UsageError(
                 "a program can have one Job block, as newcomers start it from its first line; put "
@@ -123,12 +106,22 @@ class Job:
 
     def _found(self, launcher: Launcher | None) -> None:
         """Begin as the root, with all processes that the launcher started with this one."""
-        from qtide.mpi.broker import RootRecord  # only here: it would slow newcomers' start
+        # only here: these imports would slow the start of newcomers
+        from qtide.mpi.broker import ProgramStart, RootRecord
+        from qtide.mpi.decisions import RootDecisions
 
+        start = ProgramStart(sys.argv, lambda: command(sys.orig_argv, sys.argv, START))
         record = RootRecord(
-            self._runs, self._name, self._cluster, self.sizes.most, START, resume=self._resume
+            self._runs,
+            self._name,
+            self._cluster,
+            self.sizes.most,
+            start,
+            resume=self._resume,
+            idle=progress,
         )
-        self._record, self._membership = record, Membership(record.server)
+        self._decisions = RootDecisions(record, self.sizes, self.policy, self._cool_down)
+        self._membership = Membership(record.server)
         if record.interrupted is not None:
             self._checkpoint = record.interrupted
             sys.stderr.write(f"qtide: goes on from what was saved in {self._checkpoint.path}\n")
@@ -140,6 +133,7 @@ class Job:
             if not self._membership.grow(ports, others, ""):
                 raise NodesLost("a process of the job was lost while it began; start it again")
             join.close_ports(ports)
+            self._decisions.size = launcher.size
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
@@ -148,9 +142,9 @@ class Job:
             if kind is None:
                 self.comm.barrier()
         finally:
-            if self._record is not None:
-                self.cancel()
-                self._record.close(error)
+            if self._decisions is not None:
+                self._decisions.cancel()
+                self._decisions.record.close(error)
             elif kind is None or kind is MemberLeft:
                 self._membership.client.leave()
 
@@ -187,7 +181,12 @@ class Job:
     @property
     def pending(self) -> bool:
         """Whether a requested growth is still outstanding; only the root knows."""
-        return self._growth is not None and not self._growth.finished
+        return self._decisions is not None and self._decisions.pending
+
+    @property
+    def lead(self) -> float:
+        """Seconds that the last growth took, from the request until its nodes had joined."""
+        return 1.0 if self._decisions is None else self._decisions.lead
 
     def begin(self, **values: Any) -> ReplicatedState:
         """Set the state's initial values; newcomers get the current ones. Returns the state."""
@@ -218,7 +217,9 @@ class Job:
         """
         if self._arrived():
             return self.size
-        decision = self._grow(to, least, wait) if self.root else None
+        decision = None
+        if self._decisions is not None:
+            decision = self._terms(self._decisions.grow(to, least, wait, self._watch))
         self._follow(self.comm.bcast(decision))
         return self.size
 
@@ -241,25 +242,29 @@ class Job:
         if self._arrived():
             return True
         before = self.size
-        decision = self._consult() if self.root else None
+        decision = None
+        if self._decisions is not None:
+            self._decisions.policy = self.policy
+            decision = self._terms(self._decisions.consult(self))
         self._follow(self.comm.bcast(decision))
         return self.size != before
 
     def cancel(self) -> None:
         """Cancel a pending growth."""
-        if self._growth is not None and self._record is not None:
-            self._record.broker.cancel(self._growth)
-        self._growth = None
+        if self._decisions is not None:
+            self._decisions.cancel()
 
     def others_waiting(self) -> int:
         """How many other jobs wait for nodes of the cluster; only the root knows."""
-        return 0 if self._record is None else self._record.kind.others_waiting()
+        return 0 if self._decisions is None else self._decisions.others_waiting()
 
     def save(self) -> None:
         """Save the state and all arrays for `recover` and for a restart of the program."""
         before = self._checkpoint
         version = before.version + 1 if before else 1
-        new = Checkpoint(self._record.checkpoints, version) if self._record else None
+        new = None
+        if self._decisions is not None:
+            new = Checkpoint(self._decisions.record.checkpoints, version)
         checkpoint = self.comm.bcast(new)
         checkpoint.path.mkdir(parents=True, exist_ok=True)
         for name, array in self._membership.arrays.items():
@@ -277,9 +282,8 @@ class Job:
         self.cancel()
         before = set(self._membership.members)
         self._membership.regroup()
-        self._changed = time.monotonic()
-        if self._record is not None:
-            self._record.lost(before.difference(self._membership.members))
+        if self._decisions is not None:
+            self._decisions.lost(before.difference(self._membership.members))
         checkpoint = self._checkpoint = self.comm.bcast(self._checkpoint)
         if checkpoint is None:
             raise NodesLost("nodes of the job are gone, and nothing was saved; call save() before")
@@ -304,74 +308,37 @@ class Job:
             )
         return True
 
-    def _grow(self, to: int | None, least: int | None, wait: float) -> dict[str, Any]:
-        """Request nodes, wait for them, and decide which join (root only)."""
-        self._ask(min(to or self.sizes.preferred, self.sizes.most))
-        if self._growth is None:
-            return {}
-        self._growth.wait(wait, self.comm.watch)
-        enough = self.size + len(self._growth.ready) >= (least or self.size + 1)
-        return self._take_in() if enough else {}
+    def _watch(self) -> None:
+        """Watch the members and let MPI progress while the root waits for nodes."""
+        self.comm.watch()
+        progress()
 
-    def _consult(self) -> dict[str, Any]:
-        """Consult the policy and decide what to do (root only)."""
-        calm = time.monotonic() - self._changed > self._cool_down
-        goal = self.policy(self) if self.policy and calm else None
-        if goal is not None:
-            goal = min(max(goal, self.sizes.least), self.sizes.most)
-            if goal < self.size:
-                return {"shrink": goal}
-            if goal == self.size:
-                self.cancel()
-            self._ask(goal)
-        complete = self._growth is not None and not self._growth.pending
-        return self._take_in() if complete else {}
-
-    def _ask(self, goal: int) -> None:
-        if self._growth is not None and self._growth.finished:
-            self._growth = None
-        if self._growth is None and goal > self.size:
-            assert self._record is not None
-            self._growth = self._record.broker.grow(goal - self.size)
-
-    def _take_in(self) -> dict[str, Any]:
-        assert self._growth is not None
-        ready = self._growth.ready
-        if not ready:
-            return {}
-        ports = join.open_ports(len(ready))
-        return {"grow": ports, "new": [each.identity for each in ready], "site": _site()}
+    def _terms(self, decision: dict[str, Any]) -> dict[str, Any]:
+        """Add to the root's decision what its followers need."""
+        if "new" not in decision:
+            return decision
+        return decision | {"grow": join.open_ports(len(decision["new"])), "site": _site()}
 
     def _follow(self, decision: dict[str, Any]) -> None:
         """Carry out the root's decision."""
-        began, before = time.monotonic(), self.size
+        began = time.monotonic()
+        new: list[int] = []
+        left: list[int] = []
         if "grow" in decision:
             done = self._membership.grow(decision["grow"], decision["new"], decision["site"])
-            self._record_growth(decision, done)
+            new = decision["new"] if done else []
         elif "shrink" in decision:
             leaving = self._membership.members[decision["shrink"] :]
-            done = self._membership.shrink(decision["shrink"])
-            if self._record is not None and done:
-                self._record.left(leaving)
+            left = leaving if self._membership.shrink(decision["shrink"]) else []
         else:
             return
-        self._changed = time.monotonic()
-        if self._record is not None:
-            parts = self._membership.parts | {"total": self._changed - began}
-            self._record.changed(before, self.size, parts)
-
-    def _record_growth(self, decision: dict[str, Any], done: bool) -> None:
-        if self._record is None or self._growth is None:
+        if self._decisions is None:
             return
-        if not done:
-            self.cancel()
-            return
-        join.close_ports(decision["grow"])
-        new = [each for each in self._growth.newcomers if each.identity in decision["new"]]
-        for each in new:
-            each.member = True
-        self._membership.parts |= self._record.joined(new)
-        self.lead = sum(self._membership.parts.values())
+        if new:
+            join.close_ports(decision["grow"])
+        elif not left:
+            self._decisions.cancel()
+        self._decisions.changed(new, left, self._membership.parts, time.monotonic() - began)
 
 
 def _site() -> str:

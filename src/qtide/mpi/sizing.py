@@ -8,11 +8,28 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from qtide.mpi.malleable_job import Sizes
+from qtide.core.errors import UsageError
 
 Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The minimum, preferred and maximum number of nodes of a job."""
+
+    least: int
+    preferred: int
+    most: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.preferred <= self.most:
+            raise UsageError(
+                f"a job needs 1 <= least <= preferred <= most, not {self.least}, "
+                f"{self.preferred} and {self.most}"
+            )
 
 
 class Sized(Protocol):

@@ -1,4 +1,4 @@
-"""MPI calls, requests and messages that do not hang when a process is lost.
+"""MPI calls, requests, messages, files and windows that do not hang when a process is lost.
 
 MPICH waits for a lost process forever. Here, the caller tests an operation until it completes and
 watches the other processes meanwhile.
@@ -273,5 +273,98 @@ class Message(MPI.Message, metaclass=_CallKind):
         return comm.improbe(*args, **kwargs)
 
 
+_FILE, _WIN = MPI.File, MPI.Win
+
+
+class File(MPI.File, metaclass=_CallKind):
+    """A file whose collective calls end when a process is gone."""
+
+    watch: Watch = staticmethod(no_watch)
+    barrier: Callable[[], None]
+
+
+class Win(MPI.Win, metaclass=_CallKind):
+    """A window whose synchronising calls end when a process is gone."""
+
+    watch: Watch = staticmethod(no_watch)
+    barrier: Callable[[], None]
+
+
+def _created(create: Any) -> Any:
+    """Guard what a class method creates on a communicator, which may be any of its arguments."""
+
+    def operation(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        comm = next((each for each in given if isinstance(each, MPI.Comm)), MPI.COMM_SELF)
+        watch = getattr(comm, "watch", no_watch)
+        if watch is no_watch:
+            return create(*args, **kwargs)
+        comm.Barrier()
+        made = guarded(cls, call(lambda: create(*args, **kwargs), watch), watch)
+        made.barrier = comm.Barrier
+        return made
+
+    return classmethod(operation)
+
+
+def _in_thread(function: Any, *, collective: bool = True) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.watch is no_watch:
+            return function(self, *args, **kwargs)
+        if (
+            collective
+        ):  # who is already gone is noticed here: MPI-IO does nothing after a stuck call
+            self.barrier()
+        return call(lambda: function(self, *args, **kwargs), self.watch)
+
+    return operation
+
+
+def _request(function: Any) -> Any:
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return guarded(Request, function(self, *args, **kwargs), self.watch)
+
+    return operation
+
+
+FILE_CALLS = (
+    "Close",
+    "Preallocate",
+    "Set_size",
+    "Set_view",
+    "Sync",
+    "Seek_shared",
+    "Set_atomicity",
+)
+"""Collective calls on files; so are all whose names have `_all` or `_ordered`."""
+WIN_CALLS = (
+    *(
+        "Start",
+        "Complete",
+        "Wait",
+        "Lock",
+        "Lock_all",
+        "Unlock",
+        "Unlock_all",
+        "Flush",
+        "Flush_all",
+    ),
+    *("Flush_local", "Flush_local_all", "Get", "Put", "Accumulate", "Get_accumulate"),
+    *("Fetch_and_op", "Compare_and_swap"),
+)
+"""Calls on windows that may wait for another process; `Fence` and `Free` wait for all."""
+File.Open = _created(_FILE.Open)  # type: ignore[method-assign]
+for _name in ("Create", "Allocate", "Allocate_shared", "Create_dynamic"):
+    setattr(Win, _name, _created(getattr(_WIN, _name)))
+for _name in dir(_FILE):
+    if _name.startswith("I") and _name.endswith("_all"):
+        setattr(File, _name, _request(getattr(_FILE, _name)))
+    elif _name in FILE_CALLS or "_all" in _name or "_ordered" in _name:
+        setattr(File, _name, _in_thread(getattr(_FILE, _name)))
+for _name in (*WIN_CALLS, "Fence", "Free"):
+    _all = _name in ("Fence", "Free")
+    setattr(Win, _name, _in_thread(getattr(_WIN, _name), collective=_all))
+
 # replaced in mpi4py, because programs call class methods such as MPI.Request.Waitall(requests)
 MPI.Request, MPI.Prequest, MPI.Message = Request, Prequest, Message  # type: ignore[misc]
+MPI.File, MPI.Win = File, Win  # type: ignore[misc]

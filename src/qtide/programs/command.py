@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from qtide.core.job import CommandSettings
 from qtide.programs.phase import Task, TaskAttempt, created
@@ -69,12 +69,13 @@ class Command:
     """Exit codes that mean success."""
     settings: CommandSettings
     """What the command says for itself; it goes before the run's settings."""
+    name: str
     nodes: int = 1
     ranks_per_node: int = 1
 
     def __post_init__(self) -> None:
         # functions have this attribute; a class body cannot define it for its instances
-        object.__setattr__(self, "__qualname__", Path(self.words[0]).name)
+        object.__setattr__(self, "__qualname__", self.name)
 
     @property
     def ranks(self) -> int:
@@ -120,6 +121,22 @@ class CommandTask(Task[CommandResult]):
         return f"command({self.name}, …)"
 
 
+class CommandKeywords(TypedDict, total=False):
+    """The keyword arguments of `command()`."""
+
+    reads: Files
+    writes: str | Sequence[str]
+    stdin: str | bytes | Path | None
+    stdout: str | None
+    env: Mapping[str, Word] | None
+    folder: str | Path | None
+    success: Iterable[int]
+    modules: str | Sequence[str]
+    wrapper: str | Sequence[str]
+    launcher: str | Sequence[str]
+    name: str
+
+
 def command(
     program: str | Path,
     /,
@@ -134,12 +151,14 @@ def command(
     modules: str | Sequence[str] = (),
     wrapper: str | Sequence[str] = (),
     launcher: str | Sequence[str] = (),
+    name: str = "",
 ) -> CommandTask:
     """Create a task that runs a program; its result is a `CommandResult`.
 
     The program runs in a new folder of the run, with links to the files that it `reads`; a name of
     these in braces stands for the file. The files that it `writes` are kept with the run. `stdin`
-    is text, or the path of a file. With `folder`, the program runs there instead.
+    is text, or the path of a file. With `folder`, the program runs there instead. In logs and
+    figures, the task has the `name`, or that of the program.
     """
     made = Command(
         (_program(program), *(_word(each) for each in words)),
@@ -155,6 +174,7 @@ def command(
             wrapper if isinstance(wrapper, str) else shlex.join(wrapper),
             launcher if isinstance(launcher, str) else shlex.join(launcher),
         ),
+        name or Path(program).name,
     )
     for pattern in made.writes:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:

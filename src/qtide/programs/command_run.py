@@ -58,7 +58,7 @@ def run(command: Command, attempt: CommandAttempt) -> CommandResult | None:
             # even if the command cannot be started, the other nodes have to hear of it
             leader = open_ones.enter_context(Leader(_meeting(attempt), command.nodes))
         settings = _settings(command, attempt)
-        environment = _environment(settings.modules) | dict(command.env)
+        environment = _environment(settings.modules, command.env)
         kept = attempt.folder / "commands" / f"{attempt.key.replace('/', '.')}-{token_hex(4)}"
         kept.mkdir(parents=True)
         folder = kept if command.folder is None else command.folder
@@ -93,8 +93,10 @@ def _settings(command: Command, attempt: CommandAttempt) -> CommandSettings:
     return CommandSettings(*(own or usual for own, usual in pairs))
 
 
-def _environment(modules: str) -> dict[str, str]:
-    return _with_modules(modules).copy() if modules else dict(os.environ)
+def _environment(modules: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment of a command; this process's own, not a copy, if nothing is different."""
+    usual: Mapping[str, str] = _with_modules(modules) if modules else os.environ
+    return {**usual, **own} if own else usual
 
 
 @lru_cache(maxsize=8)
@@ -124,7 +126,7 @@ def _words(
     for path in command.reads.values():
         if not path.exists():
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} reads {path}, which does not exist on "
+                f"the command {command.name} reads {path}, which does not exist on "
                 f"{socket.gethostname()}"
             )
         if command.folder is None:
@@ -165,7 +167,7 @@ def _stdin(command: Command) -> Any:
             return command.stdin.open("rb")
         except OSError as error:
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} cannot read {command.stdin} from "
+                f"the command {command.name} cannot read {command.stdin} from "
                 f"{socket.gethostname()}: {error.strerror}"
             ) from None
     if command.stdin is None:
@@ -193,7 +195,7 @@ def _started(
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=folder,
-            env=environment,
+            env=None if environment is os.environ else environment,
         )
     except (FileNotFoundError, NotADirectoryError):
         if not folder.is_dir():
@@ -202,10 +204,9 @@ def _started(
             ) from None
         raise _not_startable(words[0], environment) from None
     except OSError as error:
-        name = Path(command.words[0]).name
         raise CommandFailed(
-            f"the command {name} cannot be started on {socket.gethostname()}: {error.strerror} "
-            f"({words[0]})"
+            f"the command {command.name} cannot be started on {socket.gethostname()}: "
+            f"{error.strerror} ({words[0]})"
         ) from None
 
 
@@ -293,7 +294,7 @@ def _failed(
 ) -> CommandFailed:
     end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     told = (errors.text.strip() or output.text.strip()).splitlines()[-LAST_LINES:]
-    text = f"the command {Path(command.words[0]).name} {end} on {socket.gethostname()}"
+    text = f"the command {command.name} {end} on {socket.gethostname()}"
     if told:
         text += "; its last lines:\n" + "\n".join(f"  {line[:LINE]}" for line in told)
     error = CommandFailed(text)
@@ -320,7 +321,7 @@ def _files(command: Command, folder: Path, kept: Path, began: int) -> dict[str, 
             written = sorted(path.name for path in folder.iterdir() if path.name not in links)
             others = ", ".join(written[:5]) or "nothing"
             raise CommandFailed(
-                f"the command {Path(command.words[0]).name} ended well, but has not written "
+                f"the command {command.name} ended well, but has not written "
                 f"{pattern!r} (in {folder} is {others})"
             )
         found |= {str(path.relative_to(folder)): path for path in matching}

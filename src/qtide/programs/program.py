@@ -88,8 +88,15 @@ APPS: Plugins[Program] = Plugins("qtide.apps", "application")
 _loading: list[str] = []
 
 
+FLOWS = "qtide.interfaces.flow"
+"""The module that reads flows; loaded by its name, as it stands above this one."""
+
+
 def load(reference: str) -> Program:
-    """Load a program: `clustering`, `file.py`, `file.py:name` or `package.module:name`."""
+    """Load a program: `clustering`, `file.py[:name]`, `package.module:name` or `flow.toml`."""
+    if reference.endswith(".toml"):
+        found: Program = importlib.import_module(FLOWS).load(Path(reference))
+        return found
     where, colon, name = reference.partition(":")
     if where.endswith(".py"):
         return _pick(_from_file(Path(where)), name, reference)
@@ -101,8 +108,8 @@ def load(reference: str) -> Program:
 def _application(name: str) -> Program:
     if name not in APPS.names():
         raise UsageError(
-            f"{name!r} is not a program: give a file such as program.py, a module:name, "
-            f"or one of the applications {', '.join(APPS.names())}"
+            f"{name!r} is not a program: give a file such as program.py or flow.toml, "
+            f"a module:name, or one of the applications {', '.join(APPS.names())}"
         )
     found = APPS.load(name)
     if not isinstance(found, Program):
@@ -115,7 +122,8 @@ def _application(name: str) -> Program:
 def located(reference: str) -> str:
     """Make a reference's file path absolute, so that it can be found from anywhere."""
     where, colon, name = reference.partition(":")
-    return f"{Path(where).absolute()}{colon}{name}" if where.endswith(".py") else reference
+    is_file = where.endswith((".py", ".toml"))
+    return f"{Path(where).absolute()}{colon}{name}" if is_file else reference
 
 
 def _from_file(path: Path) -> ModuleType:

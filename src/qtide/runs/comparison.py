@@ -53,19 +53,22 @@ def compare(
     *,
     warm_up: bool = False,
     call: Call | None = None,
+    apart: float = 0.0,
 ) -> list[Case]:
     """Run all cases one after another; all must give the same result.
 
     A warm-up first runs the program once, and each of its functions on every node, so that no case
     includes the first use of a library and all begin with the same knowledge. `call` is a call
-    made from Python; without it, the description says what to call.
+    made from Python; without it, the description says what to call. Jobs of one case begin
+    `apart` seconds after each other.
     """
     cases = [
         _create(folder, replace(spec, strategy=strategy), number, call)
         for number in jobs
         for strategy in strategies
     ]
-    return play_cases(folder, cases, tell, ended, warm_up=spec if warm_up else None, call=call)
+    first = spec if warm_up else None
+    return play_cases(folder, cases, tell, ended, warm_up=first, call=call, apart=apart)
 
 
 def play_cases(
@@ -76,6 +79,7 @@ def play_cases(
     *,
     warm_up: Spec | None = None,
     call: Call | None = None,
+    apart: float = 0.0,
 ) -> list[Case]:
     """Run existing cases, after a warm-up if one is given; all must give the same result."""
     first = _create_warm_up(folder, warm_up, call) if warm_up else None
@@ -88,7 +92,7 @@ def play_cases(
             if outcomes[0].run in case.runs:
                 ended(case)
 
-    play_groups([case.runs for case in cases], tell, check, first)
+    play_groups([case.runs for case in cases], tell, check, first, apart)
     _agree(cases)
     return cases
 

@@ -65,15 +65,18 @@ def play_groups(
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
+    apart: float = 0.0,
 ) -> list[list[Outcome]]:
     """Execute the groups one after another, and the runs of each group concurrently.
 
-    All use the cluster named in the first run's options; each group has its own QPU. In real
-    time, groups share only warm agents; in virtual time, each group has its own world.
+    The runs of a group begin `apart` seconds after each other. All use the cluster named in the
+    first run's options; each group has its own QPU. In real time, groups share only warm agents;
+    in virtual time, each group has its own world.
     """
     if is_virtual(groups[0][0].spec):
-        return [outcomes for each in groups for outcomes in _on_one_site([each], tell, ended)]
-    return _on_one_site(groups, tell, ended, warm_up)
+        sites = (_on_one_site([each], tell, ended, apart=apart) for each in groups)
+        return [outcomes for found in sites for outcomes in found]
+    return _on_one_site(groups, tell, ended, warm_up, apart)
 
 
 def _on_one_site(
@@ -81,6 +84,7 @@ def _on_one_site(
     tell: Tell,
     ended: Ended,
     warm_up: RunFolder | None = None,
+    apart: float = 0.0,
 ) -> list[list[Outcome]]:
     first = groups[0][0]
     spec, device_log = first.spec, first.path / "device.log"
@@ -95,12 +99,19 @@ def _on_one_site(
     async def group(site: Site, runs: Sequence[RunFolder]) -> list[Outcome]:
         site.cluster.forget()
         place = Site(world, site.cluster, lambda: site.qpu.renewed(leases(runs[0].spec)))
-        outcomes = await world.all_of([drive(run, place, tell) for run in runs])
+        outcomes = await world.all_of(
+            [begun(place, run, apart * number) for number, run in enumerate(runs)]
+        )
         if durations is not None:
             for run in runs:
                 run.note_durations(durations.used, durations.missing)
         ended(outcomes)
         return outcomes
+
+    async def begun(site: Site, run: RunFolder, after: float) -> Outcome:
+        if after:
+            await world.sleep(after)
+        return await drive(run, site, tell)
 
     return world.run(play_all())
 

@@ -10,8 +10,10 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -178,6 +180,11 @@ class Configuration(Section):
 
     listen: str = "127.0.0.1:8037"
     state: Path = Field(default_factory=lambda: state_folder() / "service")
+    store: str | None = None
+    """URL of a PostgreSQL database that a standby on another host shares; by default, a file in the
+    state folder. PostgreSQL's own password file holds the password, never this one."""
+    public_url: str | None = None
+    """The URL at which clients reach this service, for a standby to name while it does not lead."""
     anonymous: bool = False
     """Require no tokens; only for a demonstration on the loopback."""
     operators: list[str] = []
@@ -227,6 +234,20 @@ class Configuration(Section):
             raise UsageError(
                 f"--listen {address} is wrong: {sentence(error.errors()[0])}"
             ) from None
+
+    @field_validator("store")
+    @classmethod
+    def _a_database(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise ValueError("give the URL of a database, as in postgresql://host/qtide")
+        if parts.password is not None:
+            raise ValueError("keep the password out of it, in PostgreSQL's password file ~/.pgpass")
+        if find_spec("psycopg") is None:
+            raise ValueError("PostgreSQL needs its driver: pip install 'qtide[serve,postgresql]'")
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -433,7 +454,7 @@ def _unreadable(name: str, file: Path) -> Iterator[str]:
         yield f"{name}: {file} cannot be read by this user"
 
 
-FIXED = ("listen", "state", "socket", "anonymous", "slurm", "identities")
+FIXED = ("listen", "state", "store", "public_url", "socket", "anonymous", "slurm", "identities")
 """Entries that a running service cannot change."""
 FIXED_LIMITS = ("limits.validators", "limits.admissions_per_user")
 

@@ -18,7 +18,7 @@ from qtide.backends.client.client import Client
 from qtide.core.errors import QtideError
 from qtide.core.processes import die_with_parent
 from qtide.core.sockets import free_ports
-from qtide.service.store import connect
+from qtide.service.store import open_database
 from qtide.service.task import Caller
 from qtide.service.tokens import issue
 
@@ -99,6 +99,11 @@ class LocalService:
             if self._process.poll() is None:
                 self._process.kill()
 
+    def wait(self, limit: float) -> int:
+        """Wait until it ends by itself, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(limit)
+
     @property
     def pid(self) -> int:
         """The process id of the service itself."""
@@ -113,7 +118,7 @@ class LocalService:
     def token(self, user: str = "ada", account: str = "", *, days: float = 1.0, **more: Any) -> str:
         """Issue a token, as an operator would."""
         made, write = issue(Caller(user, account, **more), 86_400 * days)
-        store = connect(self.state / "store.sqlite")
+        store = open_database(self.state)
         try:
             write(store)
         finally:

@@ -24,8 +24,9 @@ from typing import IO, Any
 import uvloop
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from qtide.backends.client.access import FILE, now_serving
 from qtide.core.errors import PhaseError, QtideError
@@ -43,6 +44,7 @@ from qtide.service.connection import Connection
 from qtide.service.identities import people_of
 from qtide.service.monitoring import JsonLines
 from qtide.service.service import Service
+from qtide.service.store import StoreFailed
 from qtide.service.task import Caller
 
 
@@ -250,6 +252,8 @@ GARBAGE = 50_000
 STOP_LIMIT = 10
 """Seconds that open requests have to end when the server stops."""
 STOP_POLL = 0.01
+STANDBY_POLL = 0.1
+"""Seconds between two attempts of a standby to take the lead."""
 RESERVED_FILES = 128
 """File descriptors kept for the store, the devices and Slurm's commands."""
 
@@ -262,12 +266,16 @@ class Server:
     """Answers requests on its sockets until a signal ends it."""
 
     def __init__(
-        self, service: Service, sockets: list[socket.socket], reread: Reread = None
+        self, service: Service, sockets: list[socket.socket], url: str, reread: Reread = None
     ) -> None:
         self._service = service
         self._sockets = sockets
         self._reread = reread
         self._app, self._apis = application(service)
+        self._answer: ASGIApp = self._refuse
+        """What answers requests: the application, as soon as this service leads."""
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._url = service.configuration.public_url or url
         self._tls = _tls(service.configuration)
         limits = _most_connections(service.configuration)
         self._connections = Connections(*limits, service.metrics.refused)
@@ -280,20 +288,64 @@ class Server:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop)
         async with AsyncExitStack() as opened:
+            accepting = BackgroundTasks(RealWorld())
+            if not self._leads():
+                self._accept(accepting)
+                tell_systemd("READY=1")
+                await self._stand_by()
+            if self._stopped.is_set():
+                await accepting.cancel()
+                self._service.store.close()
+                return
             await self._service.open()
             opened.push_async_callback(self._service.close)
             for api in self._apis:
                 await opened.enter_async_context(api.life())
             opened.push_async_callback(self._background.cancel)
-            accepting = BackgroundTasks(RealWorld())
-            for each in self._sockets:
-                acceptor = Acceptor(each, self._connection, self._connections, self._tls)
-                accepting.start(acceptor.run())
+            self._answer = self._app
+            if not accepting:
+                self._accept(accepting)
             loop.add_signal_handler(signal.SIGHUP, self._hang_up)
             tell_systemd("READY=1")
             await self._stopped.wait()
+            if self._service.store.deadline is not None:
+                await self._service.run_dry()  # so that a standby can take over within a second
+            self._service.let_go()
             await accepting.cancel()
             await self._finish()
+
+    def _accept(self, accepting: BackgroundTasks) -> None:
+        for each in self._sockets:
+            acceptor = Acceptor(each, self._connection, self._connections, self._tls)
+            accepting.start(acceptor.run())
+
+    def _leads(self) -> bool:
+        """Take the lead if no other service has it; False also while the database is away."""
+        with suppress(StoreFailed):
+            return self._service.store.take_lead(self._name, self._url)
+        return False
+
+    async def _stand_by(self) -> None:
+        """Refuse requests, with the address of the service that leads, until this one does."""
+        log.info("standing by")
+        while not self._stopped.is_set() and not self._leads():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), STANDBY_POLL)
+        log.info("leading", extra={"url": self._url})
+
+    async def _refuse(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer every request while another service leads."""
+        url = ""
+        with suppress(StoreFailed):
+            _, url = self._service.store.leader()
+        where = f" at {url}" if url else ""
+        words = {
+            "error": "standby",
+            "message": f"this service stands by; another one leads{where}",
+            "leader": url or None,
+        }
+        answer = JSONResponse(words, 503, {"Retry-After": "1"})
+        await answer(scope, receive, send)
 
     async def _finish(self) -> None:
         """Wait for current requests to finish, up to `STOP_LIMIT`."""
@@ -307,11 +359,13 @@ class Server:
 
     def _connection(self, accepted: socket.socket, peer: Peer) -> Connection:
         settings = self._service.configuration
-        return Connection(self._app, settings, self._connections, accepted, peer)
+        return Connection(self._respond, settings, self._connections, accepted, peer)
+
+    async def _respond(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._answer(scope, receive, send)
 
     def _stop(self) -> None:
-        """Stop after a signal, and send delayed responses at once."""
-        self._service.let_go()
+        """Stop after a signal."""
         self._stopped.set()
 
     def _hang_up(self) -> None:
@@ -372,7 +426,7 @@ def serve(configuration: Configuration, reread: Reread = None) -> None:
     gc.set_threshold(GARBAGE)
 
     async def run() -> None:
-        await Server(service, sockets, reread).run()
+        await Server(service, sockets, url, reread).run()
 
     with held, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())

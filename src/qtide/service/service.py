@@ -21,13 +21,15 @@ from qtide.service.configuration import DAY, Configuration, DeviceSetup
 from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
 from qtide.service.device.fleet import Drains, Fleet
 from qtide.service.device.served_device import ServedDevice
+from qtide.service.explanation import explain, outcome
 from qtide.service.limits import FairSemaphore
 from qtide.service.monitoring import ServiceMetrics
 from qtide.service.policies.policy import ShareOwner, Shares
 from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
-from qtide.service.store import FileStore, Store
+from qtide.service.store import Store, open_store
 from qtide.service.task import (
+    CalibrationSet,
     Caller,
     Conflict,
     Forbidden,
@@ -177,7 +179,7 @@ class Service:
         folder = configuration.folder
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        store = FileStore(folder / "store.sqlite")
+        store = open_store(folder, configuration.store)
         audit = AuditTrail(folder / "audit")
         return cls(configuration, RealWorld(), store, WorkerProcesses(folder), audit=audit)
 
@@ -200,6 +202,10 @@ class Service:
             await self._backlog.take_up(self.store.read(records.live))
         self._fleet.start(self._background)
         self._background.repeat("housekeeping", self._housekeeping, HOUSEKEEPING)
+
+    async def run_dry(self) -> None:
+        """Start nothing more on the devices, and wait for what they do; keep accepting tasks."""
+        await self._world.all_of([each.run_dry(GRACE) for each in self.devices.values()])
 
     async def close(self) -> None:
         """Stop the devices; accepted tasks stay in the store for the next start."""
@@ -231,6 +237,26 @@ class Service:
             if known is None:
                 raise
             return known
+
+    async def estimate(self, caller: Caller, submission: Submission) -> dict[str, Any]:
+        """What a task would take, and when it would start, without submitting it."""
+        device = self.device(submission.device, caller, submission.api)
+        return await self._intake.estimate(caller, device, submission)
+
+    def why(self, caller: Caller, id: str) -> dict[str, Any]:  # noqa: A002 - the name users know
+        """What stands before a task, which rule put it there, and what would change it."""
+        task = self.task(caller, id)
+        standing = self.standing(task)
+        device = self.devices.get(task.device)
+        facts: dict[str, Any] = {"id": task.id, "state": str(task.state)}
+        if standing is None or device is None:
+            return facts | {"sentences": [outcome(task)]}
+        ahead, running = device.why(task)
+        facts |= {"reason": standing.reason, "policy": device.setup.policy}
+        facts |= {"tasks_ahead": ahead.tasks if ahead else 0, "seconds_running": running}
+        facts |= {"seconds_ahead": ahead.seconds if ahead else 0.0}
+        facts |= {"seconds_promised": ahead.promised if ahead else 0.0}
+        return facts | {"sentences": explain(task, standing, facts)}
 
     def now(self) -> float:
         """The current time, on the clock of every time that the service reports."""
@@ -338,6 +364,15 @@ class Service:
         """Find the task that the caller submitted with a key."""
         row = self.store.read(records.find_by_key(caller.user, key))
         return None if row is None else self.task(caller, row["id"])
+
+    def calibration(self, caller: Caller, id: str) -> tuple[str, CalibrationSet]:  # noqa: A002 - as above
+        """Find a calibration set and its device, if the caller may use the device."""
+        found: tuple[str, CalibrationSet] | None = self.store.read(records.find_calibration(id))
+        if found is None or found[0] not in {
+            each.name for each in usable(caller, self.devices.values())
+        }:
+            raise NotFound(f"there is no calibration set {id!r}")
+        return found
 
     async def tasks(
         self,
@@ -463,7 +498,12 @@ class Service:
         made = ServedDevice(
             name, setup, self._world, self._endings, self.shares, self._workers, limits
         )
-        made.dispatcher.on_begun = self.metrics.began
+
+        def begun(task: ServiceTask) -> None:
+            self.metrics.began(task)
+            made.starts.started(task)
+
+        made.dispatcher.on_begun = begun
         made.dispatcher.on_back = self.metrics.retried
         made.on_lost = self.metrics.restarted
         return made

@@ -16,7 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from qtide.core.errors import QtideError
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import SECRET, write_whole
 from qtide.core.world.world import Future
 
 Result = TypeVar("Result")
@@ -55,7 +56,16 @@ class Database(Protocol):
 
 
 class ClosableDatabase(Database, Protocol):
-    """A database connection of one's own."""
+    """A database connection of one's own, for commands beside the service."""
+
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin a transaction; with `snapshot`, one that only reads, as of one moment."""
+
+    def renumber(self) -> None:
+        """Continue the numbers of tasks after those that were copied here."""
+
+    def damage(self) -> list[str]:
+        """What the database itself finds damaged."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -67,6 +77,9 @@ Outcome = tuple[Any, BaseException | None]
 
 BUSY_LIMIT = 10.0
 """Seconds to wait while another process writes to the same file."""
+FILE = "store.sqlite"
+ELSEWHERE = "store.url"
+"""The file with the URL of the database, if that is not the file beside it."""
 
 SCHEMA = """
 CREATE TABLE tasks (
@@ -104,13 +117,21 @@ CREATE INDEX occupations_by_end ON occupations (ended);
 INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
   coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
 """
+CALIBRATIONS = """
+ALTER TABLE tasks ADD COLUMN calibration TEXT;
+ALTER TABLE tasks ADD COLUMN wanted_calibration TEXT;
+ALTER TABLE tasks ADD COLUMN calibrated_within REAL;
+CREATE TABLE calibrations (
+  id TEXT PRIMARY KEY, device TEXT NOT NULL, at REAL NOT NULL, metrics TEXT NOT NULL
+)
+"""
 HISTORY = """
 CREATE TABLE history (
   resolution INTEGER NOT NULL, at INTEGER NOT NULL, device TEXT NOT NULL, figures BLOB NOT NULL,
   PRIMARY KEY (resolution, at, device)
 );
 """
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY)
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 
@@ -133,6 +154,17 @@ class Store(ABC):
     commits = 0
     """Commits since it was opened, and those that failed."""
     failures = 0
+    deadline: float | None = None
+    """Time, on the monotonic clock, until which only this service uses the store and the devices;
+    None if no other service can."""
+
+    def take_lead(self, holder: str, url: str) -> bool:
+        """Become the service that leads, if nobody does; return whether this one leads now."""
+        return True
+
+    def leader(self) -> tuple[str, str]:
+        """Name and URL of the service that leads; both empty if there can be no other."""
+        return "", ""
 
     @abstractmethod
     async def write(self, action: Action[Result]) -> Result:
@@ -233,6 +265,18 @@ class SqliteDatabase(sqlite3.Connection):
             blob.seek(at)
             return blob.read(size)
 
+    def begin(self, *, snapshot: bool) -> None:
+        """Begin a transaction; one that only reads does not keep others from writing."""
+        self.execute("BEGIN" if snapshot else "BEGIN IMMEDIATE")
+
+    def renumber(self) -> None:
+        """Do nothing: SQLite's numbers follow the largest in the table."""
+
+    def damage(self) -> list[str]:
+        """What SQLite's own check finds."""
+        found = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
 
 def _opened(place: str) -> SqliteDatabase:
     connection = sqlite3.connect(
@@ -285,6 +329,32 @@ def _readable(file: Path) -> Iterator[None]:
         raise StoreFailed(f"{file} cannot be read: {error}") from None
 
 
+def open_store(folder: Path, url: str | None) -> Store:
+    """Open the store at a URL, or the file in the service's folder."""
+    if url is None:
+        (folder / ELSEWHERE).unlink(missing_ok=True)
+        return FileStore(folder / FILE)
+    write_whole(folder / ELSEWHERE, url.encode(), SECRET)
+    from qtide.service.postgresql import PostgresStore  # its driver is an extra
+
+    return PostgresStore(url)
+
+
+def open_database(folder: Path) -> ClosableDatabase:
+    """Connect to the database of a service, for a command on the same host."""
+    if (folder / FILE).is_file() and not (folder / ELSEWHERE).is_file():
+        return connect(folder / FILE)
+    try:
+        url = (folder / ELSEWHERE).read_text()
+    except OSError:
+        raise UsageError(
+            f"there is no state of a service in {folder}; name its folder with --state"
+        ) from None
+    from qtide.service.postgresql import connect as connect_to_server  # its driver is an extra
+
+    return connect_to_server(url)
+
+
 MOST_AT_ONCE = 256
 """Maximum number of writes that share a commit."""
 TIDY = 1.0
@@ -298,8 +368,9 @@ Write = tuple[Action[Any], asyncio.Future[Any] | None]
 class Reader:
     """A thread that runs queries on its own connection."""
 
-    def __init__(self, database: ClosableDatabase) -> None:
+    def __init__(self, database: Database, close: Callable[[], None]) -> None:
         self._database = database
+        self._close = close
         self._thread = ThreadPoolExecutor(1, "store reader")
 
     async def look(self, action: Action[Result]) -> Result:
@@ -310,7 +381,11 @@ class Reader:
     def close(self) -> None:
         """Finish the queries requested so far, and close."""
         self._thread.shutdown()
-        self._database.close()
+        self._close()
+
+
+def _reader(connection: SqliteDatabase) -> Reader:
+    return Reader(connection, connection.close)
 
 
 class Checkpoints:
@@ -411,7 +486,7 @@ class FileStore(ThreadedStore):
         self._connection.execute(f"PRAGMA wal_autocheckpoint={MOST_UNTIDY}")
         self._reading = connect(file)
         self._checkpoints = Checkpoints(file)
-        self._readers = {urgent: Reader(connect(file)) for urgent in (False, True)}
+        self._readers = {urgent: _reader(connect(file)) for urgent in (False, True)}
         super().__init__()
 
     def read(self, action: Action[Result]) -> Result:

@@ -411,14 +411,15 @@ class ElasticPool(NodePool):
         pauses = []
         stages = self._stages()
         for n, stage in enumerate(stages):
+            if stage.gap - ahead > MOMENT:
+                pauses.append(stage.gap - ahead)
+                continue
             later = self._after(stages[n + 1 :], stage.gap + stage.lasts)
             wanted = self._trade.nodes_for(stage.tasks, self.size, later, ahead=True)
             more = min(wanted, self.most) - self.size - self.coming
-            if more > 0 and stage.gap - ahead <= MOMENT:
+            if more > 0:
                 self._decisions.ask_ahead(more, gap=stage.gap, ahead=ahead)
                 self.ensure(wanted, early=True)
-            elif stage.gap - ahead > MOMENT:
-                pauses.append(stage.gap - ahead)
         if pauses:
             pause, (before, waited) = min(pauses), self._pauses
             wait = max(pause / 2, min(pause, AGAIN))

@@ -189,17 +189,25 @@ def _with_waits(
     return Expected(name, Range.of(walls), Range.of(nodes), Range.of(holds))
 
 
-MOMENTS = (0.2, 0.35, 0.5, 0.65, 0.8)
-"""Arrival times at a site with its own queue, as shares of its workload's submission period."""
+MOMENTS = tuple(
+    tuple(start + step for step in (0.0, 0.15, 0.3, 0.45, 0.6))
+    for start in (0.18, 0.21, 0.24, 0.27)
+)
+"""Arrival times at a site with its own queue, as shares of its workload's submission period.
+
+Each group is one simulation, with moments far enough apart for jobs not to meet.
+"""
 
 
 def _in_queue(job: HybridJob, site: SiteModel, name: str, arrival: Arrival) -> Expected:
-    """Expectation for jobs in the site's own queue, arriving at several moments of its workload."""
+    """Expectation for jobs in the site's own queue, arriving at many moments of its workload."""
     chunks = background(site.part(""))
     last = max((float(chunk.submit[-1]) for chunk in chunks if len(chunk)), default=0.0)
-    moments = [share * last for share in MOMENTS] if last else [0.0]
-    jobs = [replace(job, submit=moment) for moment in moments for _ in range(arrival.jobs)]
-    found = _played(jobs, site, name, arrival.vqpus)
+    groups = [[share * last for share in group] for group in MOMENTS] if last else [[0.0]]
+    found = []
+    for group in groups:
+        jobs = [replace(job, submit=moment) for moment in group for _ in range(arrival.jobs)]
+        found += _played(jobs, site, name, arrival.vqpus)
     means = _means(found)
     wall, nodes, hold = (
         Range(min(each), mean, max(each))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isinf, log
+from math import inf, isinf, log, sqrt
 from random import Random
 
 from qtide.backends.models.site_model import SiteModel
@@ -251,6 +251,19 @@ def offer_by_formula(quantum: float, classical: float, longest: float) -> Sharin
 
 FULL = 0.85
 """Occupancy above which waits grow out of hand."""
+OUTER = 1.645
+"""Standard deviations on either side that hold 90 % of a normal distribution."""
+
+
+@dataclass(frozen=True)
+class GrowthTarget:
+    """A yearly growth, its uncertainty, and what the QPUs have to hold."""
+
+    yearly: float
+    spread: float = 0.0
+    """Standard deviation of one year's growth; good and bad years add up at random."""
+    wait_p95: float | None = None
+    """Seconds that 95 % of the payloads may wait at most; None for an occupancy of `FULL`."""
 
 
 @dataclass(frozen=True)
@@ -261,37 +274,77 @@ class GrowthPlan:
     occupancy: float
     wait: float
     """Mean wait of a payload in seconds for random arrivals; infinite if overloaded."""
+    usual: float
+    """95th percentile of the waits."""
+    full_at: float
+    """Occupancy from which on the QPUs no longer suffice."""
     full_in: float
-    """Years until the QPUs are practically full."""
+    """Years until then."""
+    soonest: float
+    """Years until then if demand grows faster than in 95 % of all cases."""
+    latest: float
+    """Years until then if demand grows slower than in 95 % of all cases."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the QPUs do not suffice now."""
+        return self.occupancy >= self.full_at
 
 
-def growth(payloads_per_day: float, quantum: float, yearly: float, qpus: int) -> GrowthPlan:
-    """Plan `qpus` QPUs for a demand that grows by the share `yearly` every year."""
+def growth(payloads_per_day: float, quantum: float, target: GrowthTarget, qpus: int) -> GrowthPlan:
+    """Plan `qpus` QPUs for a demand that grows."""
     offered = payloads_per_day * quantum / 86_400
     occupancy = offered / qpus
-    if occupancy >= FULL:
-        years = 0.0
-    else:
-        years = log(FULL / occupancy) / log(1 + yearly) if yearly > 0 and occupancy else inf
-    return GrowthPlan(qpus, min(1.0, occupancy), _erlang(offered, qpus, quantum), years)
+    full_at = FULL if target.wait_p95 is None else _occupancy_for(target.wait_p95, qpus, quantum)
+    years = [
+        _years(occupancy, full_at, target.yearly, side * OUTER * target.spread)
+        for side in (0, 1, -1)
+    ]
+    wait, usual = _erlang(offered, qpus, quantum)
+    return GrowthPlan(qpus, min(1.0, occupancy), wait, usual, full_at, *years)
 
 
-def growth_advice(plans: Sequence[GrowthPlan], yearly: float) -> str:
+def _years(occupancy: float, full: float, yearly: float, outer: float) -> float:
+    """Years t until growth of log(1 + yearly) t, plus `outer` times the root of t, fills a QPU."""
+    if occupancy >= full:
+        return 0.0
+    rate = log(1 + yearly)
+    if not occupancy or (rate <= 0 and outer <= 0):
+        return inf
+    room = log(full / occupancy)
+    under_root = outer**2 + 4 * rate * room
+    if under_root < 0:
+        return inf  # a shrinking demand never gets there
+    if not rate:
+        return (room / outer) ** 2
+    return ((sqrt(under_root) - outer) / (2 * rate)) ** 2
+
+
+def growth_advice(plans: Sequence[GrowthPlan], target: GrowthTarget) -> str:
     """Advise whether and when to buy another QPU."""
     now, more = plans[0], plans[1]
-    if now.occupancy >= FULL:
+    if now.is_full:
         wait = "without end" if isinf(now.wait) else f"{now.wait:,.0f} s"
-        if isinf(more.wait):
+        if more.is_full:
             return f"buy now, and more than one: even {_qpus(more.qpus)} cannot take the demand"
         return (
             f"buy now: with {_qpus(now.qpus)}, busy for {now.occupancy:.0%} of the time, payloads "
             f"wait {wait}; with {_qpus(more.qpus)}, {more.wait:,.0f} s"
         )
     if isinf(now.full_in):
-        return f"do not buy: a demand that does not grow leaves {_qpus(now.qpus)} below {FULL:.0%}"
+        where = f"below {now.full_at:.0%}"
+        return f"do not buy: a demand that does not grow leaves {_qpus(now.qpus)} {where}"
+    words = (
+        f"do not buy yet: at {target.yearly:+.0%} per year, {_qpus(now.qpus)} will be "
+        f"{now.full_at:.0%} busy in {now.full_in:.1f} years, {_qpus(more.qpus)} in "
+        f"{more.full_in:.1f}"
+    )
+    if not target.spread:
+        return words
+    later = "never" if isinf(now.latest) else f"after {now.latest:.1f}"
     return (
-        f"do not buy yet: at {yearly:+.0%} per year, {_qpus(now.qpus)} will be {FULL:.0%} busy in "
-        f"{now.full_in:.1f} years, {_qpus(more.qpus)} in {more.full_in:.1f}"
+        f"{words}; it may be after {now.soonest:.1f} years or {later} (90 % of all cases): decide "
+        f"again in {now.soonest:.1f} years, less the time that a delivery takes"
     )
 
 
@@ -299,12 +352,23 @@ def _qpus(number: int) -> str:
     return f"{number} QPU{'' if number == 1 else 's'}"
 
 
-def _erlang(offered: float, servers: int, seconds: float) -> float:
-    """Return the mean wait by Erlang's delay formula."""
+def _occupancy_for(wait: float, servers: int, seconds: float) -> float:
+    """Return the occupancy at which 95 % of the payloads wait at most `wait`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        fits = _erlang(middle * servers, servers, seconds)[1] <= wait
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def _erlang(offered: float, servers: int, seconds: float) -> tuple[float, float]:
+    """Return the mean wait and its 95th percentile by Erlang's delay formula."""
     if offered >= servers:
-        return inf
+        return inf, inf
     blocked = 1.0
     for number in range(1, servers + 1):
         blocked = offered * blocked / (number + offered * blocked)
     delayed = servers * blocked / (servers - offered * (1 - blocked))
-    return delayed * seconds / (servers - offered)
+    pace = seconds / (servers - offered)
+    return delayed * pace, pace * max(0.0, log(delayed / (1 - USUAL))) if delayed else 0.0

@@ -210,6 +210,17 @@ def draw_map(
     chart: Sequence[Sequence[MapCell]],
     here: tuple[float, float],
 ) -> None:
+    """Write a map of the advice as a PNG."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    map_figure(ratios, waits, chart, here).savefig(file, dpi=110)
+
+
+def map_figure(
+    ratios: Sequence[float],
+    waits: Sequence[float],
+    chart: Sequence[Sequence[MapCell]],
+    here: tuple[float, float],
+) -> Figure:
     """Draw a map whose rows are the waits; `here` is the ratio and wait of the job itself.
 
     Each cell has its strategy's colour; the paler it is, the closer the runner-up.
@@ -239,8 +250,7 @@ def draw_map(
     )
     patches = [Patch(color=COLOURS[order.index(name) % len(COLOURS)], label=name) for name in names]
     figure.legend(handles=patches, loc="outside right upper")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
+    return figure
 
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")

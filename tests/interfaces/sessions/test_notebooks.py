@@ -82,3 +82,30 @@ def test_strategies_compared(here: Path) -> None:
     assert shown(compared, "text/html").count("<svg") == 2
     assert "('elastic', 1): 2160" in shown(table, "text/plain")
     assert "<svg" in shown(session, "text/html")
+
+
+WATCHED = """
+from qtide import classical, program, task
+
+
+def double(n: int) -> int:
+    return 2 * n
+
+
+@program
+async def doubled(n: int = 1) -> list[int]:
+    return await classical(task(double, n), task(double, n + 1))
+
+
+mine = doubled.run(3, cluster="local:2")
+"""
+
+
+def test_a_run_is_drawn_while_it_is_watched(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(words) for words in (WATCHED, "mine.watch().state")]
+    book = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    told, watched = (shown(cell.outputs, "text/plain") for cell in book.cells)
+    assert "1 phase" in told
+    assert "is done" in watched
+    assert "█ busy" in watched

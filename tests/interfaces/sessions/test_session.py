@@ -54,6 +54,26 @@ def test_it_is_an_executor(shared: qtide.Session) -> None:
     assert list(shared.map(calls.square, [])) == []
 
 
+def test_it_runs_commands(shared: qtide.Session, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("3\n1\n")
+    done = shared.run("sort", "{data}", reads=[tmp_path / "data"], stdout="sorted")
+    assert done.files["sorted"].read_text() == "1\n3\n"
+    assert done.files["sorted"].is_relative_to(shared.run.folder)
+    started = [shared.run.start("echo", number) for number in range(4)]
+    assert [each.result(30).output for each in started] == ["0\n", "1\n", "2\n", "3\n"]
+    with pytest.raises(qtide.CommandFailed, match="exit code 2"):
+        shared.run("sh", "-c", "exit 2")
+    with pytest.raises(UsageError, match="write a program"):
+        shared.start_command(qtide.command("true").on(2))
+
+
+def test_a_named_session_runs_no_command_twice(tmp_path: Path) -> None:
+    for _ in range(2):
+        with qtide.session(name="it", runs=tmp_path, **LOCAL) as s:
+            assert s.run("sh", "-c", f"echo x >> {tmp_path}/log; echo done").output == "done\n"
+    assert (tmp_path / "log").read_text() == "x\n"
+
+
 def test_exceptions_are_raised_as_they_are(shared: qtide.Session) -> None:
     future = shared.submit(calls.refuse, 3)
     with pytest.raises(ValueError, match="no 3") as raised:

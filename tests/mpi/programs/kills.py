@@ -13,6 +13,8 @@ from qtide.malleable import Job, NodesLost
 
 from mpi4py import MPI  # isort: skip  # as existing programs do; ours comes first
 
+FOLDER = sys.argv[2]
+MODE = MPI.MODE_CREATE | MPI.MODE_WRONLY
 LARGE = 2**18  # of 8 bytes: no rank can send this to one that is gone
 
 derived: dict[str, Any] = {}
@@ -57,6 +59,10 @@ OPERATIONS: dict[str, Callable[[Any, int], Any]] = {
     "Create_graph": lambda comm, _: comm.Create_graph([0] * comm.size, []),
     "derived": lambda _, __: derived["dup"].Allreduce(np.ones(1), np.ones(1)),
     "halo": lambda _, __: derived["cart"].neighbor_allgather(1),
+    "File.Open": lambda comm, _: MPI.File.Open(comm, f"{FOLDER}/new", MPI.MODE_CREATE),
+    "File.Write_all": lambda _, __: derived["file"].Write_all(np.zeros(LARGE)),
+    "Win.Create": lambda comm, _: MPI.Win.Create(np.zeros(9), comm=comm),
+    "Win.Fence": lambda _, __: derived["window"].Fence(),
 }
 
 
@@ -65,12 +71,16 @@ def started(request: Any) -> Any:
     return request
 
 
-names, folder = sys.argv[1].split(","), sys.argv[2]
-with Job(most=2, folder=folder) as job:
+names = sys.argv[1].split(",")
+with Job(most=2, folder=FOLDER) as job:
     job.begin(step=0)
     while job.state.step < len(names):
         job.expand(2, least=2, wait=60)
         derived.update(dup=job.comm.Dup(), cart=job.comm.Create_cart([2], [True]))
+        derived["file"] = MPI.File.Open(job.comm, f"{FOLDER}/file", MODE)
+        derived["file"].Write_at_all(8 * job.rank, np.ones(1))
+        derived["window"] = MPI.Win.Create(np.zeros(9), comm=job.comm)
+        derived["window"].Fence()
         job.save()
         try:
             if job.rank == 1:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from qtide.backends.payloads.payload import Burst
 from qtide.service.local_service import LocalService
 from qtide.service.page.page_api import STATIC
+from tests.interfaces.cli.inside import printed
+from tests.interfaces.export.test_trace import checked
+from tests.service.postgres import PostgresServer
 from tests.service.serving import BURSTS, Serve, wait_until
 
 
@@ -178,8 +182,19 @@ def test_a_stream_gives_way_to_newer_connections_and_ends_with_the_service(servi
     assert service.stop() == 0
 
 
-def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
-    service = serving(BURSTS)
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The setting of a store of either kind."""
+    if request.param == "SQLite":
+        yield ""
+        return
+    server = PostgresServer().start()
+    yield f'store = "{server.url}"'
+    server.stop()
+
+
+def test_the_figures_agree_with_what_ran(serving: Serve, store: str) -> None:
+    service = serving(BURSTS, store)
     client = service.client("ida", "physics")
     for _ in range(3):
         client.submit(Burst(0.4, 1), "dev", max_wait=30.0, wait=10)
@@ -195,6 +210,16 @@ def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
     line = client.call("GET", "/v1/devices/dev/timeline", {"span": "5min"})
     used = sum(column["busy"].get("physics", 0.0) for column in line["columns"])
     assert used == pytest.approx(1.2, abs=0.2)
+    recent = client.call("GET", "/v1/devices/dev/recent")["tasks"]
+    assert [each["state"] for each in recent] == ["done"] * 3
+    story = client.call("GET", f"/v1/tasks/{recent[0]['id']}/story")
+    assert [each["what"].split()[0] for each in story] == [
+        "submitted,",
+        "promised",
+        "began",
+        "left",
+        "done;",
+    ]
     level = client.call("GET", "/v1/levels")["devices"][0]
     assert level["promises_kept"] == 1.0
     assert client.call("GET", "/v1/vitals")["commits"] > 3
@@ -202,3 +227,20 @@ def test_the_figures_agree_with_what_ran(serving: Serve) -> None:
     service.start()
     again = service.client("ida", "physics").call("GET", "/v1/devices/dev/history")
     assert sum(each["tasks"]["done"] for each in again["periods"]) == 3
+
+
+def test_a_device_is_exported_from_the_service(
+    tmp_path: Path, service: LocalService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = service.client("tess")
+    for number in range(3):
+        client.submit(Burst(0.05, number), "dev", name=f"t{number}", wait=10)
+    path = "/v1/devices/dev/history"
+    wait_until(lambda: client.call("GET", path)["periods"])
+    monkeypatch.setenv("QTIDE_URL", service.url)
+    monkeypatch.setenv("QTIDE_TOKEN", client.access.token or "")
+    printed("export", "trace", "--device", "dev", "-o", tmp_path / "trace.json")
+    events = checked(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    ran = [each["name"] for each in events if each["ph"] == "X" and each["cat"] == "device"]
+    assert ran == ["t0", "t1", "t2"]
+    assert any(each["ph"] == "C" and each["name"] == "share of time" for each in events)

@@ -44,6 +44,8 @@ class Access:
 
     url: str
     token: str | None = None
+    standbys: tuple[str, ...] = ()
+    """URLs of services that take over if the one at `url` is lost."""
     authority: str | None = None
     """A file with the certificate of a private certificate authority."""
     socket: Path | None = None
@@ -59,17 +61,23 @@ class Access:
 def find_access(url: str | None = None, token: str | None = None) -> Access:
     """Find the service: the given one, the environment's, this user's own, or else the site's.
 
+    A URL may be several, separated by commas: of services of which one leads and others stand by.
     Waits for a service that this user has just started. Raises UsageError at once if the service
     named in the environment refused this job a token.
     """
     known = os.environ.get(URL, "").rstrip("/")
-    url = (url or known).rstrip("/")
-    if url in ("", known):  # the environment's token is for the service named there
+    given = (url or known).rstrip("/")
+    url, *standbys = (each.strip().rstrip("/") for each in given.split(","))
+    if given in ("", known):  # the environment's token is for the service named there
         token = token or os.environ.get(TOKEN)
         refused = os.environ.get(REFUSED)
         if refused and not token and here(url) is None:
             raise UsageError(f"this job may not use the QPU: {refused}")
     away = next((each for each in _announced() if url == each.url), None)
+    if standbys:
+        for each in (url, *standbys):
+            _check_secret(each, token)
+        return Access(url, token, tuple(standbys), os.environ.get(AUTHORITY))
     if _is_here(url):
         await_service(lambda: here(url) is not None or (url and not away and _listens_at(url)))
     # while our own service is down, anyone may have taken its port: use only its socket
@@ -79,7 +87,7 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     if url:
         _check_secret(url, token)
         path = Path(url.removeprefix(UNIX)) if url.startswith(UNIX) else None
-        return Access(url, token, os.environ.get(AUTHORITY), path)
+        return Access(url, token, (), os.environ.get(AUTHORITY), path)
     raise UsageError(_nowhere())
 
 

@@ -12,6 +12,7 @@ import os
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, count, takewhile
 from math import inf
@@ -32,7 +33,13 @@ PAUSE, PAUSE_MOST = 0.05, 2.0
 """First and longest pause, in seconds, between two attempts; it doubles each time."""
 START_LIMIT, START_PAUSE = 60.0, 0.1
 """Seconds that a device may take to start, and seconds between two checks."""
-UNAUTHORISED = 401
+NO_ANSWER, UNAUTHORISED, UNAVAILABLE = 0, 401, 503
+CONNECT_LIMIT, ANSWER_LIMIT = 5.0, 30.0
+"""Seconds to connect, and seconds to answer in addition to those that a request may be held."""
+STANDBY_HOLD, STANDBY_LIMIT = 3.0, 3.0
+"""Instead of `HOLD` and `ANSWER_LIMIT`, if another service may take over meanwhile."""
+STANDBY_PAUSE = 0.2
+"""Longest pause, in seconds, before asking again which of several services leads."""
 OVER = ("done", "failed", "cancelled")
 QUOTA_PATIENCE = 60.0
 """Seconds that a caller without a timeout waits for a quota, while its job holds nodes."""
@@ -71,12 +78,17 @@ class Client:
         self._given = url, token
         self._patience = patience
         self.access: Access = find_access(url, token)
+        first = LOCAL if self.access.socket else self.access.url
+        self._roots = deque((first, *self.access.standbys))
+        """Roots of the services' URLs; the one that answered last comes first."""
+        hold = STANDBY_HOLD + STANDBY_LIMIT if self.access.standbys else HOLD + ANSWER_LIMIT
+        self._limits = urllib3.Timeout(connect=CONNECT_LIMIT, read=hold)
         self._pools: dict[int, urllib3.PoolManager | UnixPool] = {}
         """Connection pools by the id of the process that opened them."""
 
     def __copy__(self) -> Client:
         other = Client.__new__(Client)
-        vars(other).update(vars(self) | {"_pools": {}})
+        vars(other).update(vars(self) | {"_pools": {}, "_roots": deque(self._roots)})
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Client:
@@ -97,8 +109,14 @@ class Client:
         max_wait: float | None = None,
         key: str | None = None,
         wait: float = 0.0,
+        calibration: str | None = None,
+        calibrated_within: float | None = None,
     ) -> RemoteTask:
-        """Submit a payload; on return, the service has stored it durably."""
+        """Submit a payload; on return, the service has stored it durably.
+
+        It runs only on the set `calibration`, or only if the device was calibrated within the last
+        `calibrated_within` seconds; if that fails, it is refused or ends without a charge.
+        """
         encoded = payload if isinstance(payload, Encoded) else encode(payload)
         form = {
             "device": device or self.default_device(encoded.format),
@@ -109,10 +127,36 @@ class Client:
             "name": name,
             "priority": priority,
             "max_wait": max_wait,
+            "calibration": calibration,
+            "calibrated_within": calibrated_within,
         }
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        response = self.call("POST", "/v1/tasks", {"wait": wait}, form, headers)
+        given = {name: value for name, value in form.items() if value is not None}
+        response = self.call("POST", "/v1/tasks", {"wait": wait}, given, headers)
         return RemoteTask(self, response).warn_if_over_quota()
+
+    def estimate(
+        self,
+        payload: Any,
+        device: str | None = None,
+        *,
+        shots: int | None = None,
+        priority: int = 0,
+    ) -> dict[str, Any]:
+        """What a payload would take, and when it would start, without submitting it.
+
+        `likely_start` has three times: nine of ten tasks start between the first and the last.
+        """
+        encoded = payload if isinstance(payload, Encoded) else encode(payload)
+        form = {
+            "device": device or self.default_device(encoded.format),
+            "format": encoded.format,
+            "data": base64.b64encode(encoded.data).decode(),
+            "shots": shots,
+            "priority": priority,
+        }
+        found: dict[str, Any] = self.call("POST", "/v1/estimates", form=form)
+        return found
 
     def run(self, payload: Any, device: str | None = None, **words: Any) -> Any:
         """Submit a payload and wait for its answer; cancels it if its quota is used up."""
@@ -179,24 +223,40 @@ class Client:
     ) -> Any:
         """Send a request and return the service's answer; retry while it is unavailable."""
         words = {key: value for key, value in (terms or {}).items() if value not in (None, ())}
+        if self.access.standbys and "wait" in words:
+            words["wait"] = min(words["wait"], STANDBY_HOLD)
         query = f"?{urlencode(words, doseq=True)}" if words else ""
-        root = LOCAL if self.access.socket else self.access.url
-        url = f"{root}{path}{query}"
         head = dict(headers or {}) | {"Accept": "application/json"}
         if self.access.token:
             head["Authorization"] = f"Bearer {self.access.token}"
         body = None
         if form is not None:
             body, head["Content-Type"] = json.dumps(form), "application/json"
-        return self._answer(method, url, body, head)
+        return self._answer(method, f"{path}{query}", body, head)
 
-    def _answer(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
+    def _answer(self, method: str, place: str, body: str | None, head: dict[str, str]) -> Any:
+        """Ask the service; if it has standbys, ask each in turn until one of them leads."""
+        end, pause, turn = time.monotonic() + self._patience, PAUSE, 0
+        while True:
+            try:
+                return self._asked(method, f"{self._roots[0]}{place}", body, head)
+            except ServiceFailed as failure:
+                another = len(self._roots) > 1 and failure.status in (NO_ANSWER, UNAVAILABLE)
+                if not another or time.monotonic() > end:
+                    raise
+            self._roots.rotate(-1)
+            turn += 1
+            if turn % len(self._roots) == 0:  # none of them leads now
+                time.sleep(pause)
+                pause = min(2 * pause, STANDBY_PAUSE)
+
+    def _asked(self, method: str, url: str, body: str | None, head: dict[str, str]) -> Any:
         try:
             answer = self._connections().request(
-                method, url, body=body, headers=head, timeout=HOLD + 30.0, redirect=False
+                method, url, body=body, headers=head, timeout=self._limits, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            raise ServiceFailed(_no_answer(self.access, _brief(error))) from None
+            raise ServiceFailed(_no_answer(self.access, _brief(error)), NO_ANSWER) from None
         if answer.status >= 400:
             raise _refusal(self.access, answer)
         return answer.json() if answer.data else None
@@ -278,6 +338,11 @@ class RemoteTask:
         answer = json.dumps(self.response["answer"]).encode()
         return decode_answer(Encoded(self.response["answer_format"], answer))
 
+    def why(self) -> list[str]:
+        """Sentences on what stands before the task, which rule put it there, what would help."""
+        sentences: list[str] = self._client.call("GET", f"/v1/tasks/{self.id}/why")["sentences"]
+        return sentences
+
     def cancel(self) -> RemoteTask:
         """Cancel the task; if it is on the device, it ends when the device releases it."""
         self.response = self._client.call("POST", f"/v1/tasks/{self.id}/cancel")
@@ -299,6 +364,8 @@ def _client(url: str | None, token: str | None, patience: float) -> Client:
 def _pool(access: Access, patience: float) -> urllib3.PoolManager | UnixPool:
     if access.socket is not None:
         return UnixPool(access.socket, maxsize=16, retries=_retries(patience))
+    if access.standbys:
+        return urllib3.PoolManager(maxsize=16, retries=False, ca_certs=access.authority)
     return urllib3.PoolManager(maxsize=16, retries=_retries(patience), ca_certs=access.authority)
 
 

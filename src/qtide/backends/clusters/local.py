@@ -50,7 +50,7 @@ class LocalOptions:
     ] = None
     """In bytes."""
     cores: Annotated[int | None, Option("Cores that a node may use.")] = None
-    gpus: Annotated[int, Option("Pretended GPUs of a node: tasks get their numbers.")] = 0
+    gpus: Annotated[int, Option("Pretended GPUs of a node.")] = 0
     cold: Annotated[
         bool, Option("Start a new process for every grant, as Slurm does, to predict what it does.")
     ] = False

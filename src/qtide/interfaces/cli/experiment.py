@@ -14,8 +14,16 @@ from qtide.experiments.sharing.experiment import Measuring, measure, write
 from qtide.experiments.sharing.results import ResultRow
 from qtide.experiments.sharing.sharing_plan import SharingPlan
 from qtide.interfaces.cli import shared_options
-from qtide.interfaces.cli.console import as_json, say, show_table, status, terminal
+from qtide.interfaces.cli.console import (
+    as_json,
+    print_rows,
+    say,
+    show_table,
+    status,
+    terminal,
+)
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
+from qtide.interfaces.cli.service import open_in_browser
 from qtide.interfaces.progress import TerminalProgress
 from qtide.interfaces.python.description import summary_line
 from qtide.runs.comparison import Case
@@ -166,9 +174,13 @@ def demo(
     def ended(case: Case) -> None:
         progress.note(f"  {summary_line(case)}")
 
+    def serving(url: str) -> None:
+        progress.note(f"  see it live, while it lasts: {url}")
+        open_in_browser(url)
+
     folder = Path(runs) / f"demo-{stamp()}"
     with progress.shown():
-        story = play_story(folder, progress.tell, ended, progress.note)
+        story = play_story(folder, progress.tell, ended, progress.note, serving)
     if json:
         as_json(story.as_dict())
         return
@@ -176,3 +188,47 @@ def demo(
     for text in (*story.notes, "", *story.sentences):
         say(text)
     say(f"open: {story.page.absolute()}")
+
+
+def reproduce(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGS",
+            help="Tables and figures to make.  [default: all]",
+            autocompletion=shared_options.published_items,
+        ),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full/--quick", help="All repetitions, at a slower clock: a night."),
+    ] = False,
+    name: Annotated[
+        str, typer.Option(help="Name of its folder in the folder of runs.")
+    ] = "reproduction",
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Make published tables and figures again, beside the published numbers and the twin's.
+
+    What is done is kept: repeat the command to continue.
+
+    Example: qtide reproduce table-1 figure-9
+    """
+    from qtide.experiments.reproduction.reproduction import reproduce as made
+    from qtide.experiments.reproduction.reproduction import write as write_results
+
+    folder = (runs / name).absolute()
+    try:
+        with status("reproducing what was published") as update:
+            found = made(folder, items or (), quick=not full, tell=update)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; finished items are kept; repeat the command to continue"
+        ) from None
+    data = write_results(folder, found, quick=not full)
+    if json:
+        as_json(data)
+        return
+    print_rows([{"item": e.name, "verdict": e.verdict, "what": e.title} for e in found])
+    say(f"page: {folder / 'reproduction.html'}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -12,6 +14,7 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.interfaces.cli.run import takes_spec
+from qtide.interfaces.cli.service import Everybody, Url, client, moment
 from qtide.interfaces.cli.shared_options import Json
 from qtide.runs.driver import ENGINES
 from qtide.runs.folder import RunFolder
@@ -67,6 +70,59 @@ def cwl(
     say("  streamflow run streamflow.yml")
 
 
+def trace(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help="Name of a run or a prefix of it, its folder, or `last`.",
+            autocompletion=shared_options.runs,
+        ),
+    ] = "",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="Export a device of the service instead of a run.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(help="Start for a device: a date, or days ago such as 0.5d.")
+    ] = "0.04d",
+    everybody: Everybody = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File.  [default: NAME-trace.json]"),
+    ] = None,
+    url: Url = None,
+    runs: shared_options.Runs = shared_options.RUNS,
+    json: shared_options.Json = False,
+) -> None:
+    """Write what a run or a device did as a trace for Perfetto: open it at ui.perfetto.dev.
+
+    Example: qtide export trace last -o trace.json
+    """
+    from qtide.interfaces.export.trace import trace_device, trace_run
+
+    if bool(run) == bool(device):
+        raise UsageError("name either a run, or a device with --device")
+    if run:
+        found = RunFolder.find(runs, run)
+        name = found.name
+        written = trace_run(found, output or Path(f"{name.replace('/', '-')}-trace.json"))
+    else:
+        name, begin, service = device, moment(since) or 0.0, client(url)
+        # newest first: what was submitted before then is of no interest
+        listed = takewhile(
+            lambda task: float(task["submitted"]) >= begin,
+            (task.response for task in service.tasks(everybody=everybody)),
+        )
+        tasks = [task for task in listed if task["device"] == device]
+        path = f"/v1/devices/{quote(device, safe='')}/history"
+        history = service.call("GET", path, {"since": begin})
+        written = trace_device(device, tasks, history, output or Path(f"{device}-trace.json"))
+    if json:
+        as_json({"of": name, "trace": str(written)})
+        return
+    say(f"the trace of {name} is in {written}; open it at https://ui.perfetto.dev")
+
+
 export = typer.Typer(
     cls=PlainGroup,
     no_args_is_help=True,
@@ -82,6 +138,7 @@ def _group() -> None:
 
 
 export.command("ro-crate", cls=PlainCommand)(ro_crate)
+export.command("trace", cls=PlainCommand)(trace)
 
 WITH_SPEC = {"export": {"cwl": cwl}}
 """Subcommands of each group that take a program and the options of its run."""

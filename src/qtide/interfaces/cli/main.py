@@ -52,9 +52,13 @@ COMMANDS = {
         RUNS, "export:export", "Export a program as a workflow, or a run as a record."
     ),
     "engine": CommandEntry(RUNS, "export:engine", "Install a workflow engine for qtide."),
+    "mpi": CommandEntry(RUNS, "mpi:mpi", "Build and run malleable programs in C and Fortran."),
     "demo": CommandEntry(RUNS, "experiment:demo", "Show what qtide does, in two minutes."),
     "experiment": CommandEntry(
         RUNS, "experiment:experiment", "Measure what jobs gain by sharing a QPU."
+    ),
+    "reproduce": CommandEntry(
+        RUNS, "experiment:reproduce", "Make published tables and figures again."
     ),
     "simulate": CommandEntry(TWIN, "twin:simulate", "Simulate the whole workload of a site."),
     "plan": CommandEntry(TWIN, "plan:plan", "Advise on strategies, virtual QPUs and growth."),
@@ -63,6 +67,10 @@ COMMANDS = {
     "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
+    "estimate": CommandEntry(
+        SERVICE, "service:estimate", "Show what a payload would take, and when it would start."
+    ),
+    "why": CommandEntry(SERVICE, "service:why", "Show why a task waits, and what would change it."),
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
     "page": CommandEntry(SERVICE, "service:page", "Open the service's page, signed in."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
@@ -70,6 +78,9 @@ COMMANDS = {
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
     "audit": CommandEntry(SERVICE, "serve:audit", "Show who did what to the service."),
+    "store": CommandEntry(
+        SERVICE, "store:store", "Check, back up, restore and move the service's store."
+    ),
     "box": CommandEntry(SITE, "box:box", "Start a real Slurm cluster on this computer."),
     "prolog": CommandEntry(
         SITE, "box:prolog", "Write the prolog that gives Slurm jobs their tokens."

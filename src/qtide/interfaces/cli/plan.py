@@ -53,6 +53,14 @@ def which_strategy(
             "node held, for two and for three.",
         ),
     ] = "0",
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Take the waits from this cluster's queue as it is now, as in slurm.",
+            autocompletion=shared_options.clusters,
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Jobs like this one that come at once.")] = 1,
     vqpus: Annotated[int, typer.Option(min=1, help="Virtual QPUs that they share.")] = 1,
     site: Annotated[
@@ -95,7 +103,7 @@ def which_strategy(
     prices = Prices(node=node_price, qpu=qpu_price)
     for name in strategy or ():
         STRATEGIES.load(name)  # rejects unknown names
-    waits = dict(enumerate(_numbers("wait", wait), 1))
+    waits = _present(cluster, nodes) if cluster else dict(enumerate(_numbers("wait", wait), 1))
     if any(waits.values()) and model.part("").is_batch:
         raise UsageError("--wait does not go with a site that has a queue of its own; leave it out")
     arrival = Arrival(jobs, vqpus)
@@ -197,6 +205,18 @@ def growth(
     yearly: Annotated[
         float, typer.Option(help="Growth per year, as a share; -0.1 is 10 % less.")
     ] = 0.5,
+    spread: Annotated[
+        float,
+        typer.Option(min=0, help="Standard deviation of a year's growth; 0 if it is certain."),
+    ] = 0.2,
+    wait_p95: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="The QPUs are full when 5 % of the payloads wait longer, in seconds.  "
+            "[default: when they are 85 % busy]",
+        ),
+    ] = None,
     qpus: Annotated[int, typer.Option(min=1, help="QPUs, now.")] = 1,
     json: shared_options.Json = False,
 ) -> None:
@@ -204,29 +224,42 @@ def growth(
 
     Example: qtide plan growth --payloads 1500 --quantum 30 --yearly 0.6
     """
+    from qtide.twin.capacity import GrowthTarget, growth_advice
     from qtide.twin.capacity import growth as grown
-    from qtide.twin.capacity import growth_advice
 
-    _check_finite(payloads=payloads, quantum=quantum, yearly=yearly)
+    _check_finite(payloads=payloads, quantum=quantum, yearly=yearly, spread=spread)
+    _check_finite(wait_p95=wait_p95 or 0.0)
     if yearly <= -1:
         raise UsageError(f"--yearly cannot be {yearly:g}: a demand cannot shrink by 100 % or more")
-    found = [grown(payloads, quantum, yearly, number) for number in (qpus, qpus + 1)]
+    target = GrowthTarget(yearly, spread, wait_p95)
+    found = [grown(payloads, quantum, target, number) for number in (qpus, qpus + 1)]
     if json:
         rows = [{name: _finite(x) for name, x in asdict(row).items()} for row in found]
-        as_json([rows[0] | {"advice": growth_advice(found, yearly)}, rows[1]])
+        as_json([rows[0] | {"advice": growth_advice(found, target)}, rows[1]])
         return
     print_rows(
         [
             {
                 "QPUs": row.qpus,
                 "QPU busy": f"{row.occupancy:.1%}",
-                "wait s": "without end" if isinf(row.wait) else f"{row.wait:,.1f}",
-                "full in years": "never" if isinf(row.full_in) else f"{row.full_in:.1f}",
+                "wait s": _endless(row.wait),
+                "95 % wait s": _endless(row.usual),
+                "full at": f"{row.full_at:.0%}",
+                "full in years": _years(row.full_in),
+                "90 %": f"{_years(row.soonest)} to {_years(row.latest)}",
             }
             for row in found
         ]
     )
-    say(f"\n{growth_advice(found, yearly)}")
+    say(f"\n{growth_advice(found, target)}")
+
+
+def _endless(seconds: float) -> str:
+    return "without end" if isinf(seconds) else f"{seconds:,.1f}"
+
+
+def _years(years: float) -> str:
+    return "never" if isinf(years) else f"{years:.1f}"
 
 
 def _show(advice: Advice, chart: list[list[MapCell]]) -> None:
@@ -296,6 +329,20 @@ def _show_site(best: int, rows: list[SiteEstimate], longest: float) -> None:
         f"offer {best}: payloads then wait for {found.wait.mean:.1f} s on average{late}, and the "
         f"QPU is busy for {found.occupancy.mean:.1%} of the time; more would not shorten the jobs"
     )
+
+
+def _present(cluster: str, nodes: int) -> dict[int, float]:
+    """Ask a cluster how long requests would wait now, by their number of nodes."""
+    from qtide.backends.clusters.kind import Setting, cluster_kind
+
+    kind, argument = cluster_kind(cluster)
+    found = {n: kind.queue(Setting(argument, nodes, {}), n) for n in range(1, nodes + 1)}
+    known = {n: queue.wait for n, queue in found.items() if queue is not None}
+    if not known:
+        raise UsageError(f"{cluster} does not say how long requests wait; give --wait")
+    widest = found[max(known)]
+    warn(f"now: {widest.words}" if widest else "")
+    return known
 
 
 def _site(file: Path) -> SiteModel:

@@ -56,6 +56,9 @@ def takes_spec(command: Callable[..., None]) -> Callable[..., None]:
 @takes_spec
 def run(
     spec: Spec,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Draw the timeline of nodes, QPU and queue meanwhile.")
+    ] = False,
     name: shared_options.Name = "",
     runs: shared_options.Runs = shared_options.RUNS,
     json: shared_options.Json = False,
@@ -64,7 +67,7 @@ def run(
 
     Example: qtide run synthetic published --time-scale 0.01
     """
-    play_one(create(spec, runs, name), json_wanted=json)
+    play_one(create(spec, runs, name), json_wanted=json, watch=watch)
 
 
 @takes_spec
@@ -149,11 +152,18 @@ def _device_names(url: str | None) -> list[str]:
         return []
 
 
-def play_one(run: RunFolder, *, json_wanted: bool) -> None:
-    """Execute a run, showing its progress and then its result."""
-    progress = TerminalProgress(terminal(), lines=True, scale=scale_of(run.spec))
-    with stdout_for_json(wanted=json_wanted), progress.shown():
-        outcome = play(run, progress.tell)
+def play_one(run: RunFolder, *, json_wanted: bool, watch: bool = False) -> None:
+    """Execute a run, showing its progress or its timeline, and then its result."""
+    with stdout_for_json(wanted=json_wanted):
+        if watch:
+            from qtide.interfaces.report.live_picture import watching  # only this needs it
+
+            with watching(run, terminal()):
+                outcome = play(run, lambda *_: None)
+        else:
+            progress = TerminalProgress(terminal(), lines=True, scale=scale_of(run.spec))
+            with progress.shown():
+                outcome = play(run, progress.tell)
     if outcome.error is not None:
         raise _failure(outcome)
     _show(outcome, json_wanted=json_wanted)
@@ -202,7 +212,7 @@ def core_parameters() -> dict[str, inspect.Parameter]:
 
 def program_parameter() -> inspect.Parameter:
     """Return the argument PROGRAM; options unknown to qtide are passed to the program."""
-    text = f"FILE.py[:NAME], MODULE:NAME, or {', '.join(APPS.names())}."
+    text = f"FILE.py[:NAME], FLOW.toml, MODULE:NAME, or {', '.join(APPS.names())}."
     argument = typer.Argument(metavar="PROGRAM", help=text, autocompletion=shared_options.programs)
     return inspect.Parameter(
         "program", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument]
@@ -255,20 +265,19 @@ def _core_terms() -> dict[str, dict[str, Any]]:
         "time_scale": {"help": "Real seconds per second of the run."},
         "seed": {"help": "Seed of all random numbers."},
         "modules": {
-            "help": "Environment modules that commands load, as 'gcc/13 openmpi/5'.",
+            "help": "Environment modules of commands, as 'gcc/13'.",
             "metavar": "NAMES",
         },
         "wrapper": {
-            "help": "Words before each command, as 'apptainer exec image.sif'.",
+            "help": "Words before commands, as 'apptainer exec x.sif'.",
             "metavar": "WORDS",
         },
         "launcher": {
-            "help": "What starts MPI commands, as 'srun --mpi=pmix'.  [default: mpiexec]",
+            "help": "What starts MPI commands.  [default: mpiexec]",
             "metavar": "WORDS",
         },
         "needs": {
-            "help": "What a task needs of a node unless it says so itself, as in "
-            "cores=4,gpus=1,memory=16GB.  [default: a whole node]",
+            "help": "What tasks need, as cores=4,gpus=1,memory=16GB.  [default: a whole node]",
             "metavar": "NEEDS",
             "show_default": False,
         },

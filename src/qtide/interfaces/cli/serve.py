@@ -263,18 +263,14 @@ def audit(
 
 @contextmanager
 def _store(state: Path | None) -> Iterator[Database]:
-    from qtide.service.store import connect
+    from qtide.service.store import open_database
 
-    file = (state or _usual_state()).expanduser() / "store.sqlite"
-    if not file.is_file():
-        raise UsageError(
-            f"there is no state of a service in {file.parent}; name its folder with --state"
-        )
+    folder = (state or _usual_state()).expanduser()
     try:
-        with closing(connect(file)) as store:
+        with closing(open_database(folder)) as store:
             yield store
     except Error as error:  # the disk is full, or another process keeps the file locked
-        raise QtideError(f"{file} cannot be written: {error}") from None
+        raise QtideError(f"the store in {folder} cannot be written: {error}") from None
 
 
 def _usual_state() -> Path:

@@ -65,6 +65,13 @@ def programs() -> list[str]:
     return APPS.names()
 
 
+def published_items() -> list[str]:
+    """Return the published tables and figures that can be made again."""
+    from qtide.experiments.reproduction.reproduction import ITEMS
+
+    return list(ITEMS)
+
+
 RUNS = Path("qtide-runs")
 
 Runs = Annotated[

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
 from typing import Annotated, Any
 
 import typer
 
+from qtide.core.errors import UsageError
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, show_table, warn
 from qtide.interfaces.python.description import describe, reported, write_report
@@ -22,14 +25,27 @@ SHOWN = 10
 
 def show(
     run: shared_options.Run,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Draw its timeline as it runs, until it ends.")
+    ] = False,
+    replay: Annotated[
+        float | None,
+        typer.Option(metavar="SPEED", help="Draw its timeline again, so many times as fast."),
+    ] = None,
     runs: shared_options.Runs = shared_options.RUNS,
     as_document: shared_options.Json = False,
 ) -> None:
     """Show a run: its state, its driver, its current phases, and what it has used.
 
-    Example: qtide show last
+    Example: qtide show last --follow
     """
-    found = describe(RunFolder.find(runs, run))
+    folder = RunFolder.find(runs, run)
+    if follow or replay is not None:
+        if as_document or (follow and replay is not None):
+            raise UsageError("--follow and --replay draw; give one of them, without --json")
+        _draw(folder, replay)
+        return
+    found = describe(folder)
     if as_document:
         as_json(found)
         return
@@ -42,6 +58,18 @@ def show(
     decided = _decision_lines(found["decisions"], found["spec"]["strategy"])
     for line in (*_account_lines(kind, found.get(kind, {})), *decided):
         say(line)
+
+
+def _draw(run: RunFolder, speed: float | None) -> None:
+    """Draw a run as it goes on or, at a speed, as it went; Ctrl-C ends only the drawing."""
+    from rich.console import Console  # other ways to show a run do not need it
+
+    from qtide.interfaces.report.live_picture import follow, replay
+
+    if speed is not None and not 0 < speed < inf:
+        raise UsageError(f"--replay is a number above 0, not {speed:g}")
+    with suppress(KeyboardInterrupt):
+        follow(run, Console()) if speed is None else replay(run, Console(), speed)
 
 
 def _node_seconds(metrics: dict[str, Any], unknown: Sequence[str]) -> str:

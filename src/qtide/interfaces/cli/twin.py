@@ -171,7 +171,7 @@ def predict(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ARGUMENTS]...",
+            metavar="ARGS",
             help="Its arguments, after -- if they begin with -.  [default: the newest run's]",
         ),
     ] = None,

@@ -29,6 +29,9 @@ class PluginKeywords(TypedDict, total=False):
     idle_share: float
     expand_timeout: float
     engine: str
+    modules: str
+    wrapper: str
+    launcher: str
 
 
 class RunKeywords(PluginKeywords, total=False):
@@ -41,9 +44,6 @@ class RunKeywords(PluginKeywords, total=False):
     vqpus: int
     time_scale: float
     seed: int
-    modules: str
-    wrapper: str
-    launcher: str
     needs: str
     name: str
     runs: str | Path

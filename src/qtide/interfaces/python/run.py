@@ -80,6 +80,24 @@ class Run(Generic[T]):
             time.sleep(PAUSE)
         return self
 
+    def watch(self) -> Run[T]:
+        """Draw the run as it goes on, in a notebook or a terminal, until it has ended."""
+        from rich.console import Console  # rarely used, slow to import
+
+        from qtide.interfaces.progress import in_place
+        from qtide.interfaces.report.live_picture import NOTEBOOK_WIDTH, follow, live
+
+        show = in_place(f"{self.name} is {self.state}")
+        if show is None:
+            follow(self._run, Console())
+            return self
+        draw = live(self._run, NOTEBOOK_WIDTH)
+        while self.state in ("new", "running"):
+            show(draw())
+            time.sleep(PAUSE)
+        show(draw())
+        return self
+
     def cancel(self) -> None:
         """Make the driver release everything and end; the run can be resumed."""
         run = self._run

@@ -99,7 +99,7 @@ def submit(call: Call, options: RunOptions) -> Run[Any]:
 
 def driven(folder: RunFolder) -> Run[Any]:
     """Drive a run to its end in this process."""
-    with progress(folder.spec) as tell:
+    with progress(folder.spec, run=folder) as tell:
         try:
             outcome = play(folder, tell)
         except CancelledError:

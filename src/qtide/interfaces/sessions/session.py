@@ -31,6 +31,14 @@ from qtide.interfaces.sessions.session_loop import loop_for
 from qtide.interfaces.sessions.session_qpu import SessionQpu
 from qtide.interfaces.sessions.session_records import SessionRecords
 from qtide.interfaces.sessions.session_worker import OpenSite, SessionWorker
+from qtide.programs.command import (
+    CommandAttempt,
+    CommandKeywords,
+    CommandResult,
+    CommandTask,
+    Word,
+    command,
+)
 from qtide.programs.journal import Journal
 from qtide.programs.phase import Quantum
 from qtide.runs.driver import sentence
@@ -111,6 +119,26 @@ def _folder(runs: Path, name: str, spec: Spec) -> RunFolder:
     return found
 
 
+class SessionRun(Run[None]):
+    """A session as a run; called, it runs a command in the session."""
+
+    def __init__(self, folder: RunFolder, session: Session) -> None:
+        super().__init__(folder)
+        self._session = session
+
+    def __call__(
+        self, program: str | Path, /, *words: Word, **terms: Unpack[CommandKeywords]
+    ) -> CommandResult:
+        """Run a program on a node and wait for it; the arguments are those of `command()`."""
+        return self.start(program, *words, **terms).result()
+
+    def start(
+        self, program: str | Path, /, *words: Word, **terms: Unpack[CommandKeywords]
+    ) -> Future[CommandResult]:
+        """Start a program on a node, to run beside others."""
+        return self._session.start_command(command(program, *words, **terms))
+
+
 class SessionClosed(UsageError, RuntimeError):  # noqa: N818 - the name says what is wrong
     """A session was used before or after its `with` block."""
 
@@ -150,9 +178,12 @@ class Session(Executor):
         return self._run.name
 
     @property
-    def run(self) -> Run[None]:
-        """The session as a run: its figures, its timeline and its report."""
-        return Run(self._run)
+    def run(self) -> SessionRun:
+        """The session as a run: its figures, its timeline and its report.
+
+        Called with a program and its words, it runs that as a command.
+        """
+        return SessionRun(self._run, self)
 
     @property
     def nodes(self) -> int:
@@ -211,10 +242,27 @@ class Session(Executor):
             raise TypeError(f"submit() takes a function and its arguments, not {function!r}")
         with self._lock:
             call = self._call(function, args, kwargs)
-            if not call.future.done():
-                self._joining.append(call)
-                if len(self._joining) == 1:
-                    self._loop.call_later(JOINING, self.flush)
+            self._join(call)
+        return call.future
+
+    def _join(self, call: SessionCall) -> None:
+        """Let a call wait for others to join its phase, unless the journal has its result."""
+        if not call.future.done():
+            self._joining.append(call)
+            if len(self._joining) == 1:
+                self._loop.call_later(JOINING, self.flush)
+
+    def start_command(self, task: CommandTask) -> Future[CommandResult]:
+        """Run a command on a node; commands started right after it join the same phase."""
+        if task.nodes > 1:
+            raise UsageError("a session runs commands on one node; for several, write a program")
+        task.use()
+        run = self._run
+        place = CommandAttempt(0, "", task.name, run.path.absolute(), run.spec.commands)
+        with self._lock:
+            call = self._register(f"classical {task.name}", task.function)
+            call.function, call.kwargs = task.function, {"attempt": place}
+            self._join(call)
         return call.future
 
     def map(

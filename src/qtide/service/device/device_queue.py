@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from uuid import UUID, uuid5
 
 from qtide.core.forecasts import Outlook
 from qtide.service.configuration import CalibrationPlan
-from qtide.service.policies.policy import Key, Policy, Ranked, ShareOwner, Shares
-from qtide.service.task import ServiceTask
+from qtide.service.policies.policy import Ahead, Key, Policy, Ranked, ShareOwner, Shares
+from qtide.service.task import CalibrationSet, ServiceTask
 
 SHARE = 0.5
 """The share of future time that may be promised."""
@@ -150,6 +151,17 @@ class DeviceQueue:
         if task.latest is not None:
             start = max(now, min(start, task.latest))
         return Outlook(len(self.handed) + tasks, start, start + task.seconds)
+
+    def ahead(self, task: ServiceTask) -> Ahead:
+        """The work that the policy puts before a waiting task."""
+        return self._policy.ahead(task)
+
+    def if_added(self, task: ServiceTask, now: float) -> Outlook:
+        """What a new task could expect, behind the promises that would overtake it."""
+        found = self._if_added(task, now)
+        overtaking = self._promises.due(self._calendar.open_time(found.start))
+        start = self._calendar.moment(self._calendar.open_time(found.start) + overtaking)
+        return Outlook(found.position, start, start + task.seconds)
 
     def _if_added(self, task: ServiceTask, now: float) -> Outlook:
         self._policy.add(task, now)
@@ -346,6 +358,7 @@ class Calendar:
 
     def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
         self._plan = plan
+        self._start = since
         self._since = since
         """The start of a period; each period ends with a calibration."""
         if plan is not None and plan.first is not None:
@@ -374,6 +387,13 @@ class Calendar:
             return 0.0
         left = self._plan.every - (at - self._since) % self._plan.every
         return left if left <= self._plan.lasts else 0.0
+
+    def calibrated(self, at: float) -> float | None:
+        """When the last planned calibration before a time ended; None if there was none."""
+        if self._plan is None:
+            return None
+        ended = self._since + (at - self._since) // self._plan.every * self._plan.every
+        return ended if ended > self._start else None
 
     def described(self, at: float) -> dict[str, float] | None:
         """The end of the last planned calibration, the next begin, and how long it lasts."""
@@ -422,6 +442,10 @@ class DeviceState:
         """Why there is no worker, or why the device pauses."""
         self.drained: str | None = None
         """Why an operator has drained the device, so that no task starts; None if not drained."""
+        self.stated: CalibrationSet | None = None
+        """The calibration set of its properties, or the one that its last answer reported."""
+        self.own_sets = False
+        """Whether the device itself names its calibration sets, like a real one upstream."""
         self.closing = False
         self.retiring = False
         """Whether the device ends after its current tasks, because it is replaced or removed."""
@@ -435,6 +459,14 @@ class DeviceState:
         if self.drained is not None:
             return "maintenance"
         return "calibration" if self.calendar.calibration(now) else "idle"
+
+    def calibration(self, now: float) -> CalibrationSet | None:
+        """The calibration set at a time; each planned calibration makes a new one."""
+        planned = self.calendar.calibrated(now)
+        if self.stated is None or self.own_sets or planned is None:
+            return self.stated
+        name = str(uuid5(UUID(self.stated.id), str(planned)))
+        return CalibrationSet(name, planned, self.stated.metrics)
 
     def why_waiting(self, now: float) -> str:
         """Why a task in the device's queue waits."""

@@ -9,6 +9,7 @@ not to blame for the death of its worker. The answer is on disk before any clien
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
-from qtide.service.task import Booking, Ending, ServiceTask, TaskState
+from qtide.service.task import Booking, CalibrationSet, Ending, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
@@ -93,6 +94,16 @@ class Endings:
         """Whether the store fails to write; then nothing more should start."""
         return self._stuck > 0
 
+    @property
+    def deadline(self) -> float | None:
+        """Time, on the monotonic clock, until which the devices are ours; None for always."""
+        return self._store.deadline
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another service may have taken over the devices."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     async def finish(
         self,
         task: ServiceTask,
@@ -154,6 +165,8 @@ BEGIN_LIMITS = (1.0, 10.0)
 """Bounds of the seconds that an otherwise idle worker has to begin a task."""
 SHORTEST_REST = 0.001
 IDLE_POLL = 0.01
+FENCED_POLL = 0.2
+"""Seconds between two looks whether the lease has been renewed."""
 
 
 class Dispatcher:
@@ -183,6 +196,8 @@ class Dispatcher:
         self._overdue: dict[str, Alarm] = {}
         self._unbegun: Alarm | None = None
         self._recovering = 0
+        self._recorded: str | None = None
+        """The last calibration set that was recorded."""
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
@@ -319,13 +334,20 @@ class Dispatcher:
             task = self._queue.next(now)
             if task is None or (task.suspect and self._queue.handed):
                 break
+            if why := task.terms.why_not(self._state.calibration(now), now):
+                self._queue.withdraw(task)
+                ending = self._endings.finish(task, TaskState.FAILED, task.used, f"it {why}")
+                self._background.start(ending)
+                continue
             self._queue.hand_over(task, now)
             batch.append(task)
         return batch
 
     def _room(self, now: float) -> bool:
         handed = self._queue.handed
-        if self._endings.stuck or any(task.suspect for task in handed.values()):
+        if self._endings.stuck or self._endings.fenced:
+            return False
+        if any(task.suspect for task in handed.values()):
             return False
         return len(handed) < MOST_AHEAD and self._queue.load(now) <= AHEAD
 
@@ -334,6 +356,8 @@ class Dispatcher:
         full = len(self._queue.handed) >= MOST_AHEAD
         if not self._queue.waiting or self._state.held_back or full or self._endings.stuck:
             return None
+        if self._endings.fenced:
+            return FENCED_POLL
         now = self._world.now()
         return max(SHORTEST_REST, self._queue.load(now) - AHEAD, self._state.calendar.pause(now))
 
@@ -367,9 +391,11 @@ class Dispatcher:
 
     def _order(self, task: ServiceTask) -> Header:
         """The message to the worker; only emulated devices wait for the time of a profile."""
-        words = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
+        words: Header = {"ticket": _ticket(task), "format": task.format, "shots": task.shots}
         if task.suspect:
             words["suspect"] = True
+        if self._endings.deadline is not None:
+            words["before"] = self._endings.deadline
         return words | {"seed": task.seed, "seconds": task.seconds if self._timed(task) else 0.0}
 
     def _timed(self, task: ServiceTask) -> bool:
@@ -406,12 +432,22 @@ class Dispatcher:
         self._queue.margin.start.note(at - (self._queue.began or at))
         self._queue.begin(task, at)
         task.started = at
+        self._calibrated(task, self._state.calibration(at))
         if not task.opened:
             task.attempts += 1
         self._expect_begin()
         self._endings.note(records.begin(task))
         self._overdue[task.id] = self._world.alarm(self._setup.limit, lambda: self._stop(task))
         self.on_begun(task)
+
+    def _calibrated(self, task: ServiceTask, found: CalibrationSet | None) -> None:
+        """Bind a task to the calibration set that it runs on, and record the set once."""
+        if found is None:
+            return
+        task.calibration = found.id
+        if found.id != self._recorded:
+            self._recorded = found.id
+            self._endings.note(records.note_calibration(self._name, found))
 
     def _end(self, task: ServiceTask, header: Header, body: bytes) -> None:
         fault = header.get("fault")
@@ -423,6 +459,12 @@ class Dispatcher:
         if "began" in header:
             task.unbooked.append(Booking(header["began"], header["seconds"], fault or ""))
         task.suspect = False
+        if "calibration" in header:
+            known = self._state.stated
+            if known is None or known.id != header["calibration"]:
+                known = CalibrationSet(header["calibration"], now, known.metrics if known else {})
+            self._state.stated = known
+            self._calibrated(task, known)
         ended = None if task.started is None else min(now, task.started + header["seconds"])
         self._queue.take_back(task, used, now, ended)
         self._changed.set()

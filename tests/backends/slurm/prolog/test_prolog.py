@@ -15,6 +15,7 @@ import trustme
 
 from qtide.backends.clusters.slurm import prolog
 from qtide.backends.clusters.slurm.deployment import announce, deploy
+from qtide.core.sockets import free_ports
 from tests.service.admission.site import Site
 from tests.service.admission.stub_service import Service, serving
 from tests.service.admission.users import User
@@ -100,6 +101,17 @@ def test_a_shell_of_salloc_asks_by_hand_and_its_steps_need_not(
     shown = site.run(User("nobody"), "salloc", "--quiet", *ON_Q1, "sh", "-c", script)
     before, after = (line.partition("=")[2] for line in shown.splitlines())
     assert before == "" and after in service.grants
+
+
+def test_of_several_services_the_one_that_leads_gives_the_token(
+    site: Site, service: Service
+) -> None:
+    (nobody,) = free_ports(1)
+    urls = f"http://127.0.0.1:{nobody},{service.url}"
+    announce(site.conf.parent, urls, munge_socket=str(site.munge_socket))
+    found = variables(site.run(User("nobody"), "srun", *ON_Q1, "sh", "-c", SHOW))
+    assert found["QTIDE_TOKEN"] in service.grants
+    assert (found["QTIDE_URL"], found["IQM_SERVER_URL"]) == (urls, service.url)
 
 
 def test_jobs_without_a_slot_ask_nobody(site: Site, service: Service) -> None:
@@ -277,12 +289,12 @@ def test_by_hand_a_failure_is_a_failure(tmp_path: Path) -> None:
 )
 def test_an_answer_that_would_write_lines_of_its_own_is_refused(answer: dict[str, object]) -> None:
     with pytest.raises(prolog.AdmissionFailed, match="no environment can hold"):
-        prolog.variables(prolog.PrologSettings("http://x"), 7, answer)
+        prolog.variables(prolog.PrologSettings("http://x"), "http://x", 7, answer)
 
 
 def test_operators_may_name_certificates_for_everything() -> None:
     settings = prolog.PrologSettings("http://x/", bundle="/etc/all.pem")
-    found = prolog.variables(settings, 7, {"token": "t"})
+    found = prolog.variables(settings, "http://x", 7, {"token": "t"})
     assert found["REQUESTS_CA_BUNDLE"] == "/etc/all.pem" and found["QTIDE_URL"] == "http://x"
 
 

@@ -14,7 +14,7 @@ from qtide.core.files import write_whole
 
 OURS = Path(__file__).parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
-PLAIN = re.compile(r"[\w./:@%+~\[\]-]*")
+PLAIN = re.compile(r"[\w./:,@%+~\[\]-]*")
 """Characters that need no shell quotes, as a shell also reads the file."""
 
 
@@ -36,10 +36,13 @@ def announce(folder: Path, url: str, **settings: str) -> None:
 
     Keeps lines that an operator has added to the file.
     """
-    if not re.match(r"https?://[^/]", url):
-        raise UsageError(f"the service's URL begins with http:// or https://, not {url!r}")
-    if url.startswith("http://") and not is_loopback(urlsplit(url).hostname or ""):
-        raise UsageError(f"tokens would be sent to {url} unencrypted; give the service TLS: https")
+    for each in url.split(","):  # a service, and those that stand by
+        if not re.match(r"https?://[^/]", each):
+            raise UsageError(f"the service's URL begins with http:// or https://, not {each!r}")
+        if each.startswith("http://") and not is_loopback(urlsplit(each).hostname or ""):
+            raise UsageError(
+                f"tokens would be sent to {each} unencrypted; give the service TLS: https"
+            )
     entries = {"url": url} | dict.fromkeys(SETTINGS, "") | settings
     entries["python"] = _interpreter()
     for key, value in entries.items():

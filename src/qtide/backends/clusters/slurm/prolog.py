@@ -179,7 +179,8 @@ class PrologSettings:
         scontrol: str = "",
         sack: str = "",
     ) -> None:
-        self.url = url.rstrip("/")
+        self.urls = [each.strip().rstrip("/") for each in url.split(",")]
+        self.url = ",".join(self.urls)
         self.socket = socket or None  # used instead of the URL on the service's own host
         self.ca = ca or None  # certificates that verify the service; None for the system's
         self.bundle = bundle or None  # certificates that jobs use for all connections
@@ -217,15 +218,24 @@ def admitted(settings: PrologSettings, job: int) -> dict[str, str]:
 
 
 def _attempt(settings: PrologSettings, job: int) -> dict[str, str]:
-    parts = urlsplit(settings.url)
-    path = parts.path + PATH
+    """Ask each of the services; of several, one leads and the others stand by."""
+    for url in settings.urls[:-1]:
+        try:
+            return _asked(settings, url, job)
+        except (Busy, OSError):
+            continue
+    return _asked(settings, settings.urls[-1], job)
+
+
+def _asked(settings: PrologSettings, url: str, job: int) -> dict[str, str]:
+    path = urlsplit(url).path + PATH
     body = json.dumps({"job": job}).encode()
-    with closing(_connection(settings)) as connection:
+    with closing(_connection(settings, url)) as connection:
         audience = _connected(connection)
         proof = _proof(settings, binding("POST", path, body, audience))
         headers = {"Authorization": proof, "Content-Type": "application/json"}
         connection.request("POST", path, body, headers)
-        return variables(settings, job, _answer(connection.getresponse()))
+        return variables(settings, url, job, _answer(connection.getresponse()))
 
 
 def _proof(settings: PrologSettings, bound: bytes) -> str:
@@ -236,10 +246,13 @@ def _proof(settings: PrologSettings, bound: bytes) -> str:
         return f"Munge {munge.encode(bound)}"
 
 
-def variables(settings: PrologSettings, job: int, answer: Answer) -> dict[str, str]:
-    """The environment variables that the clients of qtide, IQM and QRMI read."""
-    url, token = settings.url, str(answer["token"])
-    found = {"QTIDE_URL": url, "QTIDE_TOKEN": token, "QTIDE_JOB": str(job)}
+def variables(settings: PrologSettings, url: str, job: int, answer: Answer) -> dict[str, str]:
+    """The environment variables that the clients of qtide, IQM and QRMI read.
+
+    Only qtide's own clients know what to do with the URLs of several services.
+    """
+    token = str(answer["token"])
+    found = {"QTIDE_URL": settings.url, "QTIDE_TOKEN": token, "QTIDE_JOB": str(job)}
     if settings.ca:
         found["QTIDE_CA_FILE"] = settings.ca
     if settings.bundle:
@@ -287,13 +300,13 @@ class PrologConnection(http.client.HTTPConnection):
             )
 
 
-def _connection(settings: PrologSettings) -> http.client.HTTPConnection:
+def _connection(settings: PrologSettings, url: str) -> http.client.HTTPConnection:
     if settings.socket:
         return PrologConnection(settings.socket)
-    parts = urlsplit(settings.url)
+    parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "https" and not is_loopback(host):
-        raise AdmissionFailed(f"{settings.url} would get the token unencrypted; use https")
+        raise AdmissionFailed(f"{url} would get the token unencrypted; use https")
     if parts.scheme == "https":
         context = ssl.create_default_context(cafile=settings.ca)
         return http.client.HTTPSConnection(host, parts.port, timeout=LIMIT, context=context)

@@ -81,11 +81,14 @@ class DeviceDetail {
         this.fetchFigures();
       } }, words)));
     this.choice = choice;
-    root.replaceChildren(this.head, this.picture, this.figures, this.queue.root, h("div", { class: "card" }, h("h2", {}, "Recent tasks"), this.recent));
+    this.planned = h("div", { class: "notice" });
+    this.planned.hidden = true;
+    root.replaceChildren(this.head, this.planned, this.picture, this.figures, this.queue.root, h("div", { class: "card" }, h("h2", {}, "Recent tasks"), this.recent));
     for (const each of [...root.children].slice(1)) each.style.marginTop = "1rem";
     this.since = 0;
     this.fetchRecent();
     this.fetchFigures();
+    this.fetchPlans();
   }
 
   end() {
@@ -118,12 +121,38 @@ class DeviceDetail {
     const words = device.reason ? h("p", { class: "muted" }, device.reason) : null;
     const manage = this.app.me.operator ? h("div", { class: "row end" }, device.drained
       ? h("button", { class: "main", onclick: () => this.post("resume") }, "Resume")
-      : h("button", { onclick: () => this.drain() }, "Drain…"), this.maintenance()) : null;
+      : h("button", { onclick: () => this.drain() }, "Drain…"), this.plans && h("button", { onclick: () => this.plan() }, "Plan maintenance…")) : null;
     this.head.replaceChildren(...[h("h2", { id: "device-name" }, this.name), badge(deviceState(device)), words, manage].filter(Boolean));
   }
 
-  maintenance() {
-    return null;
+  /** Maintenance that is planned, if this service can plan it. */
+  async fetchPlans() {
+    const found = await call("v1/maintenance").catch(() => null);
+    if (this.ended) return;
+    this.plans = found;
+    const now = this.app.live.now();
+    const mine = (found || []).filter((each) => each.device === this.name);
+    this.planned.hidden = !mine.length;
+    this.planned.replaceChildren(...mine.map((each) => h("p", { class: "row" },
+      `Maintenance ${clock(each.start, now)} to ${clock(each.end, now)}${each.reason ? `: ${each.reason}` : ""}`,
+      this.app.me.operator ? h("button", { class: "plain", onclick: () => this.unplan(each) }, "Cancel it") : null)));
+    const device = this.app.live.devices.get(this.name);
+    if (device) this.drawHead(device);
+  }
+
+  async plan() {
+    const soon = new Date(Date.now() + 3600e3 - new Date().getTimezoneOffset() * 60e3).toISOString().slice(0, 16);
+    const found = await ask(`When does ${this.name} start no tasks?`, { fields: [["start", "Begin", "datetime-local", soon], ["hours", "Hours", "number", "2"], ["reason", "Reason, shown to users"]], action: "Plan" });
+    if (!found) return;
+    const start = new Date(found.start).getTime() / 1000;
+    const form = { device: this.name, start, end: start + 3600 * Number(found.hours), reason: found.reason || null };
+    await this.app.attempt(() => call("v1/maintenance", { method: "POST", form }));
+    this.fetchPlans();
+  }
+
+  async unplan(window) {
+    await this.app.attempt(() => call(`v1/maintenance/${window.number}`, { method: "DELETE" }));
+    this.fetchPlans();
   }
 
   async drain() {

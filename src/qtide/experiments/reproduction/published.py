@@ -112,11 +112,11 @@ def predict(
     last = [max(span.end for span in spans if span.what == "run") for spans in ledgers]
     walls = [end - start for start, end in zip(first, last, strict=True)]
     wall = sum(walls) if strategy == "static" else max(last) - min(first)
-    usage = sum(measure(spans).nodes_held - _uncharged(spans) for spans in ledgers)
+    usage = sum(measure(spans).nodes_held - uncharged(spans) for spans in ledgers)
     return PublishedFigures(wall, usage)
 
 
-def _uncharged(spans: list[Interval]) -> float:
+def uncharged(spans: list[Interval]) -> float:
     """What a step held beside the one node that it was charged for."""
     shared = [span for span in spans if span.what == "busy" and span.label == "shared"]
     held = [

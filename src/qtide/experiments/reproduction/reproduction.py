@@ -1,0 +1,146 @@
+"""Runs the items that are missing, two at a time, and writes data, page and Markdown."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from qtide.core.errors import QtideError, UsageError
+from qtide.core.files import write_whole
+from qtide.core.version import __version__
+from qtide.experiments.reproduction.clustering_tables import (
+    allocation,
+    characteristics,
+    leonardo,
+    qluster,
+)
+from qtide.experiments.reproduction.result import PARTS, ItemResult, Workplace, keep
+from qtide.experiments.reproduction.schedules import (
+    LONG,
+    SHARES,
+    SHORT,
+    granularity,
+    multiplexing,
+    sharing,
+    splitting,
+)
+
+Tell = Callable[[str], object]
+AT_ONCE = 2
+"""Items at once: most of them only wait."""
+DATA = "reproduction.json"
+
+
+Make = Callable[[Workplace, str, float], ItemResult]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A published table or figure, and how it is made again."""
+
+    make: Make
+    quantum: float = 0.0
+    after: str = ""
+    """The item whose runs it uses."""
+
+
+ITEMS: dict[str, Item] = {
+    "table-1": Item(qluster, LONG),
+    "table-2": Item(qluster, SHORT),
+    SHARES: Item(sharing),
+    "table-3": Item(leonardo, LONG),
+    "table-4": Item(leonardo, SHORT),
+    "figure-1": Item(granularity),
+    "figures-2-3": Item(multiplexing),
+    "heterogeneous-2-3": Item(splitting),
+    "table-5": Item(characteristics, after="table-1"),
+    "figure-9": Item(allocation, after="table-1"),
+}
+"""Every item by name; the longest ones come first."""
+
+
+def item(name: str) -> Item:
+    """Return an item; refuse an unknown name."""
+    if name not in ITEMS:
+        raise UsageError(f"there is no item {name!r}; there are: {', '.join(ITEMS)}")
+    return ITEMS[name]
+
+
+def reproduce(
+    folder: Path, names: Sequence[str] = (), *, quick: bool = True, tell: Tell = lambda _: None
+) -> list[ItemResult]:
+    """Make the items that the folder lacks, all or those that are named; return all it has."""
+    place = Workplace(folder.absolute(), quick)
+    _check_mode(place)
+    wanted = [name for name in ITEMS if not names or name in names]
+    for name in names:
+        item(name)  # rejects unknown names
+    done = {name for name in ITEMS if (known := place.known(name)) and not known.missing}
+    first = [name for name in wanted if name not in done and not ITEMS[name].after]
+    with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+        waiting = {pool.submit(make, place, name): name for name in first}
+        for each in as_completed(waiting):
+            tell(_line(each.result()))
+    for name in wanted:
+        if ITEMS[name].after:  # takes no time, and depends on what is there now
+            tell(_line(make(place, name)))
+    return [found for name in ITEMS if (found := place.known(name)) is not None]
+
+
+def make(place: Workplace, name: str) -> ItemResult:
+    """Make one item and keep it; what cannot run here says so, and the others go on."""
+    began = time.monotonic()
+    try:
+        found = ITEMS[name].make(place, name, ITEMS[name].quantum)
+    except (QtideError, OSError) as error:
+        found = ItemResult(name, name, "", missing=f"{error}; repeat the command to try again")
+    found = replace(found, seconds=round(time.monotonic() - began, 1))
+    keep(place.folder / PARTS, found)
+    return found
+
+
+def write(folder: Path, results: Sequence[ItemResult], *, quick: bool) -> dict[str, Any]:
+    """Write the data, the page and the Markdown; return the data."""
+    from qtide.experiments.reproduction.reproduction_page import markdown, write_page
+
+    data: dict[str, Any] = {
+        "made": {
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+            "load": round(os.getloadavg()[2], 1),
+            "python": platform.python_version(),
+            "qtide": __version__,
+            "quick": quick,
+        },
+        "items": [each.as_dict() for each in results],
+    }
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    data = json.loads(text)
+    write_whole(folder / DATA, f"{text}\n".encode())
+    write_whole(folder / "reproduction.md", markdown(data).encode())
+    write_page(folder, data)
+    return data
+
+
+def _check_mode(place: Workplace) -> None:
+    """Refuse a folder in which the other mode was begun: their numbers do not go together."""
+    file, mode = place.folder / "mode", "quick" if place.quick else "full"
+    if file.exists() and file.read_text() != mode:
+        raise UsageError(
+            f"{place.folder} has a {file.read_text()} reproduction; choose another --name"
+        )
+    place.folder.mkdir(parents=True, exist_ok=True)
+    write_whole(file, mode.encode())
+
+
+def _line(found: ItemResult) -> str:
+    why = found.why if len(found.why) <= 160 else f"{found.why[:157]} …"
+    return f"{found.name}: {found.verdict} ({found.seconds:.0f} s); {why}"

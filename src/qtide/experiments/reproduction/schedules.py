@@ -1,0 +1,239 @@
+"""Schedules in virtual time, and the sharing experiment: figures without published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+from qtide.backends.models.site_model import SiteModel
+from qtide.core.ledger import Interval
+from qtide.core.metrics import measure
+from qtide.experiments.reproduction.published import CALIBRATIONS, PublishedSite
+from qtide.experiments.reproduction.result import ItemResult, Statement, Value, Workplace
+from qtide.experiments.sharing.experiment import measure as measure_sharing
+from qtide.experiments.sharing.sharing_plan import SharingPlan
+from qtide.twin.advice import MapCell, Prices, strategy_map
+from qtide.twin.simulation import HybridJob, HybridStep, Simulation, StrategySetup
+
+PUBLISHED = ("static", "malleable", "workflow")
+OURS = "elastic"
+LONG, SHORT = 120.0, 0.0
+"""Seconds of a quantum phase in the two published experiments."""
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """Jobs in a closed loop: seconds in total, busy share of the QPU, mean wait of a payload."""
+
+    total: float
+    busy: float
+    wait: float
+    ledgers: list[list[Interval]]
+
+
+def shared_loop(vqpus: int, jobs: int = 4) -> SharedLoop:
+    """Play jobs of short quantum and long classical phases that share one QPU."""
+    steps = (HybridStep((30.0,)), HybridStep(quantum=10.0)) * 4
+    ledgers = _played("static", vqpus, [HybridJob(steps, seed=n) for n in range(jobs)])
+    metrics = measure(_spans(ledgers))
+    return SharedLoop(metrics.total, metrics.qpu_occupancy, metrics.queue / (4 * jobs), ledgers)
+
+
+def _played(strategy: str, vqpus: int, jobs: Sequence[HybridJob]) -> list[list[Interval]]:
+    ledgers: list[list[Interval]] = []
+    site = SiteModel(nodes=sum(job.nodes for job in jobs))
+    setup = StrategySetup(strategy, vqpus)
+    Simulation(site, setup, lambda _, spans: ledgers.append(spans)).run(jobs)
+    return ledgers
+
+
+def _spans(ledgers: Sequence[Sequence[Interval]]) -> list[Interval]:
+    return [span for spans in ledgers for span in spans]
+
+
+RATIOS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+WAITS = (0.0, 10.0, 60.0, 600.0)
+
+
+def strategy_chart(names: Sequence[str]) -> list[list[MapCell]]:
+    """Map which of the strategies is best for a job of the published shape on Qluster."""
+    site: PublishedSite = CALIBRATIONS["qluster"]
+    job = site.job("static", LONG)
+    return strategy_map(job, site.site, RATIOS, WAITS, Prices(qpu=0.0), names)
+
+
+def granularity(_: Workplace, name: str, __: float) -> ItemResult:
+    """Map which published strategy is best, by the twin."""
+    chart, own = strategy_chart(PUBLISHED), strategy_chart((*PUBLISHED, OURS))
+    cells = [
+        Value(
+            f"quantum/classical {ratio:g}, wait {wait:g} s: {cell.strategy} leads by",
+            "%",
+            (),
+            twin=100 * cell.margin,
+        )
+        for wait, row in zip(WAITS, chart, strict=True)
+        for ratio, cell in zip(RATIOS, row, strict=True)
+    ]
+    best = {cell.strategy for row in chart for cell in row}
+    mine = sum(cell.strategy == OURS for row in own for cell in row)
+    return ItemResult(
+        name,
+        "Which strategy for which granularity",
+        "Three ways to share a QPU, figure 1, which has no numbers",
+        tuple(cells),
+        (
+            Statement(
+                "the strategies complement each other: none is best everywhere", len(best) > 1
+            ),
+        ),
+        (Statement(f"elastic is best in {mine} of {len(cells)} cells", mine > len(cells) / 2),),
+        (
+            "By the twin of Qluster, for a job of the published shape; a second of the job costs "
+            "as much as a node-second. A virtual QPU costs nothing: others use the device, too.",
+        ),
+    )
+
+
+def multiplexing(_: Workplace, name: str, __: float) -> ItemResult:
+    """Play the same jobs with the QPU to themselves and with virtual QPUs."""
+    alone, shared = shared_loop(1), shared_loop(4)
+    return ItemResult(
+        name,
+        "Co-scheduling against virtual QPUs",
+        "Three ways to share a QPU, figures 2 and 3, which have no numbers",
+        (
+            Value("co-scheduling, four jobs: total time", "s", (), twin=alone.total),
+            Value("virtual QPUs, four jobs: total time", "s", (), twin=shared.total),
+            Value("co-scheduling: QPU busy", "%", (), twin=100 * alone.busy),
+            Value("virtual QPUs: QPU busy", "%", (), twin=100 * shared.busy),
+        ),
+        (
+            Statement("under co-scheduling, the QPU idles most of the time", alone.busy < 0.5),
+            Statement("virtual QPUs keep it busier", shared.busy > alone.busy),
+            Statement("jobs that share end sooner", shared.total < alone.total),
+        ),
+        notes=("Virtual time: four jobs of 30 s classical and 10 s quantum, four times each.",),
+    )
+
+
+SHARES = "figures-7-8"
+
+
+def sharing_plan(quick: bool) -> SharingPlan:
+    """Return the sharing experiment: bursts if it has to be quick, else circuits, in full."""
+    if not quick:
+        return SharingPlan()
+    numbers = (1, 2, 4, 8, 16)
+    return SharingPlan(numbers, repetitions=1, sets="sharing-bursts", device="burst")
+
+
+def sharing(place: Workplace, name: str, _: float) -> ItemResult:
+    """Measure jobs that share a QPU through the service."""
+    rows = measure_sharing(sharing_plan(place.quick), place.folder / SHARES)
+    values, statements = [], []
+    for row in rows:
+        what = f"α = {row.alpha:g}, N = {row.replicas}"
+        n = row.replicas
+        folder = (SHARES,)
+        values += [
+            Value(
+                f"{what}: total time", "s", (row.total.mean,), twin=row.loop.total(n), runs=folder
+            ),
+            Value(
+                f"{what}: QPU busy",
+                "%",
+                (100 * row.occupancy.mean,),
+                twin=100 * row.loop.occupancy(n),
+                runs=folder,
+            ),
+            Value(
+                f"{what}: queue per job",
+                "s",
+                (row.queue.mean,),
+                twin=row.loop.queue(n),
+                runs=folder,
+            ),
+        ]
+    for alpha in sorted({row.alpha for row in rows}):
+        mine = [row for row in rows if row.alpha == alpha]
+        one, last = mine[0], mine[-1]
+        linear = last.quantum.mean / (last.replicas * one.quantum.mean)
+        statements += [
+            Statement(
+                f"α = {alpha:g}: occupancy rises with N", last.occupancy.mean > one.occupancy.mean
+            ),
+            Statement(f"α = {alpha:g}: quantum time grows linearly", abs(linear - 1) < 0.1),
+            Statement(f"α = {alpha:g}: queue time grows with N", last.queue.mean > one.queue.mean),
+            Statement(f"α = {alpha:g}: sharing beats exclusive use", last.gain > 1),
+        ]
+    gains = [row.gain for row in rows if row.replicas == max(each.replicas for each in rows)]
+    statements.append(Statement("the gain grows with α", gains == sorted(gains)))
+    return ItemResult(
+        name,
+        "What jobs gain that share one QPU",
+        "Three ways to share a QPU, figures 7 and 8, published as curves only",
+        tuple(values),
+        tuple(statements),
+        notes=(
+            "The twin's column is the closed loop of jobs of equal cycles.",
+            "Bursts stand for circuits, once each." if place.quick else "Real circuits.",
+        ),
+    )
+
+
+SETS = 200
+"""Random pairs of jobs behind the statistics."""
+
+
+def splitting(_: Workplace, name: str, __: float) -> ItemResult:
+    """Add statistics to the schedules of heterogeneous jobs: random pairs, by the twin."""
+    ratios: dict[str, list[float]] = {"wall": [], "idle, whole": [], "idle, split": []}
+    for seed in range(SETS):
+        random = Random(seed)
+        jobs = [
+            HybridJob(
+                tuple(
+                    step
+                    for _ in range(random.randint(2, 5))
+                    for step in (
+                        HybridStep(quantum=random.lognormvariate(2.0, 0.6)),
+                        HybridStep((random.lognormvariate(3.5, 0.8),)),
+                    )
+                ),
+                seed=seed,
+            )
+            for _ in range(2)
+        ]
+        whole, split = (measure(_spans(_played(kind, 1, jobs))) for kind in ("static", "split"))
+        ratios["wall"].append(split.total / whole.total)
+        ratios["idle, whole"].append(1 - whole.qpu_busy / whole.slots_held)
+        ratios["idle, split"].append(1 - split.qpu_busy / split.slots_held)
+    shorter = fmean(ratio < 1 for ratio in ratios["wall"])
+    per_cent = {key: tuple(100 * each for each in found) for key, found in ratios.items()}
+    return ItemResult(
+        name,
+        "Heterogeneous jobs: dedicated, released early, split and interleaved",
+        "Esposito et al., Slurm heterogeneous jobs for hybrid classical-quantum workflows, figures "
+        "2 and 3, which leave the statistics to future work",
+        (
+            Value("split, wall time of two jobs", "% of dedicated", per_cent["wall"]),
+            Value("dedicated, QPU held but idle", "%", per_cent["idle, whole"]),
+            Value("split, QPU held but idle", "%", per_cent["idle, split"]),
+            Value("pairs of jobs that end sooner if split", "%", (100 * shorter,)),
+        ),
+        (
+            Statement("splitting shortens the wall time", fmean(ratios["wall"]) < 1),
+            Statement(
+                "splitting cuts the QPU's idle time",
+                fmean(ratios["idle, split"]) < fmean(ratios["idle, whole"]),
+            ),
+        ),
+        virtual=True,
+        notes=(
+            f"Virtual time: {SETS} random pairs of jobs of two to five rounds, quantum blocks of "
+            "7 s and classical ones of 33 s at the median; the lease ends with each quantum block.",
+        ),
+    )

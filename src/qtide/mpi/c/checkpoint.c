@@ -1,0 +1,194 @@
+/* What is registered as the state of the job, and what is saved of it. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <unistd.h>
+
+char *registered(void)
+{
+    Text text = {0};
+    text_add(&text, "libqtide 1\n");
+    for (int i = 0; i < job.state_count; i++)
+        text_add(&text, "state %s %zu\n", job.states[i].name, job.states[i].bytes);
+    for (int i = 0; i < array_count; i++) {
+        const qtide_array *array = &arrays[i]->array;
+        text_add(&text, "array %s %lld %zu %lld\n", arrays[i]->name, (long long)array->rows,
+                 array->row_bytes, (long long)array->block);
+    }
+    return text.bytes;
+}
+
+static bool valid(const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *each = name; *each; each++)
+        if (!isalnum((unsigned char)*each) && !strchr("_.-", *each))
+            return false;
+    return length > 0 && length < 64 && *name != '.';
+}
+
+static int state_file(const State *state, const char *folder, bool write_it)
+{
+    Text path = {0};
+    text_add(&path, "%s/%s.state", folder, state->name);
+    FILE *file = fopen(path.bytes, write_it ? "w" : "r");
+    size_t done = 0;
+    if (file != NULL)
+        done = write_it ? fwrite(state->buffer, 1, state->bytes, file)
+                        : fread(state->buffer, 1, state->bytes, file);
+    if (file != NULL && write_it && (fflush(file) || fsync(fileno(file))))
+        done = 0;
+    if (file != NULL)
+        fclose(file);
+    int code = done == state->bytes ? 0
+               : fail(QTIDE_ERROR, "cannot %s %s", write_it ? "write" : "read", path.bytes);
+    free(path.bytes);
+    return code;
+}
+
+static bool resumes(void) { return !job.newcomer && job.checkpoint != NULL && *job.checkpoint; }
+
+int qtide_state(const char *name, void *buffer, size_t bytes)
+{
+    if (!job.active || !valid(name))
+        return fail(QTIDE_ERROR, "a state needs a name of letters and digits, after qtide_init()");
+    job.states = realloc(job.states, sizeof *job.states * (size_t)(job.state_count + 1));
+    State *state = &job.states[job.state_count++];
+    *state = (State){"", buffer, bytes};
+    strcpy(state->name, name);
+    if (!resumes())
+        return 0;
+    return state_file(state, job.checkpoint, false) ? QTIDE_ERROR : 1;
+}
+
+qtide_array *qtide_distributed(const char *name, int64_t rows, size_t row_bytes, int64_t block)
+{
+    if (!job.active || !valid(name) || rows < 0 || rows > INT_MAX || row_bytes == 0 ||
+        row_bytes > INT_MAX || block < 0) {
+        fail(QTIDE_ERROR, "an array needs a name of letters and digits, up to 2^31 rows and bytes "
+                          "per row, after qtide_init()");
+        return NULL;
+    }
+    Array *array = calloc(1, sizeof *array);
+    strcpy(array->name, name);
+    array->array.rows = rows;
+    array->array.row_bytes = row_bytes;
+    array->array.block = block;
+    arrays = realloc(arrays, sizeof *arrays * (size_t)(array_count + 1));
+    arrays[array_count++] = array;
+    int rank = job.arriving ? 1 : job.rank, size = job.arriving ? 1 : job.size;
+    size_t bytes = (size_t)layout_count(&array->array, rank, size) * row_bytes;
+    array_place(array, calloc(bytes + 1, 1), rank, size);
+    if (resumes())
+        array->array.restored = array_read(array, job.checkpoint, rank, size) == 0;
+    return &array->array;
+}
+
+int qtide_on_change(qtide_layout function, void *extra)
+{
+    job.layouts = realloc(job.layouts, sizeof *job.layouts * (size_t)(job.layout_count + 1));
+    job.layouts[job.layout_count++] = (Layout){function, extra};
+    return 0;
+}
+
+static int write_manifest(const char *folder)
+{
+    Text path = {0}, new = {0};
+    text_add(&path, "%s/manifest", folder);
+    text_add(&new, "%s/manifest.new", folder);
+    char *content = registered();
+    FILE *file = fopen(new.bytes, "w");
+    bool done = file != NULL && fputs(content, file) >= 0 && fflush(file) == 0 &&
+                fsync(fileno(file)) == 0;
+    if (file != NULL)
+        fclose(file);
+    done = done && rename(new.bytes, path.bytes) == 0;
+    int code = done ? 0 : fail(QTIDE_ERROR, "cannot write %s", path.bytes);
+    free(path.bytes);
+    free(new.bytes);
+    free(content);
+    return code;
+}
+
+int qtide_save(void)
+{
+    char *path = NULL;
+    int code = 0;
+    if (!job.active || job.arriving || job.completing)
+        return fail(QTIDE_ERROR, "qtide_save() comes after the head of the loop");
+    if (is_root()) {
+        char *answer = control_ask(ASK_LIMIT, "save", "%s", "");
+        path = answer != NULL ? json_string(answer, "path") : NULL;
+        free(answer);
+    }
+    char *folder = bcast_text(path, job.comm, &job.watch);
+    free(path);
+    if (folder == NULL)
+        return QTIDE_LOST;
+    for (int i = 0; i < array_count && code == 0; i++)
+        code = array_write(arrays[i], folder);
+    MPI_Request request; /* all have written, or none has saved */
+    int all, lost = PMPI_Iallreduce(&code, &all, 1, MPI_INT, MPI_MIN, job.comm, &request);
+    if (lost != MPI_SUCCESS || world_wait(&request, MPI_STATUS_IGNORE, &job.watch) != MPI_SUCCESS)
+        return QTIDE_LOST;
+    code = all;
+    for (int i = 0; is_root() && i < job.state_count && code == 0; i++)
+        code = state_file(&job.states[i], folder, true);
+    if (is_root() && code == 0)
+        code = write_manifest(folder);
+    if (bcast(&code, sizeof code, job.comm, &job.watch))
+        return QTIDE_LOST;
+    if (code)
+        return code;
+    if (is_root()) {
+        Text text = {0};
+        text_add_string(&text, folder);
+        free(control_ask(ASK_LIMIT, "saved", "\"path\": %s", text.bytes));
+        free(text.bytes);
+    }
+    free(job.checkpoint);
+    job.checkpoint = folder;
+    return 0;
+}
+
+int qtide_recover(void)
+{
+    int size = job.size, *before = malloc(sizeof(int) * (size_t)size), code;
+    memcpy(before, job.members, sizeof(int) * (size_t)size);
+    while ((code = regroup()) == 1)
+        continue; /* it ends, as the root is never lost */
+    if (code)
+        return code;
+    if (is_root()) {
+        int *gone = malloc(sizeof(int) * (size_t)size), count = 0;
+        for (int i = 0; i < size; i++) {
+            bool left = false;
+            for (int j = 0; j < job.size; j++)
+                left = left || job.members[j] == before[i];
+            if (!left)
+                gone[count++] = before[i];
+        }
+        Text text = {0};
+        text_add_numbers(&text, gone, count);
+        free(control_ask(ASK_LIMIT, "lost", "\"members\": %s", text.bytes));
+        free(text.bytes);
+        free(gone);
+    }
+    free(before);
+    char *folder = bcast_text(job.checkpoint, job.comm, &job.watch);
+    if (folder == NULL)
+        return QTIDE_LOST;
+    free(job.checkpoint);
+    job.checkpoint = folder;
+    if (*folder == 0)
+        return fail(QTIDE_ERROR, "nodes of the job are gone, and nothing was saved; call "
+                                 "qtide_save() before");
+    for (int i = 0; i < job.state_count && code == 0; i++)
+        code = state_file(&job.states[i], folder, false);
+    for (int i = 0; i < array_count && code == 0; i++)
+        code = array_read(arrays[i], folder, job.rank, job.size);
+    return code ? code : job.size;
+}
+

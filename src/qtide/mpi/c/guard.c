@@ -1,0 +1,323 @@
+/* Blocking MPI calls that do not hang when a rank of the job is lost.
+ *
+ * MPICH waits for a lost process forever. So, by MPI's profiling interface, each blocking call of a
+ * program that has a job begins the non-blocking one, tests it until it is done, and looks at the
+ * other processes meanwhile. Calls that exist only in a blocking form run in a thread.
+ */
+#pragma GCC visibility push(default) /* these replace MPI's own; all else in the library is hidden */
+#include "internal.h"
+
+#define GUARDED(name, parameters, blocking, non_blocking)                                           \
+    int MPI_##name parameters                                                                      \
+    {                                                                                              \
+        const Watch *watch = job_watch();                                                          \
+        MPI_Request request;                                                                       \
+        if (watch == NULL)                                                                         \
+            return PMPI_##name blocking;                                                           \
+        int code = PMPI_I##non_blocking;                                                           \
+        return code != MPI_SUCCESS ? code : world_wait(&request, MPI_STATUS_IGNORE, watch);        \
+    }
+
+#define SEND (const void *data, int count, MPI_Datatype type, int dest, int tag, MPI_Comm comm)
+GUARDED(Send, SEND, (data, count, type, dest, tag, comm),
+        send(data, count, type, dest, tag, comm, &request))
+GUARDED(Ssend, SEND, (data, count, type, dest, tag, comm),
+        ssend(data, count, type, dest, tag, comm, &request))
+GUARDED(Rsend, SEND, (data, count, type, dest, tag, comm),
+        rsend(data, count, type, dest, tag, comm, &request))
+GUARDED(Barrier, (MPI_Comm comm), (comm), barrier(comm, &request))
+GUARDED(Bcast, (void *data, int count, MPI_Datatype type, int root, MPI_Comm comm),
+        (data, count, type, root, comm), bcast(data, count, type, root, comm, &request))
+
+#define TO_ROOT (const void *from, int out, MPI_Datatype type, void *to, int in, MPI_Datatype kind, \
+                 int root, MPI_Comm comm)
+GUARDED(Gather, TO_ROOT, (from, out, type, to, in, kind, root, comm),
+        gather(from, out, type, to, in, kind, root, comm, &request))
+GUARDED(Scatter, TO_ROOT, (from, out, type, to, in, kind, root, comm),
+        scatter(from, out, type, to, in, kind, root, comm, &request))
+GUARDED(Gatherv,
+        (const void *from, int out, MPI_Datatype type, void *to, const int in[], const int places[],
+         MPI_Datatype kind, int root, MPI_Comm comm),
+        (from, out, type, to, in, places, kind, root, comm),
+        gatherv(from, out, type, to, in, places, kind, root, comm, &request))
+GUARDED(Scatterv,
+        (const void *from, const int out[], const int places[], MPI_Datatype type, void *to, int in,
+         MPI_Datatype kind, int root, MPI_Comm comm),
+        (from, out, places, type, to, in, kind, root, comm),
+        scatterv(from, out, places, type, to, in, kind, root, comm, &request))
+
+#define TO_ALL (const void *from, int out, MPI_Datatype type, void *to, int in, MPI_Datatype kind,  \
+                MPI_Comm comm)
+#define TO_ALL_V (const void *from, int out, MPI_Datatype type, void *to, const int in[],           \
+                  const int places[], MPI_Datatype kind, MPI_Comm comm)
+#define EACH_V (const void *from, const int out[], const int at[], MPI_Datatype type, void *to,     \
+                const int in[], const int places[], MPI_Datatype kind, MPI_Comm comm)
+GUARDED(Allgather, TO_ALL, (from, out, type, to, in, kind, comm),
+        allgather(from, out, type, to, in, kind, comm, &request))
+GUARDED(Alltoall, TO_ALL, (from, out, type, to, in, kind, comm),
+        alltoall(from, out, type, to, in, kind, comm, &request))
+GUARDED(Allgatherv, TO_ALL_V, (from, out, type, to, in, places, kind, comm),
+        allgatherv(from, out, type, to, in, places, kind, comm, &request))
+GUARDED(Alltoallv, EACH_V, (from, out, at, type, to, in, places, kind, comm),
+        alltoallv(from, out, at, type, to, in, places, kind, comm, &request))
+GUARDED(Alltoallw,
+        (const void *from, const int out[], const int at[], const MPI_Datatype types[], void *to,
+         const int in[], const int places[], const MPI_Datatype kinds[], MPI_Comm comm),
+        (from, out, at, types, to, in, places, kinds, comm),
+        alltoallw(from, out, at, types, to, in, places, kinds, comm, &request))
+GUARDED(Neighbor_allgather, TO_ALL, (from, out, type, to, in, kind, comm),
+        neighbor_allgather(from, out, type, to, in, kind, comm, &request))
+GUARDED(Neighbor_alltoall, TO_ALL, (from, out, type, to, in, kind, comm),
+        neighbor_alltoall(from, out, type, to, in, kind, comm, &request))
+GUARDED(Neighbor_allgatherv, TO_ALL_V, (from, out, type, to, in, places, kind, comm),
+        neighbor_allgatherv(from, out, type, to, in, places, kind, comm, &request))
+GUARDED(Neighbor_alltoallv, EACH_V, (from, out, at, type, to, in, places, kind, comm),
+        neighbor_alltoallv(from, out, at, type, to, in, places, kind, comm, &request))
+
+#define REDUCING (const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+GUARDED(Allreduce, REDUCING, (from, to, count, type, op, comm),
+        allreduce(from, to, count, type, op, comm, &request))
+GUARDED(Scan, REDUCING, (from, to, count, type, op, comm),
+        scan(from, to, count, type, op, comm, &request))
+GUARDED(Exscan, REDUCING, (from, to, count, type, op, comm),
+        exscan(from, to, count, type, op, comm, &request))
+GUARDED(Reduce_scatter_block, REDUCING, (from, to, count, type, op, comm),
+        reduce_scatter_block(from, to, count, type, op, comm, &request))
+GUARDED(Reduce_scatter,
+        (const void *from, void *to, const int counts[], MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+        (from, to, counts, type, op, comm),
+        reduce_scatter(from, to, counts, type, op, comm, &request))
+GUARDED(Reduce,
+        (const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),
+        (from, to, count, type, op, root, comm),
+        reduce(from, to, count, type, op, root, comm, &request))
+
+int MPI_Recv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+             MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    MPI_Request request;
+    if (watch == NULL)
+        return PMPI_Recv(data, count, type, source, tag, comm, status);
+    int code = PMPI_Irecv(data, count, type, source, tag, comm, &request);
+    return code != MPI_SUCCESS ? code : world_wait(&request, status, watch);
+}
+
+int MPI_Sendrecv(const void *from, int out, MPI_Datatype type, int dest, int tag, void *to, int in,
+                 MPI_Datatype kind, int source, int other, MPI_Comm comm, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    MPI_Request sent, received;
+    if (watch == NULL)
+        return PMPI_Sendrecv(from, out, type, dest, tag, to, in, kind, source, other, comm, status);
+    int code = PMPI_Irecv(to, in, kind, source, other, comm, &received);
+    if (code == MPI_SUCCESS)
+        code = PMPI_Isend(from, out, type, dest, tag, comm, &sent);
+    if (code == MPI_SUCCESS)
+        code = world_wait(&received, status, watch);
+    return code != MPI_SUCCESS ? code : world_wait(&sent, MPI_STATUS_IGNORE, watch);
+}
+
+int MPI_Sendrecv_replace(void *data, int count, MPI_Datatype type, int dest, int tag, int source,
+                         int other, MPI_Comm comm, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    if (watch == NULL)
+        return PMPI_Sendrecv_replace(data, count, type, dest, tag, source, other, comm, status);
+    int bytes, used = 0;
+    PMPI_Pack_size(count, type, comm, &bytes);
+    char *copy = malloc((size_t)bytes + 1);
+    PMPI_Pack(data, count, type, copy, bytes, &used, comm);
+    int code = MPI_Sendrecv(copy, used, MPI_PACKED, dest, tag, data, count, type, source, other, comm,
+                            status);
+    if (code == MPI_SUCCESS) /* else MPI may still send it */
+        free(copy);
+    return code;
+}
+
+/* -- requests and probes ------------------------------------------------------------------------ */
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    return watch == NULL ? PMPI_Wait(request, status) : world_wait(request, status, watch);
+}
+
+typedef struct {
+    int count, *index, *done_count, *indices;
+    MPI_Request *requests;
+    MPI_Status *statuses;
+    int source, tag;
+    MPI_Comm comm;
+    MPI_Message *message;
+} Many;
+
+static int test_all(void *arg, int *done)
+{
+    Many *many = arg;
+    return PMPI_Testall(many->count, many->requests, done, many->statuses);
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status *statuses)
+{
+    const Watch *watch = job_watch();
+    Many many = {.count = count, .requests = requests, .statuses = statuses};
+    return watch == NULL ? PMPI_Waitall(count, requests, statuses)
+                         : world_until(test_all, &many, watch);
+}
+
+static int test_any(void *arg, int *done)
+{
+    Many *many = arg;
+    return PMPI_Testany(many->count, many->requests, many->index, done, many->statuses);
+}
+
+int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    Many many = {.count = count, .requests = requests, .index = index, .statuses = status};
+    return watch == NULL ? PMPI_Waitany(count, requests, index, status)
+                         : world_until(test_any, &many, watch);
+}
+
+static int test_some(void *arg, int *done)
+{
+    Many *many = arg;
+    int code = PMPI_Testsome(many->count, many->requests, many->done_count, many->indices,
+                             many->statuses);
+    *done = *many->done_count != 0; /* MPI_UNDEFINED counts as well: there is nothing to wait for */
+    return code;
+}
+
+int MPI_Waitsome(int count, MPI_Request requests[], int *done, int indices[], MPI_Status *statuses)
+{
+    const Watch *watch = job_watch();
+    Many many = {.count = count, .requests = requests, .done_count = done, .indices = indices,
+                 .statuses = statuses};
+    return watch == NULL ? PMPI_Waitsome(count, requests, done, indices, statuses)
+                         : world_until(test_some, &many, watch);
+}
+
+static int test_probe(void *arg, int *done)
+{
+    Many *many = arg;
+    return PMPI_Iprobe(many->source, many->tag, many->comm, done, many->statuses);
+}
+
+int MPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    Many many = {.source = source, .tag = tag, .comm = comm, .statuses = status};
+    return watch == NULL ? PMPI_Probe(source, tag, comm, status)
+                         : world_until(test_probe, &many, watch);
+}
+
+static int test_match(void *arg, int *done)
+{
+    Many *many = arg;
+    return PMPI_Improbe(many->source, many->tag, many->comm, done, many->message, many->statuses);
+}
+
+int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    Many many = {.source = source, .tag = tag, .comm = comm, .message = message, .statuses = status};
+    return watch == NULL ? PMPI_Mprobe(source, tag, comm, message, status)
+                         : world_until(test_match, &many, watch);
+}
+
+int MPI_Mrecv(void *data, int count, MPI_Datatype type, MPI_Message *message, MPI_Status *status)
+{
+    const Watch *watch = job_watch();
+    MPI_Request request;
+    if (watch == NULL)
+        return PMPI_Mrecv(data, count, type, message, status);
+    int code = PMPI_Imrecv(data, count, type, message, &request);
+    return code != MPI_SUCCESS ? code : world_wait(&request, status, watch);
+}
+
+/* -- communicators ------------------------------------------------------------------------------ */
+
+typedef struct {
+    MPI_Comm comm, result;
+    int colour, key, tag;
+    MPI_Group group;
+} Creation;
+
+static int dup_comm(void *arg)
+{
+    Creation *each = arg;
+    return PMPI_Comm_dup(each->comm, &each->result);
+}
+
+static int split_comm(void *arg)
+{
+    Creation *each = arg;
+    return PMPI_Comm_split(each->comm, each->colour, each->key, &each->result);
+}
+
+static int create_comm(void *arg)
+{
+    Creation *each = arg;
+    return PMPI_Comm_create(each->comm, each->group, &each->result);
+}
+
+/* A barrier first, to notice who is already gone; then the call in a thread. */
+static int created(int (*function)(void *), Creation terms, MPI_Comm *result)
+{
+    int code = MPI_Barrier(terms.comm);
+    if (code != MPI_SUCCESS)
+        return code;
+    Creation *each = malloc(sizeof *each);
+    *each = terms;
+    if (world_call(function, each, job_watch()))
+        return world_lost_code(); /* its thread may still use `each` */
+    *result = each->result;
+    free(each);
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *result)
+{
+    return job_watch() == NULL ? PMPI_Comm_dup(comm, result)
+                               : created(dup_comm, (Creation){.comm = comm}, result);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int colour, int key, MPI_Comm *result)
+{
+    return job_watch() == NULL
+               ? PMPI_Comm_split(comm, colour, key, result)
+               : created(split_comm, (Creation){.comm = comm, .colour = colour, .key = key}, result);
+}
+
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *result)
+{
+    return job_watch() == NULL
+               ? PMPI_Comm_create(comm, group, result)
+               : created(create_comm, (Creation){.comm = comm, .group = group}, result);
+}
+
+/* -- beginning and end -------------------------------------------------------------------------- */
+
+/* A program may begin MPI before the job: it begins as a world of one process. */
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    (void)argc, (void)argv, (void)required;
+    if (world_begin())
+        return MPI_ERR_OTHER;
+    *provided = MPI_THREAD_MULTIPLE;
+    return MPI_SUCCESS;
+}
+
+int MPI_Init(int *argc, char ***argv)
+{
+    int provided;
+    return MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+}
+
+int MPI_Finalize(void)
+{
+    if (job.active)
+        qtide_finalize();
+    return world_end() ? MPI_ERR_OTHER : MPI_SUCCESS;
+}

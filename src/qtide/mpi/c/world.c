@@ -1,0 +1,483 @@
+/* MPI as a world of one process, waits that can be given up, and the joining of worlds.
+ *
+ * MPICH needs a process manager to begin. A thread of this process is one, so that every process is
+ * a world of its own on every cluster, and worlds can be joined and left one by one.
+ */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ACCEPT_LIMIT "3"  /* seconds within which a newcomer that is ready has to connect by MPI */
+#define CALL_LIMIT 60.0   /* seconds within which a blocking call has to return */
+#define GRACE 4.0         /* seconds until a blocking call is abandoned */
+#define END_LIMIT 10.0    /* seconds within which MPI has to end */
+#define TAG 1             /* of messages that join communicators */
+#define FIRST 100         /* tests of a request before looking at the other processes */
+#define SPIN 0.002        /* seconds of tests without a pause after that */
+#define NAP_FIRST 50e-6   /* seconds of the first pause; each is twice as long */
+#define NAP_MOST 1e-3     /* but not longer: a long wait leaves the core to others */
+#define MOVING 20e-6      /* a test that takes more CPU seconds has moved data: no pause */
+
+static struct {
+    bool begun, ended, abandoned, stuck;
+    bool launched;
+    Launched launcher;
+    int pmi;
+    int lost_code;
+    MPI_Comm own;
+    MPI_Request never;
+    char nothing;
+} world;
+
+double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static double used(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void nap(double seconds)
+{
+    nanosleep(&(struct timespec){0, (long)(1e9 * seconds)}, NULL);
+}
+
+/* -- the process manager ------------------------------------------------------------------------ */
+
+static const char *pmi_answer(const char *line)
+{
+    static const char *const answers[][2] = {
+        {"cmd=init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0"},
+        {"cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024 rc=0"},
+        {"cmd=get_appnum", "cmd=appnum appnum=0 rc=0"},
+        {"cmd=get_universe_size", "cmd=universe_size size=1 rc=0"},
+        {"cmd=barrier_in", "cmd=barrier_out rc=0"},
+        {"cmd=put", "cmd=put_result rc=0"},
+        {"cmd=get ", "cmd=get_result rc=-1 msg=unknown"},
+        {"cmd=finalize", "cmd=finalize_ack rc=0"},
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        if (strncmp(line, answers[i][0], strlen(answers[i][0])) == 0)
+            return answers[i][1];
+    return "cmd=error rc=-1";
+}
+
+static void *serve_pmi(void *unused)
+{
+    FILE *questions = fdopen(world.pmi, "r");
+    char *line = NULL;
+    size_t room = 0;
+    unsigned long long name[2] = {0};
+    FILE *random = fopen("/dev/urandom", "r");
+    if (random == NULL || fread(name, sizeof name, 1, random) != 1)
+        name[0] = (unsigned long long)getpid();
+    if (random != NULL)
+        fclose(random);
+    while (getline(&line, &room, questions) > 0) {
+        if (strncmp(line, "cmd=get_my_kvsname", 18) == 0)
+            dprintf(world.pmi, "cmd=my_kvsname kvsname=qtide_%llx%llx rc=0\n", name[0], name[1]);
+        else
+            dprintf(world.pmi, "%s\n", pmi_answer(line));
+    }
+    return unused;
+}
+
+static int begin_pmi(void)
+{
+    static const char *const variables[] = {"PMI_FD", "PMI_RANK", "PMI_SIZE"};
+    int values[3], ends[2], given = 0;
+    for (int i = 0; i < 3; i++)
+        given += getenv(variables[i]) != NULL && sscanf(getenv(variables[i]), "%d", &values[i]) == 1;
+    world.launched = given == 3;
+    world.launcher = (Launched){values[0], values[1], values[2]};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+        return fail(QTIDE_ERROR, "no socket for MPI's process manager");
+    world.pmi = ends[0];
+    char number[16];
+    snprintf(number, sizeof number, "%d", ends[1]);
+    setenv("PMI_FD", number, 1);
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "1", 1);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, serve_pmi, NULL))
+        return fail(QTIDE_ERROR, "cannot start a thread");
+    pthread_detach(thread);
+    return 0;
+}
+
+/* Unlink MPICH's shared memory: no other process opens it, and a kill would leave it behind. */
+static void unlink_segments(void)
+{
+    char *line = NULL, *file;
+    size_t room = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps != NULL && getline(&line, &room, maps) > 0)
+        if ((file = strstr(line, "/dev/shm/mpich_shm_")) != NULL) {
+            file[strcspn(file, " \n")] = 0;
+            unlink(file);
+        }
+    free(line);
+    if (maps != NULL)
+        fclose(maps);
+}
+
+int world_begin(void)
+{
+    if (world.begun)
+        return 0;
+    if (begin_pmi())
+        return QTIDE_ERROR;
+    int provided;
+    if (PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return fail(QTIDE_ERROR, "MPI does not begin");
+    unsetenv("PMI_FD");
+    unsetenv("PMI_RANK");
+    unsetenv("PMI_SIZE");
+    unlink_segments();
+    if (provided != MPI_THREAD_MULTIPLE)
+        return fail(QTIDE_ERROR, "this MPI library does not support threads");
+    PMPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* joined ones inherit it */
+    PMPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    PMPI_Comm_dup(MPI_COMM_SELF, &world.own);
+    PMPI_Irecv(&world.nothing, 1, MPI_BYTE, 0, 0, world.own, &world.never);
+    int class;
+    PMPI_Add_error_class(&class);
+    PMPI_Add_error_code(class, &world.lost_code);
+    PMPI_Add_error_string(world.lost_code, "ranks of the job are gone; call qtide_recover()");
+    world.begun = true;
+    return 0;
+}
+
+bool world_begun(void) { return world.begun && !world.ended; }
+const Launched *world_launcher(void) { return world.launched ? &world.launcher : NULL; }
+int world_lost_code(void) { return world.lost_code; }
+
+static int finalize(void *unused)
+{
+    (void)unused;
+    PMPI_Cancel(&world.never);
+    PMPI_Wait(&world.never, MPI_STATUS_IGNORE);
+    PMPI_Comm_free(&world.own);
+    return PMPI_Finalize();
+}
+
+typedef struct {
+    int (*function)(void *);
+    void *arg;
+    int result;
+    bool ended;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+} Call;
+
+static void *run_call(void *arg)
+{
+    Call *call = arg;
+    int result = call->function(call->arg);
+    pthread_mutex_lock(&call->lock);
+    call->result = result;
+    call->ended = true;
+    pthread_cond_broadcast(&call->news);
+    pthread_mutex_unlock(&call->lock);
+    return NULL;
+}
+
+static Call *started(int (*function)(void *), void *arg)
+{
+    Call *call = calloc(1, sizeof *call);
+    *call = (Call){function, arg, 0, false, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run_call, call)) {
+        free(call);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return call;
+}
+
+static bool ended_within(Call *call, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    double whole = (double)until.tv_nsec + 1e9 * seconds;
+    until.tv_sec += (time_t)(whole / 1e9);
+    until.tv_nsec = (long)whole % 1000000000;
+    pthread_mutex_lock(&call->lock);
+    while (!call->ended && pthread_cond_timedwait(&call->news, &call->lock, &until) == 0)
+        continue;
+    bool ended = call->ended;
+    pthread_mutex_unlock(&call->lock);
+    return ended;
+}
+
+int world_end(void)
+{
+    if (!world.begun || world.ended)
+        return 0;
+    world.ended = true;
+    if (world.abandoned || world.stuck)
+        return 0; /* MPI would wait for a call that never returns */
+    Call *call = started(finalize, NULL);
+    if (call == NULL || !ended_within(call, END_LIMIT))
+        return fail(QTIDE_ERROR, "MPI did not end within %g s", END_LIMIT);
+    return 0;
+}
+
+/* -- waits -------------------------------------------------------------------------------------- */
+
+/* Let MPI send what is still in this process: it only does so while it is called. */
+void world_progress(void)
+{
+    int flag;
+    if (world.begun && !world.ended && !world.stuck)
+        PMPI_Test(&world.never, &flag, MPI_STATUS_IGNORE);
+}
+
+static int progress_once(void *unused)
+{
+    (void)unused;
+    world_progress();
+    return 0;
+}
+
+int world_until(int (*test)(void *, int *), void *arg, const Watch *watch)
+{
+    int done = 0, code;
+    for (int i = 0; i < FIRST; i++)
+        if ((code = test(arg, &done)) != MPI_SUCCESS || done)
+            return code;
+    double since = now(), pause = NAP_FIRST;
+    for (;;) {
+        if (watch != NULL && control_watch(watch))
+            return world.lost_code;
+        double before = used();
+        if ((code = test(arg, &done)) != MPI_SUCCESS || done)
+            return code;
+        double time = now();
+        if (used() - before > MOVING) {
+            since = time;
+            pause = NAP_FIRST;
+        } else if (time - since < SPIN) {
+            sched_yield();
+        } else {
+            nap(pause);
+            pause = 2 * pause < NAP_MOST ? 2 * pause : NAP_MOST;
+        }
+    }
+}
+
+typedef struct {
+    MPI_Request *request;
+    MPI_Status *status;
+} One;
+
+static int test_one(void *arg, int *done)
+{
+    One *one = arg;
+    return PMPI_Test(one->request, done, one->status);
+}
+
+int world_wait(MPI_Request *request, MPI_Status *status, const Watch *watch)
+{
+    One one = {request, status};
+    return world_until(test_one, &one, watch);
+}
+
+int world_call(int (*function)(void *), void *arg, const Watch *watch)
+{
+    Call *call = started(function, arg);
+    if (call == NULL)
+        return fail(QTIDE_ERROR, "cannot start a thread");
+    double last = now() + CALL_LIMIT;
+    int lost = 0;
+    while (!lost && !ended_within(call, 0.002))
+        if ((watch != NULL && control_watch(watch)) || now() > last)
+            lost = 1;
+    if (lost && !ended_within(call, GRACE)) {
+        world.abandoned = true; /* its thread waits in MPI until the program ends */
+        Call *other = started(progress_once, NULL);
+        if (other == NULL || !ended_within(other, GRACE)) {
+            world.stuck = true;
+            fail(QTIDE_ERROR, "MPI hangs, as a node was lost while processes were being connected; "
+                              "start the program again: it goes on from what was saved last");
+            return QTIDE_ERROR;
+        }
+        free(other);
+        return QTIDE_LOST;
+    }
+    int result = call->result;
+    free(call);
+    return lost ? QTIDE_LOST : result == MPI_SUCCESS ? 0 : QTIDE_LOST;
+}
+
+/* -- joining ------------------------------------------------------------------------------------ */
+
+char **join_open(int count)
+{
+    char **ports = calloc((size_t)count + 1, sizeof *ports);
+    for (int i = 0; i < count; i++) {
+        ports[i] = malloc(MPI_MAX_PORT_NAME);
+        PMPI_Open_port(MPI_INFO_NULL, ports[i]);
+    }
+    return ports;
+}
+
+/* Ports at which nobody came stay open: an accept that timed out is still posted in MPICH, and would
+ * take the next process that connects to a port of the same number. */
+void join_close(char **ports, int count, bool connected)
+{
+    for (int i = 0; i < count; i++) {
+        if (connected)
+            PMPI_Close_port(ports[i]);
+        free(ports[i]);
+    }
+    free(ports);
+}
+
+/* Merge the two sides of an intercommunicator; the side with `high` 0 comes first. */
+static int merged(MPI_Comm inter, int high, MPI_Comm *comm)
+{
+    int code = PMPI_Intercomm_merge(inter, high, comm);
+    PMPI_Comm_free(&inter);
+    return code;
+}
+
+typedef struct {
+    char port[MPI_MAX_PORT_NAME];
+    MPI_Comm comm, result;
+    MPI_Comm *pairs;
+    MPI_Group group;
+    int count, tag;
+} Join;
+
+/* Run one part of a join; the memory of one that fails is kept, as its thread may still use it. */
+static int joined(int (*function)(void *), Join *join, MPI_Comm *result, const Watch *watch)
+{
+    int code = world_call(function, join, watch);
+    if (code)
+        return code;
+    *result = join->result;
+    free(join->pairs);
+    free(join);
+    return 0;
+}
+
+static int accept_one(void *arg)
+{
+    Join *join = arg;
+    MPI_Info info;
+    MPI_Comm inter;
+    PMPI_Info_create(&info);
+    PMPI_Info_set(info, "timeout", ACCEPT_LIMIT);
+    int code = PMPI_Comm_accept(join->port, info, 0, MPI_COMM_SELF, &inter);
+    PMPI_Info_free(&info);
+    return code != MPI_SUCCESS ? code : merged(inter, 0, &join->result);
+}
+
+int join_accept(char **ports, int count, MPI_Comm *pairs, const Watch *watch)
+{
+    for (int i = 0; i < count; i++) {
+        Join *join = calloc(1, sizeof *join);
+        strncpy(join->port, ports[i], MPI_MAX_PORT_NAME - 1);
+        int code = joined(accept_one, join, &pairs[i], watch);
+        if (code)
+            return code;
+    }
+    return 0;
+}
+
+/* Add one process after another; only the root has the pairs. */
+static int extended(MPI_Comm comm, MPI_Comm *pairs, int count, bool own, MPI_Comm *result)
+{
+    for (int i = 0; i < count; i++) {
+        MPI_Comm inter, larger, pair = pairs ? pairs[i] : MPI_COMM_NULL;
+        int code = PMPI_Intercomm_create(comm, 0, pair == MPI_COMM_NULL ? comm : pair, 1, TAG, &inter);
+        if (code != MPI_SUCCESS || (code = merged(inter, 0, &larger)) != MPI_SUCCESS)
+            return code;
+        if (own)
+            PMPI_Comm_free(&comm);
+        if (pair != MPI_COMM_NULL)
+            PMPI_Comm_free(&pair);
+        comm = larger;
+        own = true;
+    }
+    *result = comm;
+    return MPI_SUCCESS;
+}
+
+static int extend_all(void *arg)
+{
+    Join *join = arg;
+    return extended(join->comm, join->pairs, join->count, false, &join->result);
+}
+
+int join_extend(MPI_Comm comm, const MPI_Comm *pairs, int count, MPI_Comm *result, const Watch *watch)
+{
+    Join *join = calloc(1, sizeof *join);
+    join->comm = comm;
+    join->count = count;
+    if (pairs != NULL) {
+        join->pairs = malloc(sizeof *pairs * (size_t)count);
+        memcpy(join->pairs, pairs, sizeof *pairs * (size_t)count);
+    }
+    return joined(extend_all, join, result, watch);
+}
+
+static int connect_one(void *arg)
+{
+    Join *join = arg;
+    MPI_Comm inter, pair, comm;
+    int code = PMPI_Comm_connect(join->port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter);
+    if (code == MPI_SUCCESS)
+        code = merged(inter, 1, &pair);
+    if (code == MPI_SUCCESS)
+        code = PMPI_Intercomm_create(MPI_COMM_SELF, 0, pair, 0, TAG, &inter);
+    if (code == MPI_SUCCESS)
+        code = merged(inter, 1, &comm);
+    if (code != MPI_SUCCESS)
+        return code;
+    PMPI_Comm_free(&pair);
+    return extended(comm, NULL, join->count, true, &join->result);
+}
+
+/* Connect as a newcomer, after which `later` others come. */
+int join_connect(const char *port, int later, MPI_Comm *result, const Watch *watch)
+{
+    Join *join = calloc(1, sizeof *join);
+    strncpy(join->port, port, MPI_MAX_PORT_NAME - 1);
+    join->count = later;
+    return joined(connect_one, join, result, watch);
+}
+
+static int split_off(void *arg)
+{
+    Join *join = arg;
+    return PMPI_Comm_create_group(join->comm, join->group, join->tag, &join->result);
+}
+
+/* A communicator of some ranks; the others take no part. */
+int join_split(MPI_Comm comm, const int *ranks, int count, int tag, MPI_Comm *result,
+               const Watch *watch)
+{
+    if (count == 1)
+        return PMPI_Comm_dup(MPI_COMM_SELF, result);
+    MPI_Group all;
+    Join *join = calloc(1, sizeof *join);
+    join->comm = comm;
+    join->tag = tag % 32768;
+    PMPI_Comm_group(comm, &all);
+    PMPI_Group_incl(all, count, ranks, &join->group);
+    PMPI_Group_free(&all);
+    return joined(split_off, join, result, watch);
+}

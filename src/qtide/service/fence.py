@@ -1,0 +1,75 @@
+"""The fence: a process that kills the device workers of a service whose lease has run out.
+
+The service itself may be suspended, or wait for a database that does not answer, while a standby
+already leads. Its workers must not run tasks then, and only another process can see to that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from contextlib import suppress
+from mmap import mmap
+from pathlib import Path
+from typing import NoReturn
+
+from qtide.core.processes import die_with_parent
+
+POLL = 0.05
+"""Seconds between two looks at the lease."""
+WORKER = b"qtide.backends.devices.worker"
+DEADLINE = struct.Struct("d")
+
+
+class Fence:
+    """The deadline of the lease, in memory that the service shares with the process beside it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap(-1, DEADLINE.size)
+
+    def start(self) -> None:
+        """Start the process; call this before the service has threads."""
+        service = os.getpid()
+        self._process = os.fork()
+        if self._process == 0:
+            die_with_parent()
+            self._watch(service)
+
+    def stop(self) -> None:
+        """End the process."""
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._process, signal.SIGKILL)
+            os.waitpid(self._process, 0)
+
+    def renew(self, deadline: float) -> None:
+        """Note until when, on the monotonic clock, the workers may run."""
+        DEADLINE.pack_into(self._memory, 0, deadline)
+
+    def _watch(self, service: int) -> NoReturn:
+        for each in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # a terminal sends them to the service as well
+        while True:
+            time.sleep(POLL)
+            (deadline,) = DEADLINE.unpack_from(self._memory)
+            if deadline and time.monotonic() > deadline:
+                for worker in workers(service):
+                    with suppress(ProcessLookupError):
+                        os.kill(worker, signal.SIGKILL)
+
+
+def workers(service: int) -> list[int]:
+    """The process ids of a service's device workers."""
+    children: list[str] = []
+    for thread in Path(f"/proc/{service}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            children += thread.read_text().split()
+    return [int(each) for each in children if _works(each)]
+
+
+def _works(process: str) -> bool:
+    try:
+        return WORKER in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return False

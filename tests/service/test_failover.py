@@ -1,0 +1,189 @@
+"""Two services share a PostgreSQL: whichever is lost, the other goes on, and nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from qtide.backends.client.client import Client
+from qtide.backends.payloads.payload import Burst
+from qtide.service.fence import workers
+from qtide.service.local_service import LocalService
+from qtide.service.postgresql import DEPOSED, connect
+from tests.service.postgres import PostgresServer
+from tests.service.serving import wait_until
+
+DEVICE = """
+[devices.dev]
+kind = "burst"
+retries = 1000
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    made = PostgresServer()
+    yield made.start()
+    made.stop()
+
+
+class Pair:
+    """Two services on one database, and a client that knows both."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        self.database = database
+        self.services = [self._made(folder / name) for name in ("first", "second")]
+        self.services[0].start()
+        self.services[1].start(ready=False)
+        wait_until(lambda: refusal(self.services[1]) == "standby")
+        self.token = self.services[0].token("ada")
+        urls = ",".join(each.url for each in self.services)
+        self.client = Client(urls, self.token)
+
+    def _made(self, folder: Path) -> LocalService:
+        folder.mkdir()
+        return LocalService(folder, DEVICE, f'store = "{self.database}"')
+
+    def leader(self) -> LocalService:
+        """The service that answers."""
+        return next(each for each in self.services if refusal(each) is None)
+
+    def rows(self, words: str) -> list[dict[str, Any]]:
+        database = connect(self.database)
+        try:
+            return [dict(row) for row in database.execute(words)]
+        finally:
+            database.close()
+
+    def end(self) -> None:
+        for each in self.services:
+            each.kill()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, server: PostgresServer) -> Iterator[Pair]:
+    empty(server.url)
+    made = Pair(tmp_path, server.url)
+    yield made
+    made.end()
+
+
+def empty(database: str) -> None:
+    opened = connect(database)
+    opened.execute("DROP SCHEMA public CASCADE")
+    opened.execute("CREATE SCHEMA public")
+    opened.close()
+
+
+def refusal(service: LocalService) -> str | None:
+    """Why a service refuses a question: None if it answers, "away" if it does not run."""
+    try:
+        answer = urllib3.request("GET", f"{service.url}/health", timeout=2.0, retries=False)
+    except urllib3.exceptions.HTTPError:
+        return "away"
+    return None if answer.status == 200 else str(answer.json()["error"])
+
+
+class Load:
+    """Clients that run short tasks until they are stopped."""
+
+    def __init__(self, pair: Pair, number: int = 3) -> None:
+        self.answers: dict[str, list[int]] = {}
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, args=(pair.client.__copy__(), n), daemon=True)
+            for n in range(number)
+        ]
+        for each in self._threads:
+            each.start()
+
+    def _work(self, client: Client, number: int) -> None:
+        done = 0
+        while not self._stop.is_set():
+            done += 1
+            answer = client.run(Burst(0.005, [number, done]), "dev", key=f"{number}-{done}")
+            self.answers[f"{number}-{done}"] = answer
+
+    def more(self, number: int) -> None:
+        """Wait for so many further answers."""
+        enough = len(self.answers) + number
+        wait_until(lambda: len(self.answers) >= enough)
+
+    def end(self) -> None:
+        self._stop.set()
+        for each in self._threads:
+            each.join(60.0)
+            assert not each.is_alive()
+
+
+def check(pair: Pair, load: Load) -> None:
+    """Every task was answered once, with its own answer, and is in the database once."""
+    load.end()
+    assert all(answer == [int(n) for n in key.split("-")] for key, answer in load.answers.items())
+    rows = pair.rows("SELECT key, state FROM tasks")
+    assert sorted(row["key"] for row in rows) == sorted(load.answers)
+    assert {row["state"] for row in rows} == {"done"}
+
+
+def test_a_standby_takes_over_however_often_a_leader_is_killed(pair: Pair) -> None:
+    load, chance = Load(pair), random.Random(1)
+    for _ in range(3):
+        load.more(chance.randint(1, 10))
+        leader = pair.leader()
+        leader.kill()
+        leader.start(ready=False)
+    load.more(10)
+    check(pair, load)
+
+
+def test_a_leader_that_is_told_to_end_hands_over_without_a_refusal(pair: Pair) -> None:
+    load = Load(pair)
+    load.more(10)
+    assert pair.services[0].stop() == 0
+    load.more(10)
+    assert pair.leader() is pair.services[1]
+    check(pair, load)
+
+
+def test_a_suspended_leader_loses_its_workers_and_writes_nothing_when_it_comes_back(
+    pair: Pair,
+) -> None:
+    first, second = pair.services
+    long = pair.client.submit(Burst(600.0), "dev")
+    wait_until(lambda: long.refresh().state == "running")
+    os.kill(first.pid, signal.SIGSTOP)
+    wait_until(lambda: not workers(first.pid))
+    wait_until(lambda: pair.leader() is second)
+    assert pair.client.task(long.id).cancel().refresh(30.0).state == "cancelled"
+    assert pair.client.run(Burst(0.01, [7]), "dev") == [7]
+    before = pair.rows("SELECT * FROM tasks ORDER BY sequence")
+    os.kill(first.pid, signal.SIGCONT)
+    assert first.wait(30.0) == DEPOSED
+    assert pair.rows("SELECT * FROM tasks ORDER BY sequence") == before
+
+
+def test_a_database_that_is_killed_loses_nothing(pair: Pair, server: PostgresServer) -> None:
+    load = Load(pair)
+    for away in (0.0, 4.0):  # for longer than the lease, too
+        load.more(5)
+        server.kill()
+        time.sleep(away)
+        server.start()
+    load.more(10)
+    check(pair, load)
+
+
+def test_a_task_of_a_lost_leader_runs_on_the_other(pair: Pair) -> None:
+    waiting = [pair.client.submit(Burst(0.2, [n]), "dev") for n in range(5)]
+    pair.services[0].kill()
+    assert [task.result(60.0) for task in waiting] == [[n] for n in range(5)]
+    assert sum(row["attempts"] for row in pair.rows("SELECT attempts FROM tasks")) in (5, 6)
