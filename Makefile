@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 
-.PHONY: setup update demo test test-releases lint docs soak bench box-packages page-packages clean
+.PHONY: setup update demo test test-releases lint docs soak bench conformance box-packages page-packages clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,10 @@ lint: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+# suites and clients that others wrote, each in an environment of its own; see docs/conformance.md
+conformance: setup
+	$(PY) -m tests.conformance
+
 # the documentation as a site of files, with its search: open site/index.html
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
@@ -54,7 +58,7 @@ soak: setup
 	HYPOTHESIS_PROFILE=soak $(VENV)/bin/pytest tests/strategies tests/core tests/programs
 
 bench: setup
-	for script in strategies overhead clustering slurm_reconfigure slurm_chain slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page; do $(PY) benchmarks/$$script.py || exit 1; done
+	for script in strategies overhead clustering slurm_reconfigure slurm_chain releases slurm_backfill slurm_strategies slurm_real malleable service failover depth promises hostile wide_phases crowded pairs devices cutting sharing twin sessions workflow_engines page; do $(PY) benchmarks/$$script.py || exit 1; done
 
 # what `qtide box` is made of: Slurm, munge, and MariaDB for its accounting
 box-packages:

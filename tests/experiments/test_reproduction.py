@@ -10,7 +10,8 @@ import pytest
 
 from qtide.core.errors import UsageError
 from qtide.experiments.reproduction.published import TABLES
-from qtide.experiments.reproduction.reproduction import DATA, make, reproduce, write
+from qtide.experiments.reproduction.reproduction import DATA, ITEMS, make, reproduce, write
+from qtide.experiments.reproduction.reproduction_page import markdown
 from qtide.experiments.reproduction.result import (
     ItemResult,
     Statement,
@@ -18,6 +19,7 @@ from qtide.experiments.reproduction.result import (
     Workplace,
     keep,
     kept,
+    read_results,
 )
 from qtide.runs.comparison import compare
 from qtide.runs.spec import Spec
@@ -105,3 +107,14 @@ def test_the_command_names_the_items(tmp_path: Path) -> None:
     )
     told = json.loads(printed("reproduce", "table-4", "--runs", tmp_path, "--json"))
     assert [each["verdict"] for each in told["items"]] == ["by the twin"]
+
+
+DOCS = json.loads((Path(__file__).parents[2] / "docs" / "reproduction.json").read_text())
+
+
+def test_the_docs_show_the_data() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reproduction.md"
+    assert page.read_text() == markdown(DOCS)
+    told = {each["name"]: each["verdict"] for each in DOCS["items"]}
+    assert told == {each.name: each.verdict for each in read_results(DOCS)}
+    assert set(told) <= set(ITEMS) and "table-1" in told

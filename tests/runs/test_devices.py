@@ -47,6 +47,21 @@ def expected(rounds: int = 3) -> Any:
         return value(Path(folder), replace(VIRTUAL, words=["--rounds", str(rounds)]))
 
 
+@pytest.mark.parametrize("strategy", ["static", "elastic"])
+def test_the_default_device_follows_the_first_payload(tmp_path: Path, strategy: str) -> None:
+    program = f"{FILE.with_name('shots_program.py')}:rows"
+    done = subprocess.run(
+        [*QTIDE, "run", program, "--cluster", "local:1", "--strategy", strategy],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=120,
+    )
+    assert "so the QPU is gate:superconducting,qubits=20; --qpu names another" in done.stderr
+    assert "result: [1, 300, 300, " in done.stdout
+
+
 @pytest.mark.parametrize("cluster", ["local:2", "simulated:2"])
 def test_circuits_give_the_same_under_every_strategy_in_every_world(
     tmp_path: Path, cluster: str
@@ -144,7 +159,7 @@ def test_an_interrupted_driver_leaves_no_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("qpu", "sentence"),
     [
-        ("superconducting", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, noisy-star "),
+        ("annealer", "takes a dimod.BinaryQuadraticModel, not str; --qpu gate, noisy-star "),
         ("star", "it has 9 qubits, the device 5; a parameter `target`"),
     ],
 )

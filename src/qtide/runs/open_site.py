@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qtide.backends.clusters.kind import cluster_kind
 from qtide.backends.leases.qpu import Qpu
@@ -18,8 +19,13 @@ from qtide.strategies.site import Site
 
 if TYPE_CHECKING:
     from qtide.backends.clusters.virtual_tasks import Recorded
+    from qtide.backends.devices.device import Device
     from qtide.backends.models.site_model import SiteModel
     from qtide.runs.served import SharedQpus
+
+
+DEFAULT_FOR_CIRCUITS = f"gate:{Spec.qpu},qubits=20"
+"""The device if the user has named none and the first payload has circuits."""
 
 
 def check_site(spec: Spec) -> None:
@@ -107,6 +113,7 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
     from qtide.backends.devices.device import choice
     from qtide.backends.devices.runner import Runner
     from qtide.backends.leases.emulated import EmulatedQpu, ModelledQpu
+    from qtide.backends.payloads.payload import format_of, is_circuits
 
     chosen = choice(spec.qpu)
     model = _model(spec)
@@ -114,7 +121,22 @@ def qpu_for(spec: Spec, world: World, device_log: Path | None = None) -> Qpu:
         return ModelledQpu(world, chosen.device, chosen.profile, leases(spec), model.qpu)
     heavy = not (world.is_virtual or chosen.device.light)
     runner = Runner(chosen, device_log) if heavy else None
-    return EmulatedQpu(world, chosen.device, chosen.profile, spec.vqpus, runner=runner)
+    device, profile = chosen.device, chosen.profile
+    if spec.qpu != Spec.qpu:
+        return EmulatedQpu(world, device, profile, spec.vqpus, runner=runner)
+
+    def suit(payload: Any) -> tuple[Device, Runner | None] | None:
+        name = format_of(payload)
+        if name is None or not is_circuits(name):
+            return None
+        better = choice(DEFAULT_FOR_CIRCUITS)
+        sys.stderr.write(
+            f"the first payload has circuits, so the QPU is {DEFAULT_FOR_CIRCUITS}; --qpu names "
+            "another\n"
+        )
+        return better.device, None if world.is_virtual else Runner(better, device_log)
+
+    return EmulatedQpu(world, device, profile, spec.vqpus, runner=runner, suit=suit)
 
 
 def leases(spec: Spec) -> int:

@@ -16,13 +16,17 @@ from qtide.core.world.world import BackgroundTasks, World
 from qtide.service import records
 from qtide.service.configuration import Priorities
 from qtide.service.device.served_device import ServedDevice
-from qtide.service.device.validator import HungUp
+from qtide.service.device.validator import Checked, HungUp
 from qtide.service.quotas import QuotaMeter, SubjectKey
 from qtide.service.records import Draft
 from qtide.service.store import Store
 from qtide.service.task import (
+    ANY_CALIBRATION,
+    UNFORESEEABLE,
+    CalibrationTerms,
     Caller,
     CannotPromise,
+    Conflict,
     Extent,
     Forbidden,
     ServiceTask,
@@ -226,6 +230,8 @@ class Submission:
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
+    terms: CalibrationTerms = ANY_CALIBRATION
+    """Which calibration set it accepts."""
     key: str | None = None
     digest: str = ""
     request: bytes | None = None
@@ -264,6 +270,54 @@ class Intake:
         self, caller: Caller, device: ServedDevice, submission: Submission
     ) -> ServiceTask:
         """Check and store a task; once this returns, the task is durable."""
+        task, checked = await self._draft(caller, device, submission)
+        self._meter.check_fits(caller, task.seconds)
+        draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
+        self._meter.accept(caller)
+        try:
+            await self._keep_or_refuse(device, task, draft)
+        except BaseException:
+            self._meter.count(caller, -1)
+            raise
+        return task
+
+    async def estimate(
+        self, caller: Caller, device: ServedDevice, submission: Submission
+    ) -> dict[str, Any]:
+        """What a task would take and when it would start, without accepting it."""
+        task, checked = await self._draft(caller, device, submission)
+        now = task.submitted
+        fixed, each = device.split_seconds(checked, task.seconds, task.shots)
+        reason = device.why_waiting()
+        blocked = self._meter.blocked(caller, task.seconds, now)
+        known = reason not in UNFORESEEABLE and blocked is None
+        outlook = device.outlook_if_added(task) if known else None
+        likely = device.starts.likely(outlook.start - now) if outlook else None
+        left = [quota.as_dict() for quota in self._meter.left(caller, now)]
+        for quota in left:
+            if quota["qpu_seconds_left"] is not None:
+                quota["qpu_seconds_left"] -= task.seconds
+        return {
+            "device": device.name,
+            "shots": task.shots,
+            "size": task.size,
+            "qpu_seconds": task.seconds,
+            "fixed_seconds": fixed,
+            "seconds_per_shot": each,
+            "known": device.knows_seconds(checked.seconds, task.extent or Extent(0, 0, 0, 0)),
+            "left_afterwards": left,
+            "reason": "quota" if blocked is not None else reason,
+            "position": outlook.position if outlook else None,
+            "expected_start": outlook.start if outlook else None,
+            "expected_end": outlook.end if outlook else None,
+            "likely_start": None if likely is None else [now + each for each in likely],
+            "based_on": device.starts.starts,
+        }
+
+    async def _draft(
+        self, caller: Caller, device: ServedDevice, submission: Submission
+    ) -> tuple[ServiceTask, Checked]:
+        """Check a submission, and make the task that it would be."""
         self._check_priority(caller, submission.priority)
         checked = await device.validator.check(submission.payload, caller.user, submission.hung_up)
         shots = device.shots(submission.shots)
@@ -288,16 +342,11 @@ class Intake:
             submitted=self._world.now(),
             priority=submission.priority,
             max_wait=submission.max_wait,
+            terms=submission.terms,
         )
-        self._meter.check_fits(caller, task.seconds)
-        draft = Draft(checked.encoded, submission.digest, submission.key, submission.request)
-        self._meter.accept(caller)
-        try:
-            await self._keep_or_refuse(device, task, draft)
-        except BaseException:
-            self._meter.count(caller, -1)
-            raise
-        return task
+        if why := task.terms.why_not(device.calibration_set, task.submitted):
+            raise Conflict(f"the task {why}; submit it without that wish, or after a calibration")
+        return task, checked
 
     async def _keep_or_refuse(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:
         """Check and reserve what the task needs without yielding in between, then write it."""
@@ -315,6 +364,8 @@ class Intake:
                     self._meter.charge(task, task.submitted)
                 raise
             self._backlog.add(task, blocked)
+            if outlook := device.outlook(task):
+                device.starts.expect(task, outlook.start)
         self.on_accepted(task)
 
     async def _write(self, device: ServedDevice, task: ServiceTask, draft: Draft) -> None:

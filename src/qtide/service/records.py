@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,20 @@ from typing import Any
 from qtide.backends.devices.device import Occupation
 from qtide.backends.payloads.payload import Encoded
 from qtide.service.store import Database
-from qtide.service.task import Booking, Caller, Ending, ServiceTask, TaskState
+from qtide.service.task import (
+    Booking,
+    CalibrationSet,
+    CalibrationTerms,
+    Caller,
+    Ending,
+    ServiceTask,
+    TaskState,
+)
 
 COLUMNS = (
     "sequence, id, user, account, job, device, name, format, shots, seed, size, seconds, priority,"
-    " max_wait, submitted, state, attempts, started, ended, used, error"
+    " max_wait, submitted, state, attempts, started, ended, used, error, calibration,"
+    " wanted_calibration, calibrated_within"
 )
 """All columns of a task except the large ones."""
 
@@ -52,6 +62,8 @@ def insert(task: ServiceTask, draft: Draft) -> Any:
         "seconds": task.seconds,
         "priority": task.priority,
         "max_wait": task.max_wait,
+        "wanted_calibration": task.terms.id,
+        "calibrated_within": task.terms.within,
         "submitted": task.submitted,
         "state": task.state,
         "attempts": 0,
@@ -79,10 +91,10 @@ def payloads(tasks: Sequence[ServiceTask]) -> Any:
 def begin(task: ServiceTask) -> Any:
     """Record that a task began on the device; from now on, the attempt counts."""
     words = (
-        "UPDATE tasks SET state = 'running', attempts = ?, started = ?"
+        "UPDATE tasks SET state = 'running', attempts = ?, started = ?, calibration = ?"
         " WHERE id = ? AND attempts <= ? AND state IN ('queued', 'running')"
     )
-    row = (task.attempts, task.started, task.id, task.attempts)
+    row = (task.attempts, task.started, task.calibration, task.id, task.attempts)
     return lambda store: store.execute(words, row)
 
 
@@ -139,6 +151,7 @@ def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> 
         "ended": ending.at,
         "used": ending.used,
         "error": ending.error,
+        "calibration": task.calibration,
         "answer_format": answer.format if answer else None,
         "answer": answer.data if answer else None,
     }
@@ -146,7 +159,7 @@ def finish(task: ServiceTask, ending: Ending, answer: Encoded | None = None) -> 
     def action(store: Database) -> bool:
         changed = store.execute(
             "UPDATE tasks SET state = :state, attempts = :attempts, started = :started,"
-            " ended = :ended, used = :used, error = :error,"
+            " ended = :ended, used = :used, error = :error, calibration = :calibration,"
             " answer_format = :answer_format, answer = :answer"
             " WHERE id = :id AND attempts <= :attempts AND state IN ('queued', 'running')",
             row,
@@ -304,7 +317,8 @@ def jobs_since(moment: float) -> Any:
 def task_of(row: Sequence[Any]) -> ServiceTask:
     """Convert a row to a task, by position, since access by name takes twice as long."""
     _, id, user, account, job, device, name, format, shots, seed, size, seconds, *rest = row  # noqa: A001 - columns
-    priority, max_wait, submitted, state, attempts, started, ended, used, error = rest
+    priority, max_wait, submitted, state, attempts, started, ended, used, error, *sets = rest
+    calibration, wanted, within = sets
     return ServiceTask(
         id=id,
         caller=Caller(user, account, job),
@@ -317,6 +331,8 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
         seconds=seconds,
         priority=priority,
         max_wait=max_wait,
+        terms=CalibrationTerms(wanted, within),
+        calibration=calibration,
         submitted=submitted,
         state=TaskState(state),
         attempts=attempts,
@@ -325,6 +341,35 @@ def task_of(row: Sequence[Any]) -> ServiceTask:
         used=used,
         error=error,
     )
+
+
+def note_calibration(device: str, found: CalibrationSet) -> Any:
+    """Record a calibration set, unless it is known; return when it was first seen."""
+    words = (
+        "INSERT INTO calibrations (id, device, at, metrics) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (id) DO NOTHING"
+    )
+    row = (found.id, device, found.at, json.dumps(found.metrics))
+
+    def action(store: Database) -> float:
+        store.execute(words, row)
+        at: float = store.execute(
+            "SELECT at FROM calibrations WHERE id = ?", (found.id,)
+        ).fetchone()["at"]
+        return at
+
+    return action
+
+
+def find_calibration(id: str) -> Any:  # noqa: A002 - the column's name
+    """Find a calibration set and its device, or None."""
+
+    def action(store: Database) -> tuple[str, CalibrationSet] | None:
+        words = "SELECT device, at, metrics FROM calibrations WHERE id = ?"
+        row = store.execute(words, (id,)).fetchone()
+        return row and (row["device"], CalibrationSet(id, row["at"], json.loads(row["metrics"])))
+
+    return action
 
 
 KEYS = ("user", "account", "job", "device")

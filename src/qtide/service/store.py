@@ -117,13 +117,27 @@ CREATE INDEX occupations_by_end ON occupations (ended);
 INSERT INTO occupations SELECT id, coalesce(ended - used, submitted), used,
   coalesce(ended, submitted + used), device, user, account, job, '' FROM tasks WHERE used > 0;
 """
+CALIBRATIONS = """
+ALTER TABLE tasks ADD COLUMN calibration TEXT;
+ALTER TABLE tasks ADD COLUMN wanted_calibration TEXT;
+ALTER TABLE tasks ADD COLUMN calibrated_within REAL;
+CREATE TABLE calibrations (
+  id TEXT PRIMARY KEY, device TEXT NOT NULL, at REAL NOT NULL, metrics TEXT NOT NULL
+)
+"""
 HISTORY = """
 CREATE TABLE history (
   resolution INTEGER NOT NULL, at INTEGER NOT NULL, device TEXT NOT NULL, figures BLOB NOT NULL,
   PRIMARY KEY (resolution, at, device)
 );
 """
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY)
+MAINTENANCE = """
+CREATE TABLE maintenance (
+  number INTEGER PRIMARY KEY, device TEXT NOT NULL, start REAL NOT NULL, stop REAL NOT NULL,
+  reason TEXT NOT NULL
+);
+"""
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

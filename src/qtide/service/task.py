@@ -96,6 +96,40 @@ class Caller:
 
 
 @dataclass(frozen=True)
+class CalibrationSet:
+    """What a device was calibrated to at a time, with the quality of its gates and readout."""
+
+    id: str
+    at: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class CalibrationTerms(NamedTuple):
+    """Which calibration set a task accepts."""
+
+    id: str | None = None
+    """The only one that it accepts."""
+    within: float | None = None
+    """The most seconds that may have passed since the calibration when the task starts."""
+
+    def why_not(self, found: CalibrationSet | None, now: float) -> str | None:
+        """Why a task may not run on a calibration set, as the end of a sentence; None if it may."""
+        if self == ANY_CALIBRATION:
+            return None
+        if found is None:
+            return "wants a certain calibration, but the device has none yet"
+        if self.id not in (None, found.id):
+            return f"wants the calibration set {self.id}, but the device has {found.id} now"
+        age = now - found.at
+        if self.within is not None and age > self.within:
+            return f"wants a calibration of the last {self.within:g} s, but it is {age:.0f} s old"
+        return None
+
+
+ANY_CALIBRATION = CalibrationTerms()
+
+
+@dataclass(frozen=True)
 class Ending:
     """How a task ended."""
 
@@ -132,6 +166,9 @@ class ServiceTask:
     name: str = ""
     priority: int = 0
     max_wait: float | None = None
+    terms: CalibrationTerms = ANY_CALIBRATION
+    calibration: str | None = None
+    """The calibration set that it began on."""
     state: TaskState = TaskState.QUEUED
     attempts: int = 0
     """How often it began on the device; only the last attempt's answer counts."""
@@ -208,3 +245,12 @@ class TaskStanding:
     def position(self) -> int | None:
         """Number of tasks ahead of it."""
         return self.outlook.position if self.outlook else None
+
+
+class AnswerExtent(NamedTuple):
+    """Format, size and location of an answer that has not been read yet."""
+
+    format: str
+    size: int
+    row: int | None
+    """Its row in the store; None while the answer is in memory."""

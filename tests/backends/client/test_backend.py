@@ -94,12 +94,23 @@ def test_a_job_is_cancelled(client: Client) -> None:
     job = backend.run(transpile(bell(), backend), shots=10_000)
     assert job.queue_position() == 1
     assert job.status() is JobStatus.QUEUED
+    assert "0 tasks are before it" in job.status_message()
     assert job.cancel() is True
     assert job.status() is JobStatus.CANCELLED
     assert job.cancel() is False
     assert before.cancel() is True
     with pytest.raises(TaskFailed, match="cancelled"):
         job.result(timeout=60)
+
+
+def test_an_estimate_tells_the_fixed_part_and_the_part_per_shot(client: Client) -> None:
+    found = client.estimate([bell().decompose()], "complete", shots=100)
+    assert found["qpu_seconds"] > 0 and found["shots"] == 100
+    timed = client.estimate(transpile(bell(), Backend(client, "slow")), "slow", shots=50)
+    assert (timed["fixed_seconds"], timed["seconds_per_shot"]) == pytest.approx((2.0, 0.02))
+    assert timed["qpu_seconds"] == pytest.approx(3.0) and timed["known"]
+    low, usual, high = timed["likely_start"]
+    assert low <= usual <= high
 
 
 def test_what_the_device_refuses_is_said(client: Client) -> None:

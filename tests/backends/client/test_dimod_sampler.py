@@ -74,3 +74,10 @@ def test_dimods_own_tests_of_samplers_pass(client: Client) -> None:
     suite.run(result)
     assert result.testsRun > 20
     assert [trace for _, trace in (*result.failures, *result.errors)] == []
+
+
+def test_the_same_key_gives_the_same_task(client: Client) -> None:
+    model = dimod.BinaryQuadraticModel({"a": 1.0}, {}, 0.0, "SPIN")
+    sampler = DimodSampler(client, "annealer")
+    first, again = (sampler.sample(model, key="model-8").info["task_id"] for _ in range(2))
+    assert first == again

@@ -49,7 +49,7 @@ def test_answers_of_devices_arrive_as_they_were(answer: Any) -> None:
 
 
 @given(
-    st.sampled_from(["burst", "bqm", "iqm", "qpy", "pubs", "qasm2", "qasm3", "xml"]),
+    st.sampled_from(["burst", "bqm", "iqm", "qpy", "pubs", "pulses", "qasm2", "qasm3", "xml"]),
     st.binary(max_size=200),
 )
 def test_no_bytes_whatever_do_more_than_be_refused(form: str, data: bytes) -> None:

@@ -70,6 +70,26 @@ def said(done: Done) -> Any:
     return json.loads(done.stdout)
 
 
+def test_an_estimate_and_the_reason_of_a_wait_are_told(
+    service: LocalService, tmp_path: Path
+) -> None:
+    ada, file = as_user(service, "ada", "maths"), tmp_path / "burst.json"
+    file.write_text('{"seconds": 2.5}')
+    told = qtide("estimate", "dev", str(file), "--format", "burst", **ada)
+    assert told.stdout.startswith("2.5 QPU seconds: 2.5 s and 0 ms per shot")
+    assert "left today for the account maths afterwards: 57.5 QPU seconds" in told.stdout
+    found = said(qtide("estimate", "dev", str(file), "--format", "burst", "--json", **ada))
+    assert found["qpu_seconds"] == 2.5
+    unnamed = qtide("estimate", "dev", str(file), **ada)
+    assert unnamed.returncode == 2 and "--format" in unnamed.stderr
+    client = service.client("ada")
+    first, second = (client.submit(Burst(20.0), "dev") for _ in range(2))
+    assert "the policy is fair" in qtide("why", second.id[:8], **as_user(service, "ada")).stdout
+    assert said(qtide("why", second.id, "--json", **as_user(service, "ada")))["tasks_ahead"] == 0
+    for task in (second, first):
+        task.cancel()
+
+
 def test_a_token_is_created_used_listed_and_revoked(service: LocalService) -> None:
     state = ("--state", str(service.state))
     made = qtide("token", "new", "ada", "--account", "physics", "--name", "laptop", *state)

@@ -89,6 +89,10 @@ def test_a_calibration_set_has_the_id_that_the_architecture_names(ada: Caller) -
     name = architecture["calibration_set_id"]
     assert ada("GET", f"calibration-sets/star/{name}")["observation_set_id"] == name
     assert ada("GET", f"calibration-sets/star/{name}/metrics")["describes_id"] == name
+    metrics = ada("GET", f"calibration-sets/star/{name}/metrics")["observations"]
+    found = {one["dut_field"]: one["value"] for one in metrics}
+    assert found["metrics.rb.prx.default.QB1.fidelity"] == 1.0  # the star has no noise
+    assert found["metrics.irb.cz.default.QB1__QB3.fidelity"] == 1.0
     assert ada("GET", f"calibration-sets/crowded/{name}", status=404)["error_code"] == "not_found"
 
 

@@ -57,7 +57,14 @@ def test_a_circuit_passes_through_both(service: LocalService, nearer: LocalServi
     [rows] = call("GET", f"jobs/{job}/artifacts/measurements")
     assert rows["a"] == [[1, 0]] * 4
     behind = service.client("site").tasks()
-    assert [task.response["name"] for task in behind] == ["flips"]
+    [task] = behind
+    assert task.response["name"] == "flips"
+    [here] = nearer.client("ada").tasks()
+    assert here.response["calibration"] == task.response["calibration"] is not None
+    assert architecture["calibration_set_id"] == here.response["calibration"]
+    metrics = call("GET", "calibration-sets/upstream/default/metrics")["observations"]
+    assert "metrics.irb.cz.default.QB1__QB3.fidelity" in {one["dut_field"] for one in metrics}
+    assert nearer.client("ada").device("upstream")["calibration"]["metrics"]
 
 
 def test_what_the_computer_upstream_does_not_take_is_refused_here(nearer: LocalService) -> None:

@@ -123,6 +123,10 @@ class CircuitJob(JobV1):  # type: ignore[misc]  # Qiskit has no types
         position: int | None = self._task.refresh().response.get("position")
         return position
 
+    def status_message(self) -> str:
+        """Where the job stands, and why."""
+        return "; ".join(self._task.why())
+
     def error_message(self) -> str | None:
         """Why the task failed."""
         message: str | None = self._task.refresh().response["error"]

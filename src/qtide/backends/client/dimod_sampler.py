@@ -16,6 +16,7 @@ PARAMETERS: dict[str, list[str]] = {
     "label": [],
     "priority": [],
     "max_wait": [],
+    "key": [],
 }
 
 
@@ -46,9 +47,13 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
         label: str = "",
         priority: int = 0,
         max_wait: float | None = None,
+        key: str | None = None,
         **parameters: Any,
     ) -> dimod.SampleSet:
-        """Return samples, best first; `info` has the task's id and times in microseconds."""
+        """Return samples, best first; `info` has the task's id and times in microseconds.
+
+        The same `key` with the same model gives the same task, also after the program was killed.
+        """
         self.remove_unknown_kwargs(**parameters)
         model, labels = bqm.relabel_variables_as_integers(inplace=False)
         task = self._client.submit(
@@ -59,6 +64,7 @@ class DimodSampler(dimod.Sampler):  # type: ignore[misc, name-defined]  # dimod 
             name=label,
             priority=priority,
             max_wait=max_wait,
+            key=key,
             wait=HOLD,
         )
         samples: dimod.SampleSet = task.result()

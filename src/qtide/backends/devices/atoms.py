@@ -1,25 +1,33 @@
-"""A neutral-atom device emulated by Pulser; it finds independent sets of unit-disk graphs.
+"""A neutral-atom device emulated by Pulser; it runs pulse sequences, and finds independent sets.
 
-Each variable is an atom; coupled atoms are so close together that they cannot both be excited.
-After a slow laser sweep, the excited atoms form a heavy independent set, a good solution of the
-model.
+It takes sequences with registers and pulses as they are, within the limits of the machine. In a
+binary quadratic model, each variable is an atom; coupled atoms are so close together that they
+cannot both be excited. After a slow laser sweep, the excited atoms form a heavy independent set, a
+good solution of the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from qtide.backends.devices.annealer import best_first, check_model
 from qtide.backends.devices.device import Device
 from qtide.backends.devices.profile import Cost
+from qtide.backends.payloads.formats.pulses import PulseBatch
+from qtide.backends.payloads.guard import plain_message
 from qtide.backends.payloads.payload import PayloadRefused
+from qtide.backends.payloads.shots import Shots
 
 Edges = frozenset[tuple[int, int]]
 Points = tuple[tuple[float, float], ...]
 
 MOST_ATOMS = 10
 """QuTiP takes 0.3 s for ten atoms but 14 s for twelve."""
+
+MOST_RUNS = 1_000
+"""The most runs of sequences in one task."""
 
 BASE_S, STATE_S = 0.2, 3e-4
 """Seconds that QuTiP takes per sweep and per amplitude of the state."""
@@ -36,7 +44,10 @@ NO_LIGHT = 1e-9
 
 
 class Atoms(Device):
-    """Takes a `dimod.BinaryQuadraticModel` and returns a `dimod.SampleSet`, best first."""
+    """Takes a `dimod.BinaryQuadraticModel` and returns a `dimod.SampleSet`, best first.
+
+    It also takes a `PulseBatch`, and returns one `Shots` per run; bit 0 is the first atom.
+    """
 
     name = "atoms"
     usual_profile = "neutral-atom"
@@ -44,11 +55,16 @@ class Atoms(Device):
 
     def properties(self) -> dict[str, Any]:
         """Formats and limits."""
-        most = {"shots": self.most_shots, "variables": MOST_ATOMS}
-        return {"formats": ["bqm", "burst"], "most": most}
+        most = {"shots": self.most_shots, "variables": MOST_ATOMS, "executions": MOST_RUNS}
+        return {"formats": ["bqm", "pulses", "burst"], "most": most}
 
     def cost(self, payload: Any) -> Cost:
         """Emulator time; the state doubles with each atom."""
+        if isinstance(payload, PulseBatch):
+            atoms = [
+                len(one.sequence.register.qubits) for one in payload.programs for _ in one.values
+            ]
+            return Cost(sum(BASE_S + STATE_S * 2**each for each in atoms))
         return Cost(BASE_S + STATE_S * 2**payload.num_variables)
 
     def warm_up(self) -> None:
@@ -56,6 +72,14 @@ class Atoms(Device):
         import pulser_simulation  # noqa: F401 - only to import it
 
     def _check(self, payload: Any) -> None:
+        if isinstance(payload, PulseBatch):
+            if not 0 < payload.executions <= MOST_RUNS:
+                raise PayloadRefused(
+                    f"the atoms take 1 to {MOST_RUNS} runs of sequences, not {payload.executions}"
+                )
+            for _ in _built(payload):
+                pass  # building it on the machine checks its limits
+            return
         check_model(payload, self.name, MOST_ATOMS)
         if payload.num_variables == 0:
             raise PayloadRefused("the atoms were given a model without variables")
@@ -65,6 +89,9 @@ class Atoms(Device):
         import dimod
         import numpy as np
 
+        if isinstance(payload, PulseBatch):
+            draw = np.random.default_rng(seed)
+            return [_sample(sequence, shots, draw) for sequence in _built(payload)]
         weights, edges = _graph(payload)
         chances = _sweep(*_places(weights, edges), weights)
         often = np.random.default_rng(seed).multinomial(shots, list(chances.values()))
@@ -76,6 +103,46 @@ class Atoms(Device):
             num_occurrences=[n for _, n in seen],
         )
         return best_first(found.change_vartype(payload.vartype))
+
+
+def _built(batch: PulseBatch) -> Iterator[Any]:
+    """Each run's sequence on this machine; raises PayloadRefused if it exceeds its limits."""
+    from pulser.devices import DigitalAnalogDevice
+
+    for number, program in enumerate(batch.programs):
+        where = f"sequence {number}"
+        sequence = program.sequence
+        if sequence.is_register_mappable():
+            raise PayloadRefused(f"{where}: its register has to be a definite one")
+        atoms = len(sequence.register.qubits)
+        if atoms > MOST_ATOMS:
+            raise PayloadRefused(f"{where}: it has {atoms} atoms; at most {MOST_ATOMS} fit")
+        theirs, ours = sequence.device.rydberg_level, DigitalAnalogDevice.rydberg_level
+        if theirs != ours:  # the atoms would interact otherwise than its author meant
+            raise PayloadRefused(
+                f"{where}: it is for the Rydberg level {theirs}, but the machine has {ours}; build "
+                "it for pulser.devices.DigitalAnalogDevice"
+            )
+        try:
+            if sequence.device != DigitalAnalogDevice:
+                sequence = sequence.with_new_device(DigitalAnalogDevice)
+            for values in program.values:
+                yield sequence.build(**values) if sequence.is_parametrized() else sequence
+        except Exception as error:
+            text = f"{error} {error.__cause__ or ''}"
+            words = text.rpartition("),): ")[2]  # Pulser lists an error for each channel
+            raise PayloadRefused(f"{where}: {plain_message(ValueError(words))}") from None
+
+
+def _sample(sequence: Any, shots: int, draw: Any) -> Shots:
+    """The shots of a sequence, in random order."""
+    import numpy as np
+
+    chances = _final(sequence)
+    odds = np.array(list(chances.values()))
+    states = [int(bits[::-1], 2) for bits in chances]
+    values = draw.choice(states, size=shots, p=odds / odds.sum())
+    return Shots.of([("atoms", len(sequence.register.qubits))], values.tolist())
 
 
 def _graph(model: Any) -> tuple[list[float], Edges]:

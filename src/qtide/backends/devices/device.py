@@ -47,6 +47,8 @@ class Device(ABC):
     """The default timing profile; None if the device takes its own time."""
     light = False
     """Whether a driver computes answers in its own process, without a worker."""
+    calibration: str | None = None
+    """The id of the calibration set of the last answer, if the device itself knows one."""
     extra: str | None = None
     """The extra of qtide that installs the device's packages: `pip install 'qtide[gate]'`."""
 
@@ -83,7 +85,8 @@ class Device(ABC):
         """Describe the device to clients, as JSON, without importing an SDK.
 
         Contains the accepted `formats` and the limits (`most`) on shots, circuits and so on; for a
-        gate device also its `qubits`, `connections` and `gates`.
+        gate device also its `qubits`, `connections` and `gates`. May contain `metrics`, the quality
+        of gates and readout by IQM's names, and `calibration`, the `id` of the set they belong to.
         """
 
     @abstractmethod

@@ -53,12 +53,19 @@ class GateDevice(Device):
     extra = "gate"
 
     def __init__(
-        self, name: str, chip: Chip, gates: Gates, noisy: bool = False, threads: int = 1
+        self,
+        name: str,
+        chip: Chip,
+        gates: Gates,
+        noisy: bool = False,
+        threads: int = 1,
+        noise: float = 1.0,
     ) -> None:
         self.name = name
         self.chip = chip
         self._gates = gates
         self._noisy = noisy
+        self._noise = noise
         self._threads = threads
 
     def properties(self) -> dict[str, Any]:
@@ -71,6 +78,7 @@ class GateDevice(Device):
             "gates": list(self._gates),
             "operations": list(OPERATIONS),
             "noisy": self._noisy,
+            "metrics": metrics(self.chip, self._noise if self._noisy else 0.0),
             "most": {
                 "shots": self.most_shots,
                 "circuits": MOST_CIRCUITS,
@@ -220,7 +228,9 @@ class GateDevice(Device):
         options: dict[str, Any] = {"max_parallel_threads": self._threads}
         if not self._noisy:
             return AerSimulator(method="statevector", **options)
-        return AerSimulator(method="density_matrix", noise_model=noise_model(), **options)
+        return AerSimulator(
+            method="density_matrix", noise_model=noise_model(self._noise), **options
+        )
 
     def _batch(self, payload: Any) -> list[Any]:
         """The payload, one or several Qiskit circuits or OpenQASM texts, as Qiskit circuits."""
@@ -264,15 +274,18 @@ def gate(
     connections: list[list[int]] | None = None,
     noisy: bool = False,
     threads: int = 1,
+    noise: float = 1.0,
 ) -> GateDevice:
     """A chip with Qiskit's standard gates; three-qubit gates only if ideal and fully connected."""
     most = MOST_NOISY_QUBITS if noisy else MOST_QUBITS
     if not 1 <= qubits <= most:
         kind = "a noisy" if noisy else "an ideal"
         raise UsageError(f"{kind} gate device has 1 to {most} qubits, not {qubits}")
+    if not 0 < noise * TWO_QUBIT_ERROR < 1:
+        raise UsageError(f"the noise is above 0 and below {1 / TWO_QUBIT_ERROR:.0f}, not {noise}")
     chip = Chip.of(qubits, connections)
     gates = ONE | TWO | (THREE if chip.complete and not noisy else {})
-    return GateDevice("gate", chip, gates, noisy, threads)
+    return GateDevice("gate", chip, gates, noisy, threads, noise)
 
 
 DEEPEST = 10
@@ -477,14 +490,32 @@ TWO_QUBIT_ERROR = 0.034
 READ_OUT_ERROR = 0.021
 
 
-def noise_model() -> Any:
-    """Uniform noise on all qubits, which fits a chip of any size."""
+def noise_model(scale: float = 1.0) -> Any:
+    """Uniform noise on all qubits, which fits a chip of any size; `scale` multiplies the errors."""
     from qiskit_aer.noise import NoiseModel, ReadoutError, depolarizing_error
 
     model = NoiseModel()
-    model.add_all_qubit_quantum_error(depolarizing_error(ONE_QUBIT_ERROR, 1), list(ONE))
-    model.add_all_qubit_quantum_error(depolarizing_error(TWO_QUBIT_ERROR, 2), list(TWO))
-    right = 1 - READ_OUT_ERROR
-    readout = ReadoutError([[right, READ_OUT_ERROR], [READ_OUT_ERROR, right]])
+    one, two = scale * ONE_QUBIT_ERROR, scale * TWO_QUBIT_ERROR
+    model.add_all_qubit_quantum_error(depolarizing_error(one, 1), list(ONE))
+    model.add_all_qubit_quantum_error(depolarizing_error(two, 2), list(TWO))
+    wrong = scale * READ_OUT_ERROR
+    readout = ReadoutError([[1 - wrong, wrong], [wrong, 1 - wrong]])
     model.add_all_qubit_readout_error(readout)
     return model
+
+
+def metrics(chip: Chip, scale: float) -> dict[str, float]:
+    """The average fidelities of the noise model, by the names that IQM's clients look for.
+
+    There are no T1 and T2 among them: the noise does not depend on time.
+    """
+    found = {}
+    for qubit in chip.qubits:
+        found[f"metrics.rb.prx.default.{qubit}.fidelity"] = 1 - scale * ONE_QUBIT_ERROR / 2
+        readout = f"metrics.ssro.measure.default.{qubit}"
+        found[f"{readout}.fidelity"] = 1 - scale * READ_OUT_ERROR
+        found[f"{readout}.error_0_to_1"] = found[f"{readout}.error_1_to_0"] = scale * READ_OUT_ERROR
+    for one, other in chip.connections:
+        pair = f"{chip.qubits[one]}__{chip.qubits[other]}"
+        found[f"metrics.irb.cz.default.{pair}.fidelity"] = 1 - scale * TWO_QUBIT_ERROR * 3 / 4
+    return found

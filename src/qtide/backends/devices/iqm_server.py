@@ -7,6 +7,7 @@ is described.
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import cached_property
 from importlib import import_module
@@ -21,12 +22,17 @@ from qtide.backends.payloads.payload import PayloadRefused
 from qtide.backends.payloads.shots import Shots
 from qtide.core.errors import UsageError
 
+log = logging.getLogger(__name__)
+
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """First and longest pause, in seconds, between two queries of a job's status."""
 
 JOB_S, RESET_S, STEP_S = 1.0, 300e-6, 100e-9
 """Seconds that a chip takes per job, per reset before a shot, and per layer of gates."""
+
+METHODS = {"prx": "rb", "measure": "ssro"}
+"""How the fidelity of a gate is measured, as in the names of IQM's metrics; by default `irb`."""
 
 ENDED = ("completed", "failed", "cancelled")
 
@@ -62,6 +68,7 @@ class IqmServer(Device):
             chip = self._client.get_dynamic_quantum_architecture()
         except Exception as error:
             raise self._failed(error) from None
+        set_id = getattr(chip, "calibration_set_id", None)
         loci = {name: [list(locus) for locus in gate.loci] for name, gate in chip.gates.items()}
         return {
             "formats": ["iqm", "burst"],
@@ -71,6 +78,8 @@ class IqmServer(Device):
             "gates": [],
             "operations": [*loci, "barrier", "delay"],
             "loci": loci,
+            "calibration": None if set_id is None else {"id": str(set_id)},
+            "metrics": self._metrics(chip),
             "most": {"shots": self.most_shots, "qubits": len(chip.qubits)},
         }
 
@@ -92,6 +101,7 @@ class IqmServer(Device):
         job = self._asked(self._client.submit_circuits, payload, shots)
         try:
             self._wait(job)
+            self.calibration = _calibration_of(job)
             answers = zip(payload.circuits, job.result(), strict=True)
             return [_shots(circuit, rows, shots) for circuit, rows in answers]
         except DeviceFailed:
@@ -108,6 +118,25 @@ class IqmServer(Device):
             raise PayloadRefused(plain_message(error)) from None
         except Exception as error:
             raise self._failed(error) from None
+
+    def _metrics(self, chip: Any) -> dict[str, float]:
+        """The quality of gates and qubits as the server reports it, by IQM's names."""
+        found: dict[str, float | None] = {}
+        try:
+            known = self._client.get_calibration_quality_metrics()
+            for name, gate in chip.gates.items():
+                for implementation, places in gate.implementations.items():
+                    for locus in places.loci:
+                        at = f"{METHODS.get(name, 'irb')}.{name}.default.{'__'.join(locus)}"
+                        fidelity = known.get_gate_fidelity(name, implementation, locus)
+                        found[f"metrics.{at}.fidelity"] = fidelity
+            for noun, times in zip(
+                ("t1", "t2"), known.get_coherence_times(chip.qubits), strict=True
+            ):
+                found |= {f"characterization.model.{q}.{noun}_time": s for q, s in times.items()}
+        except Exception as error:  # a server without metrics must not stop the device
+            log.warning("%s has no metrics: %s", self._place, plain_message(error))
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     def _wait(self, job: Any) -> None:
         """Wait until the job is completed; after the time limit, cancel it and fail."""
@@ -169,6 +198,13 @@ def _circuit(circuit: IqmCircuit) -> Any:
         for one in circuit.instructions
     )
     return package.Circuit(circuit.name, tuple(operations), circuit.metadata)
+
+
+def _calibration_of(job: Any) -> str | None:
+    """The calibration set that a job ran with, if the server told."""
+    data = getattr(job, "job_data", None) or getattr(job, "data", None)
+    found = getattr(getattr(data, "compilation", None), "calibration_set_id", None)
+    return None if found is None else str(found)
 
 
 def _depth(circuit: IqmCircuit) -> int:

@@ -208,7 +208,10 @@ class Worker:
             return {"error": str(error)}, b""
         except Exception as error:
             return {"error": f"the device failed: {type(error).__name__}: {error}"}, b""
-        return {"format": packed.format}, packed.data
+        known = (
+            {} if self._device.calibration is None else {"calibration": self._device.calibration}
+        )
+        return {"format": packed.format} | known, packed.data
 
 
 BEAT = 1.0

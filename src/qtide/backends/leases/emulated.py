@@ -22,6 +22,8 @@ from qtide.core.forecasts import Outlook, Slips
 from qtide.core.job import JobContext
 from qtide.core.world.world import Future, World
 
+Suit = Callable[[Any], tuple[Device, Runner | None] | None]
+"""Returns another device than the default that suits a payload, with its runner; or None."""
 OVERTAKEN = 86_400.0
 """Seconds of waiting after which a payload is no longer overtaken."""
 
@@ -60,10 +62,14 @@ class EmulatedQpu(Qpu):
         slots: int = 1,
         fails: Callable[[int], bool] = lambda _: False,
         runner: Runner | None = None,
+        suit: Suit | None = None,
     ) -> None:
         super().__init__(world, profile, slots)
         self.device = device
         self._runner = runner
+        self._suit = suit
+        self._origin = self
+        """The QPU that this one renews; it alone chooses a device and closes its worker."""
         self._fails = fails
         self._served = 0
         self._queue: list[EmulatedTask] = []
@@ -75,7 +81,17 @@ class EmulatedQpu(Qpu):
     async def check(self, payload: Any, shots: int | None = None) -> None:
         """Check with the device; every payload but a burst needs a format, as it may be sent."""
         if not isinstance(payload, Burst):
+            self._choose(payload)
             await self.world.offload(check, self.device, payload, shots)
+
+    def _choose(self, payload: Any) -> None:
+        """Let the first payload choose the device, if the user has named none."""
+        origin = self._origin
+        suit, origin._suit = origin._suit, None
+        found = suit(payload) if suit is not None else None
+        if found is not None:
+            origin.device, origin._runner = found
+        self.device, self._runner = origin.device, origin._runner
 
     async def describe(self) -> dict[str, Any]:
         """The device's own description."""
@@ -84,7 +100,9 @@ class EmulatedQpu(Qpu):
 
     def renewed(self, slots: int) -> EmulatedQpu:
         """The same device in the same worker, with its own new queue and leases."""
-        return EmulatedQpu(self.world, self.device, self.profile, slots, self._fails, self._runner)
+        made = EmulatedQpu(self.world, self.device, self.profile, slots, self._fails, self._runner)
+        made._origin = self._origin
+        return made
 
     async def backlog(self) -> float:
         """Expected remaining seconds of all queued payloads."""

@@ -115,6 +115,7 @@ def write(folder: Path, results: Sequence[ItemResult], *, quick: bool) -> dict[s
         "made": {
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+            "load": round(os.getloadavg()[2], 1),
             "python": platform.python_version(),
             "qtide": __version__,
             "quick": quick,

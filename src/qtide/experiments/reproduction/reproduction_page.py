@@ -84,25 +84,6 @@ def markdown(data: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def readme_table(data: dict[str, Any]) -> str:
-    """Return the table of the README: two jobs of table 1, as usual and with qtide."""
-    base = next(each for each in read_results(data) if each.name == "table-1")
-    found = {value.what: value for value in base.values}
-
-    def cells(strategy: str) -> list[str]:
-        values = [found[f"{strategy}, 2 jobs: {what}"] for what in ("wall time", "node-seconds")]
-        return [f"{value.ours or 0.0:,.0f}" for value in values]
-
-    usual, mine = cells("static"), cells(OURS)
-    return markdown_table(
-        ("", "until both jobs are done", "node-seconds held"),
-        [
-            ["as usual: one heterogeneous job each (`static`)", f"{usual[0]} s", usual[1]],
-            ["with qtide (`elastic`)", f"**{mine[0]} s**", f"**{mine[1]}**"],
-        ],
-    )
-
-
 def _glance(results: Sequence[ItemResult]) -> str:
     rows = [[each.name, each.title, each.verdict] for each in results]
     return markdown_table(("item", "what", "verdict"), rows)
@@ -118,7 +99,8 @@ def _made(data: dict[str, Any]) -> str:
     how = "quick: few repetitions, scaled clocks" if made["quick"] else "full"
     return (
         f"Made by `qtide reproduce` on {made['date']} ({how}), on a machine with "
-        f"{made['machine']}, with Python {made['python']} and qtide {made['qtide']}."
+        f"{made['machine']} and a load of {made['load']:.1f}, with Python {made['python']} and "
+        f"qtide {made['qtide']}."
     )
 
 

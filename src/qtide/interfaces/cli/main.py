@@ -67,9 +67,16 @@ COMMANDS = {
     "serve": CommandEntry(SERVICE, "serve:serve", "Serve QPUs to many jobs at once."),
     "queue": CommandEntry(SERVICE, "service:queue", "Show your tasks at the service."),
     "devices": CommandEntry(SERVICE, "service:devices", "Show the devices of the service."),
+    "estimate": CommandEntry(
+        SERVICE, "service:estimate", "Show what a payload would take, and when it would start."
+    ),
+    "why": CommandEntry(SERVICE, "service:why", "Show why a task waits, and what would change it."),
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
     "page": CommandEntry(SERVICE, "service:page", "Open the service's page, signed in."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
+    "maintenance": CommandEntry(
+        SERVICE, "maintenance:maintenance", "Plan when a device starts no tasks."
+    ),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -80,13 +81,22 @@ def _row(device: dict[str, Any]) -> dict[str, Any]:
         "device": device["name"],
         "kind": device["kind"],
         "state": device["state"],
-        "why": device["reason"],
+        "why": device["reason"] or _next_maintenance(device),
         "policy": device["policy"],
         "waits": device["waiting"],
         "runs": device["running"],
         "size": most.get("qubits") or most.get("variables"),
         "takes": " ".join(each for each in formats if each != "burst") or None,
     }
+
+
+def _next_maintenance(device: dict[str, Any]) -> str | None:
+    """When the next planned maintenance begins; None if the service knows of none."""
+    planned = device.get("maintenance")
+    if not planned:
+        return None
+    start = datetime.fromtimestamp(planned[0]["start"]).astimezone()
+    return f"maintenance from {start:%Y-%m-%d %H:%M}"
 
 
 def queue(
@@ -106,6 +116,78 @@ def queue(
         return
     tasks.sort(key=_turn)
     show_rows([_queue_row(task) for task in tasks], "no task waits or runs")
+
+
+def estimate(
+    device: Annotated[str, typer.Argument(help="Name of the device.")],
+    file: Annotated[Path, typer.Argument(help="OpenQASM (.qasm), QPY (.qpy) or a payload's JSON.")],
+    shots: Annotated[int | None, typer.Option(min=1, help="Shots per circuit.")] = None,
+    payload_format: Annotated[
+        str | None, typer.Option("--format", help="Format of a JSON file: bqm, iqm or burst.")
+    ] = None,
+    url: Url = None,
+    json: shared_options.Json = False,
+) -> None:
+    """Show what a payload would take, what it leaves of your quota, and when it would start.
+
+    Example: qtide estimate star circuit.qasm --shots 1000
+    """
+    found = client(url).estimate(_payload(file, payload_format), device, shots=shots)
+    if json:
+        as_json(found)
+        return
+    fixed, each = found["fixed_seconds"], found["seconds_per_shot"]
+    parts = f"{fixed:.3g} s and {1e3 * each:.3g} ms per shot"
+    guess = "" if found["known"] else " (a guess: no task like it has run yet)"
+    say(f"{found['qpu_seconds']:.3g} QPU seconds: {parts}{guess}")
+    for quota in found["left_afterwards"]:
+        if quota["qpu_seconds_left"] is not None:
+            left = f"{quota['qpu_seconds_left']:.3g} QPU seconds"
+            say(f"left today for the {quota['of']} {quota['name']} afterwards: {left}")
+    if found["likely_start"] is None:
+        say(f"its start is unknown ({found['reason']})")
+        return
+    low, _, high = found["likely_start"]
+    start, now = found["expected_start"], time.time()
+    say(f"it would start in {max(0.0, start - now):.3g} s if nothing else is submitted")
+    learnt = f"learnt from {found['based_on']} starts" if found["based_on"] else "assumed"
+    say(
+        f"9 of 10 start within {max(0.0, low - now):.3g} to {max(0.0, high - now):.3g} s ({learnt})"
+    )
+
+
+def _payload(file: Path, payload_format: str | None) -> Any:
+    """Read a payload from a file; its ending names the format, unless that is given."""
+    from qtide.backends.payloads.payload import Encoded
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    if payload_format is not None:
+        return Encoded(payload_format, data)
+    if file.suffix == ".qpy":
+        return Encoded("qpy", data)
+    if file.suffix == ".qasm":
+        return data.decode(errors="replace")
+    raise UsageError(f"{file} ends neither in .qasm nor in .qpy; name its format with --format")
+
+
+def why(
+    task: Annotated[str, typer.Argument(help="The task's id, or its beginning.")],
+    url: Url = None,
+    json: shared_options.Json = False,
+) -> None:
+    """Show what stands before a task, which rule put it there, and what would change that.
+
+    Example: qtide why 3f2a
+    """
+    found = client(url).call("GET", f"/v1/tasks/{quote(task, safe='')}/why")
+    if json:
+        as_json(found)
+        return
+    for sentence in found["sentences"]:
+        say(sentence)
 
 
 def _turn(task: dict[str, Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from qtide.core.values import Inline
 from qtide.core.world.real import RealWorld
 from qtide.core.world.virtual import VirtualWorld
 from qtide.core.world.world import World
-from qtide.interfaces.export.step_files import StepInput, StepOutput
+from qtide.interfaces.export.step_files import CarriedFiles, StepInput, StepOutput
 from qtide.interfaces.export.turn_note import NotedChoice, NotedStep, TurnNote, outcome_of
 from qtide.programs.journal import TARGET, Journal
 from qtide.programs.phase import Classical, Phase, Quantum, Task
@@ -93,7 +93,8 @@ def play(
 ) -> ProgramState:
     """Replay the program with these answers; add the phases they complete to the journal."""
     world = VirtualWorld()
-    answers = StepAnswers(world, given, lambda: _wait_for_qpu(run.spec))
+    kept = run.path.absolute() / "commands"
+    answers = StepAnswers(world, given, kept, lambda: _wait_for_qpu(run.spec))
     ledger = Ledger(run.name, world.now)
     job = JobContext(run.name, ledger, Inline(), run.spec.seed)
     replay = Replay(world, answers, journal, job, tell)
@@ -144,9 +145,14 @@ class StepAnswers:
     """Answers phases with the results of earlier steps, and lists the phases without an answer."""
 
     def __init__(
-        self, world: World, answers: Iterable[StepOutput], wait_for_qpu: Callable[[], float]
+        self,
+        world: World,
+        answers: Iterable[StepOutput],
+        kept: Path,
+        wait_for_qpu: Callable[[], float],
     ) -> None:
         self._world = world
+        self._kept = kept
         self._wait_for_qpu = wait_for_qpu
         self._answers: dict[tuple[str, str], dict[int, StepOutput]] = {}
         for answer in answers:
@@ -160,8 +166,14 @@ class StepAnswers:
         if len(known) < len(_parts(phase)):
             self.missing[key] = phase
             await self._world.future()
-        results = [known[place].value() for place in sorted(known)]
+        results = [self._value(known[place]) for place in sorted(known)]
         return results if isinstance(phase, Classical) else results[0]
+
+    def _value(self, answer: StepOutput) -> Any:
+        found = answer.value()
+        if isinstance(found, CarriedFiles):
+            return found.unpacked(self._kept / f"{answer.key}.{answer.place}")
+        return found
 
     async def choose(self, phase: Quantum, otherwise: Task[Any], key: str) -> CandidateChoice:
         """Choose by the QPU's queue alone: a workflow does not know how long the task takes."""

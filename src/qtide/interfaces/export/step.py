@@ -23,7 +23,7 @@ from qtide.core.ledger import Interval, Ledger
 from qtide.core.log import Log
 from qtide.core.values import Values
 from qtide.core.world.real import RealWorld
-from qtide.interfaces.export.step_files import StepInput, StepOutput
+from qtide.interfaces.export.step_files import CarriedFiles, StepInput, StepOutput
 from qtide.programs.phase import Classical, Quantum
 from qtide.runs.open_site import qpu_for
 from qtide.runs.spec import Spec
@@ -153,7 +153,7 @@ async def _answer(world: RealWorld, perform: Perform, given: StepInput, folder: 
     lane = "nodes" if isinstance(given.phase, Classical) else "qpu"
     ledger.enter("wait", lane, given.asked, world.now(), "a step of the workflow")
     try:
-        outcome, failed = await perform(given, job), False
+        outcome, failed = CarriedFiles.of(await perform(given, job)), False
     except Exception as error:
         replaced = isinstance(given.phase, Quantum) and given.phase.otherwise is not None
         if isinstance(error, QtideError) and not replaced:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qtide.core.errors import QtideError
-from qtide.core.files import read_json, write_json
+from qtide.core.files import read_json, write_json, write_whole
 from qtide.core.ledger import Interval
 from qtide.core.values import Inline, Packed, Unstorable
+from qtide.programs.command import CommandResult
 from qtide.programs.phase import Phase
 from qtide.runs.spec import Spec
 
@@ -112,6 +113,40 @@ class StepOutput:
     def intervals(self) -> list[Interval]:
         """Return the intervals of what was held and used for it."""
         return [Interval(**span) for span in self.spans]
+
+
+MOST = 64 * 2**20
+"""Maximum bytes of the files of a command that an answer carries."""
+
+
+@dataclass(frozen=True)
+class CarriedFiles:
+    """The result of a command with the contents of its files, which may be on another host."""
+
+    result: CommandResult
+    contents: dict[str, bytes]
+
+    @staticmethod
+    def of(outcome: Any) -> Any:
+        """Add the contents of its files to the result of a command; leave others as they are."""
+        if not isinstance(outcome, CommandResult) or not outcome.files:
+            return outcome
+        if sum(file.stat().st_size for file in outcome.files.values()) > MOST:
+            raise QtideError(
+                f"a command wrote more than {MOST:,} bytes ({', '.join(outcome.files)}), which no "
+                "step of a workflow can pass on; run the program with qtide itself"
+            )
+        contents = {name: file.read_bytes() for name, file in outcome.files.items()}
+        return CarriedFiles(outcome, contents)
+
+    def unpacked(self, folder: Path) -> CommandResult:
+        """Write the files to a folder of the run, unless an earlier turn has; return the result."""
+        files = {name: folder / name for name in self.contents}
+        for name, file in files.items():
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(file, self.contents[name])
+        return replace(self.result, files=files, folder=folder)
 
 
 def _pack(phase: Phase) -> dict[str, Any]:

@@ -23,18 +23,25 @@ from qtide.service.apis.iqm_bodies import read_circuits, write_counts, write_mea
 from qtide.service.apis.iqm_computers import (
     Computer,
     Computers,
-    calibration_set_id,
     channel_properties,
-    computer_id,
 )
 from qtide.service.apis.native import refusals, validated
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes
 from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, Work, Writer
 from qtide.service.connection import KEY
+from qtide.service.device.served_device import computer_id
 from qtide.service.quotas import Storage
 from qtide.service.service import PIECE, Service
-from qtide.service.task import Caller, Conflict, NotFound, ServiceTask, TaskStanding, TaskState
+from qtide.service.task import (
+    CalibrationTerms,
+    Caller,
+    Conflict,
+    NotFound,
+    ServiceTask,
+    TaskStanding,
+    TaskState,
+)
 
 SOURCE = "qtide"
 STATUS = {
@@ -119,10 +126,7 @@ def ends_within(service: Service, task: ServiceTask, seconds: float) -> bool:
 
 
 def _compilation(service: Service, task: ServiceTask) -> dict[str, Any] | None:
-    device = service.devices.get(task.device)
-    if device is None or task.started is None:
-        return None
-    return {"calibration_set_id": str(calibration_set_id(device))}
+    return None if task.calibration is None else {"calibration_set_id": task.calibration}
 
 
 def _timeline(task: ServiceTask) -> Iterator[tuple[str, float | None]]:
@@ -383,8 +387,9 @@ async def _to_submit(
         raise PayloadRefused(
             f"{computer.device.name} takes 1 to {most} circuits at once, not {words['number']}"
         )
-    if terms.calibration_set_id is not None:
-        computer.check_calibration(str(terms.calibration_set_id))
+    wanted = terms.calibration_set_id
+    if wanted is not None:
+        computer.check_calibration(str(wanted))
     connection = request.scope.get(KEY)
     return Submission(
         device=computer.device.name,
@@ -393,6 +398,7 @@ async def _to_submit(
         name=terms.name,
         request=body,
         api="iqm",
+        terms=CalibrationTerms(None if wanted is None else str(wanted)),
         hung_up=connection.hung_up if connection else None,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import time
 from dataclasses import dataclass
@@ -10,12 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from qtide.service.device.served_device import ServedDevice
+from qtide.service.device.served_device import ServedDevice, computer_id
 from qtide.service.service import Service, usable
-from qtide.service.task import Caller, NotFound
+from qtide.service.task import CalibrationSet, Caller, NotFound
 
-ROOT = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
-"""The namespace of all ids below, which keeps a device's ids the same after every start."""
 START_LIMIT = 10.0
 """Maximum seconds that a request waits for devices that are starting."""
 PAIRS = ("cz", "move")
@@ -23,15 +20,11 @@ UNCALIBRATED = ("barrier", "delay")
 """Operations that every qubit has, which an architecture does not list."""
 
 
-def computer_id(device: str) -> UUID:
-    """The id of a device, derived from its name alone."""
-    return uuid5(ROOT, device)
-
-
-def calibration_set_id(device: ServedDevice) -> UUID:
-    """An id that changes when the device's properties change."""
-    words = json.dumps(device.properties, sort_keys=True)
-    return uuid5(computer_id(device.name), words)
+def calibration_set(device: ServedDevice) -> CalibrationSet:
+    """The device's calibration set; every device that is shown has one."""
+    found = device.calibration_set
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)
@@ -39,8 +32,6 @@ class Computer:
     """A device that accepts IQM circuits."""
 
     device: ServedDevice
-    since: str
-    """When the service started."""
 
     @property
     def id(self) -> UUID:
@@ -72,40 +63,46 @@ class Computer:
         properties = self.device.properties
         names = [name for name in properties["operations"] if name not in UNCALIBRATED]
         return {
-            "calibration_set_id": str(calibration_set_id(self.device)),
+            "calibration_set_id": calibration_set(self.device).id,
             "qubits": properties["qubits"],
             "computational_resonators": properties.get("resonators", []),
             "gates": {name: _gate(self._loci(name)) for name in names},
         }
 
     def calibration_set(self) -> dict[str, Any]:
-        """Its calibration set, which is empty."""
-        name = calibration_set_id(self.device)
-        return self._observations("calibration-set", name)
+        """Its calibration set: the coherence times, if the device knows them."""
+        return self._observations("calibration-set", "characterization.")
 
     def quality_metrics(self) -> dict[str, Any]:
-        """The measured quality of its gates, which is empty."""
-        described = calibration_set_id(self.device)
-        set_ = self._observations("quality-metric-set", uuid5(described, "metrics"))
-        return set_ | {"describes_id": str(described)}
+        """The measured quality of its gates and of its readout."""
+        described = calibration_set(self.device).id
+        found = self._observations("quality-metric-set", "metrics.")
+        name = str(uuid5(computer_id(self.device.name), f"{described} metrics"))
+        return found | {"observation_set_id": name, "describes_id": described}
 
     def check_calibration(self, name: str) -> None:
         """Refuse a calibration set that the computer does not have."""
-        if name not in ("default", str(calibration_set_id(self.device))):
+        if name not in ("default", calibration_set(self.device).id):
             raise NotFound(
                 f"{self.device.name} has no calibration set {name!r}; use its default one"
             )
 
-    def _observations(self, kind: str, name: UUID) -> dict[str, Any]:
+    def _observations(self, kind: str, prefix: str) -> dict[str, Any]:
+        found = calibration_set(self.device)
+        at = datetime.fromtimestamp(found.at, UTC).isoformat()
         return {
             "observation_set_type": kind,
-            "observation_set_id": str(name),
+            "observation_set_id": found.id,
             "describes_id": None,
             "dut_label": self.device.name,
-            "created_timestamp": self.since,
-            "end_timestamp": self.since,
+            "created_timestamp": at,
+            "end_timestamp": at,
             "invalid": False,
-            "observations": [],
+            "observations": [
+                _observation(number, name, value, at)
+                for number, (name, value) in enumerate(found.metrics.items())
+                if name.startswith(prefix)
+            ],
         }
 
     def _loci(self, gate: str) -> list[list[str]]:
@@ -123,7 +120,6 @@ class Computers:
 
     def __init__(self, service: Service) -> None:
         self._service = service  # its devices may change
-        self._since = _moment()
 
     async def all(self, caller: Caller) -> list[Computer]:
         """The computers that a caller may use; waits until starting devices know their formats."""
@@ -146,7 +142,20 @@ class Computers:
         for device in devices:
             await device.tried(max(0.0, end - time.monotonic()))
         fitting = (each for each in devices if "iqm" in each.properties.get("formats", ()))
-        return [Computer(each, self._since) for each in fitting]
+        return [Computer(each) for each in fitting]
+
+
+def _observation(number: int, name: str, value: float, at: str) -> dict[str, Any]:
+    return {
+        "observation_id": number,
+        "dut_field": name,
+        "unit": "s" if name.endswith("_time") else "",
+        "value": value,
+        "uncertainty": None,
+        "invalid": False,
+        "created_timestamp": at,
+        "modified_timestamp": at,
+    }
 
 
 def _gate(loci: list[list[str]]) -> dict[str, Any]:

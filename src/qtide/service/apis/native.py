@@ -19,11 +19,12 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
 from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, read_form_alone, read_submission
+from qtide.service.configuration import MaintenanceWindow
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
 from qtide.service.service import PIECE, Service, check_operates, usable
-from qtide.service.task import Caller, ServiceTask, TaskState
+from qtide.service.task import CalibrationSet, CalibrationTerms, Caller, ServiceTask, TaskState
 
 Text = Annotated[str, Field(max_length=200)]
 StateName = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -46,6 +47,10 @@ class SubmissionForm(BaseModel):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     max_wait: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     """Seconds within which it has to start; it is refused if that cannot be promised."""
+    calibration: Text | None = None
+    """The only calibration set that it may run on; with another one, it ends without an answer."""
+    calibrated_within: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """The most seconds since the device's calibration when it starts; else it ends likewise."""
 
 
 class TaskForm(BaseModel):
@@ -71,6 +76,8 @@ class TaskForm(BaseModel):
     expected_seconds: float
     qpu_seconds: float
     error: str | None
+    calibration: str | None
+    """The calibration set that it began on."""
     reason: Reason | None = None
     """Why it waits."""
     position: int | None = None
@@ -82,11 +89,60 @@ class TaskForm(BaseModel):
     number: int | None = None
 
 
+class EstimateForm(BaseModel):
+    """What a task would take, and when it would start, if it were submitted now."""
+
+    device: str
+    shots: int
+    size: int
+    qpu_seconds: float
+    """Expected seconds on the device, which are charged."""
+    fixed_seconds: float
+    seconds_per_shot: float
+    known: bool
+    """Whether the seconds are known, from the device's timing or from earlier tasks like it."""
+    left_afterwards: list[dict[str, Any]]
+    """The caller's quotas after the task."""
+    reason: Reason
+    position: int | None
+    expected_start: float | None
+    """If nothing else is submitted; None if unknown."""
+    expected_end: float | None
+    likely_start: list[float] | None
+    """With others' likely arrivals: nine of ten tasks start from the first to the last of these."""
+    based_on: int
+    """Number of earlier starts from which the likely start was learnt."""
+
+
+class WhyForm(BaseModel):
+    """Why a task stands where it stands."""
+
+    id: str
+    state: StateName
+    reason: Reason | None = None
+    policy: str | None = None
+    tasks_ahead: int | None = None
+    seconds_ahead: float | None = None
+    seconds_running: float | None = None
+    seconds_promised: float | None = None
+    sentences: list[str]
+
+
 class TaskList(BaseModel):
     """Tasks, newest first; pass `before` to get the next page."""
 
     tasks: list[TaskForm]
     before: int | None
+
+
+class CalibrationForm(BaseModel):
+    """A calibration set of a device."""
+
+    id: str
+    device: str
+    at: float
+    metrics: dict[str, float]
+    """Fidelities, readout errors and coherence times, by the names that IQM uses."""
 
 
 class DeviceForm(BaseModel):
@@ -102,8 +158,11 @@ class DeviceForm(BaseModel):
     running: int
     expected_wait: float | None
     """Seconds that a new task would wait behind all others; None if unknown."""
+    maintenance: list[MaintenanceWindow]
+    """What is planned, or under way."""
     properties: dict[str, Any]
     profile: dict[str, float]
+    calibration: CalibrationForm | None
 
 
 class DrainForm(BaseModel):
@@ -212,6 +271,7 @@ def native_api(service: Service, access: Authenticator) -> Api:
     router = APIRouter(prefix="/v1", responses=refusals())
     caller_of = Depends(access.caller)
     _tasks(router, service, caller_of)
+    _explanations(router, service, caller_of)
     _devices(router, service, caller_of)
     _accounts(router, service, caller_of)
     return Api("/v1", router, bulk=[read_submission, read_form_alone])
@@ -283,6 +343,20 @@ def _tasks(router: APIRouter, service: Service, caller_of: Any) -> None:
         await service.forget(caller, id)
 
 
+def _explanations(router: APIRouter, service: Service, caller_of: Any) -> None:
+    @router.post("/estimates", response_model=EstimateForm, tags=["tasks"], openapi_extra=BODY)
+    async def estimate(request: Request, caller: Caller = caller_of) -> Response:
+        """What a payload would take, and when it would start, without submitting it."""
+        return _json(
+            await service.estimate(caller, await _submission(service, caller, request, None))
+        )
+
+    @router.get("/tasks/{id}/why", response_model=WhyForm, tags=["tasks"])
+    async def why(id: Id, caller: Caller = caller_of) -> Response:  # noqa: A002 - as above
+        """What stands before a task, which rule put it there, and what would change that."""
+        return _json(service.why(caller, id))
+
+
 def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
     @router.get("/devices", response_model=list[DeviceForm], tags=["devices"])
     async def list_devices(caller: Caller = caller_of) -> Response:
@@ -294,6 +368,15 @@ def _devices(router: APIRouter, service: Service, caller_of: Any) -> None:
     async def get_device(name: Name, caller: Caller = caller_of) -> Response:
         """One device."""
         return _json(device_described(service.device(name, caller, "native")))
+
+    @router.get("/calibrations/{set_id}", response_model=CalibrationForm, tags=["devices"])
+    async def get_calibration(
+        set_id: Annotated[str, Path(pattern=r"^[!-~]{1,200}$", description="The set's id.")],
+        caller: Caller = caller_of,
+    ) -> Response:
+        """A calibration set that a task ran on, also if the device has another one by now."""
+        device, found = service.calibration(caller, set_id)
+        return _json(calibration_described(device, found))
 
     @router.post(
         "/devices/{name}/drain",
@@ -359,6 +442,7 @@ def described(service: Service, task: ServiceTask) -> dict[str, Any]:
         "expected_seconds": task.seconds,
         "qpu_seconds": task.used,
         "error": task.error,
+        "calibration": task.calibration,
     } | _standing(service, task)
 
 
@@ -374,13 +458,22 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
         "waiting": device.waiting,
         "running": device.running,
         "expected_wait": device.expected_wait,
+        "maintenance": [each.model_dump() for each in device.maintenance],
         "properties": device.properties,
         "profile": {
             "payload_s": device.profile.payload_s,
             "shot_s": device.profile.shot_s,
             "shots": device.profile.shots,
         },
+        "calibration": None
+        if device.calibration_set is None
+        else calibration_described(device.name, device.calibration_set),
     }
+
+
+def calibration_described(device: str, found: CalibrationSet) -> dict[str, Any]:
+    """Describe a calibration set in the format of this API."""
+    return {"id": found.id, "device": device, "at": found.at, "metrics": found.metrics}
 
 
 def _standing(service: Service, task: ServiceTask) -> dict[str, Any]:
@@ -417,6 +510,7 @@ async def _submission(
         name=form.name,
         priority=form.priority,
         max_wait=form.max_wait,
+        terms=CalibrationTerms(form.calibration, form.calibrated_within),
         key=key,
         digest=await _digest(form, payload) if key else "",
         hung_up=connection.hung_up if connection else None,
@@ -426,7 +520,9 @@ async def _submission(
 async def _digest(form: SubmissionForm, payload: bytes) -> str:
     """A digest that tells apart different requests with the same key."""
     terms = (form.device, form.format, form.shots, form.seed, form.name)
-    rest = (form.priority, form.max_wait)
+    rest: tuple[Any, ...] = (form.priority, form.max_wait)
+    if (form.calibration, form.calibrated_within) != (None, None):  # keep the digests of old stores
+        rest += (form.calibration, form.calibrated_within)
     whole = json.dumps([*terms, *rest]).encode() + payload
     found = sha256(whole) if len(whole) <= SMALL else await asyncio.to_thread(sha256, whole)
     return found.hexdigest()

@@ -22,7 +22,7 @@ from qtide.service import records
 from qtide.service.configuration import DeviceSetup
 from qtide.service.device.device_queue import DeviceQueue, DeviceState
 from qtide.service.store import Action, Result, Store, StoreFailed, ValueTooLarge
-from qtide.service.task import Booking, Ending, ServiceTask, TaskState
+from qtide.service.task import Booking, CalibrationSet, Ending, ServiceTask, TaskState
 
 
 class WorkerLink(Protocol):
@@ -196,6 +196,8 @@ class Dispatcher:
         self._overdue: dict[str, Alarm] = {}
         self._unbegun: Alarm | None = None
         self._recovering = 0
+        self._recorded: str | None = None
+        """The last calibration set that was recorded."""
         self._handing = BackgroundTasks(world)
         self._background = BackgroundTasks(world)
 
@@ -332,6 +334,11 @@ class Dispatcher:
             task = self._queue.next(now)
             if task is None or (task.suspect and self._queue.handed):
                 break
+            if why := task.terms.why_not(self._state.calibration(now), now):
+                self._queue.withdraw(task)
+                ending = self._endings.finish(task, TaskState.FAILED, task.used, f"it {why}")
+                self._background.start(ending)
+                continue
             self._queue.hand_over(task, now)
             batch.append(task)
         return batch
@@ -425,12 +432,22 @@ class Dispatcher:
         self._queue.margin.start.note(at - (self._queue.began or at))
         self._queue.begin(task, at)
         task.started = at
+        self._calibrated(task, self._state.calibration(at))
         if not task.opened:
             task.attempts += 1
         self._expect_begin()
         self._endings.note(records.begin(task))
         self._overdue[task.id] = self._world.alarm(self._setup.limit, lambda: self._stop(task))
         self.on_begun(task)
+
+    def _calibrated(self, task: ServiceTask, found: CalibrationSet | None) -> None:
+        """Bind a task to the calibration set that it runs on, and record the set once."""
+        if found is None:
+            return
+        task.calibration = found.id
+        if found.id != self._recorded:
+            self._recorded = found.id
+            self._endings.note(records.note_calibration(self._name, found))
 
     def _end(self, task: ServiceTask, header: Header, body: bytes) -> None:
         fault = header.get("fault")
@@ -442,6 +459,12 @@ class Dispatcher:
         if "began" in header:
             task.unbooked.append(Booking(header["began"], header["seconds"], fault or ""))
         task.suspect = False
+        if "calibration" in header:
+            known = self._state.stated
+            if known is None or known.id != header["calibration"]:
+                known = CalibrationSet(header["calibration"], now, known.metrics if known else {})
+            self._state.stated = known
+            self._calibrated(task, known)
         ended = None if task.started is None else min(now, task.started + header["seconds"])
         self._queue.take_back(task, used, now, ended)
         self._changed.set()

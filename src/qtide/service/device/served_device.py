@@ -6,23 +6,28 @@ Without it, tasks would seem to take no time, and the device would get far too m
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID, uuid5
 
 from qtide.backends.devices.device import Occupation, WorkerLost
 from qtide.backends.devices.profile import UNTIMED, profile
 from qtide.backends.payloads.payload import PayloadRefused, is_duration
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import BackgroundTasks, Future, Signal, World
-from qtide.service.configuration import DeviceSetup
+from qtide.service import records
+from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
 from qtide.service.device.validator import Checked, Validator
 from qtide.service.limits import Limits
-from qtide.service.policies.policy import POLICIES, ShareOwner, Shares
-from qtide.service.task import Extent, ServiceTask, TaskState
+from qtide.service.policies.policy import POLICIES, Ahead, ShareOwner, Shares
+from qtide.service.task import CalibrationSet, Extent, ServiceTask, TaskState
 
 FIRST = 1.0
 """Seconds assumed per circuit at first: so long that the worker gets one task at a time."""
@@ -98,7 +103,68 @@ class DurationEstimate:
             self._known[extent] = SizeClass(seconds, seconds)
 
 
+REMEMBERED = 500
+"""Tasks from which to learn how far real starts are from expected ones."""
+ENOUGH_STARTS = 20
+"""Starts from which on to trust what was learnt."""
+GRAIN = 0.05
+"""Seconds added to waits before their ratio is taken, so that short ones do not dominate."""
+UNKNOWN = (0.2, 1.0, 5.0)
+"""The ratios of real to expected waits that are assumed before enough starts were seen."""
+
+
+class StartLearner:
+    """How long tasks really wait, compared with what was expected when they were accepted.
+
+    Other users' later tasks and durations that were guessed wrongly make up the difference. The
+    interval that is told holds nine of ten of the recent starts, so it should hold the next one.
+    """
+
+    def __init__(self) -> None:
+        self._ratios: deque[float] = deque(maxlen=REMEMBERED)
+        self._expected: dict[str, float] = {}
+        """The expected waits of tasks that have not started, by id."""
+
+    def expect(self, task: ServiceTask, start: float) -> None:
+        """Note the start that is expected of a task that has just been accepted."""
+        self._expected[task.id] = max(0.0, start - task.submitted)
+
+    def started(self, task: ServiceTask) -> None:
+        """Compare the real start of a task with the expected one."""
+        expected = self._expected.pop(task.id, None)
+        if expected is not None and task.started is not None:
+            real = max(0.0, task.started - task.submitted)
+            self._ratios.append((real + GRAIN) / (expected + GRAIN))
+
+    def forget(self, task: ServiceTask) -> None:
+        """Drop a task that ended without a start."""
+        self._expected.pop(task.id, None)
+
+    @property
+    def starts(self) -> int:
+        """How many starts the interval is based on."""
+        return len(self._ratios)
+
+    def likely(self, wait: float) -> tuple[float, float, float]:
+        """The shortest, the usual and the longest wait to expect, in nine of ten cases."""
+        ratios = UNKNOWN
+        if len(self._ratios) >= ENOUGH_STARTS:
+            known, last = sorted(self._ratios), len(self._ratios) - 1
+            ratios = known[int(0.05 * last)], known[last // 2], known[math.ceil(0.95 * last)]
+        low, usual, high = (max(0.0, each * (wait + GRAIN) - GRAIN) for each in ratios)
+        return low, usual, high
+
+
 log = logging.getLogger(__name__)
+
+COMPUTERS = UUID("6f0b6a5c-5d0e-4c4e-9d3e-2f1a7c0b8e11")
+"""The namespace of the devices' ids, which keeps them the same after every start."""
+
+
+def computer_id(device: str) -> UUID:
+    """The id of a device, derived from its name alone."""
+    return uuid5(COMPUTERS, device)
+
 
 PAUSE_FIRST, PAUSE_MOST = 0.1, 30.0
 """Shortest and longest pause in seconds before restarting a worker that died."""
@@ -136,8 +202,10 @@ class ServedDevice:
         self._occupied: list[Occupation] = []
         """What the last worker noted."""
         self._estimate = DurationEstimate(setup.limit)
+        self.starts = StartLearner()
         self._tried = Signal(world)
         self._running: Future[None] | None = None
+        self._endings = endings
         calendar = Calendar(setup.calibration, world.now())
         policy = POLICIES.load(setup.policy)(shares)
         self._queue = DeviceQueue(policy, shares, calendar, setup.promised, self._longest)
@@ -155,8 +223,24 @@ class ServedDevice:
 
     @property
     def reason(self) -> str | None:
-        """Why the device is in error or drained."""
-        return self._state.trouble or self._state.drained
+        """Why the device is in error, drained, or in maintenance."""
+        window = self._state.calendar.maintenance(self._world.now())
+        planned = window.reason if window else None
+        return self._state.trouble or self._state.drained or planned
+
+    @property
+    def maintenance(self) -> list[MaintenanceWindow]:
+        """Planned maintenance that is not over."""
+        now = self._world.now()
+        return [each for each in self._state.calendar.windows if each.end > now]
+
+    @property
+    def back(self) -> float | None:
+        """When a device that starts no tasks will start them again; None if that is not known."""
+        now = self._world.now()
+        if self._state.drained is not None or not self._state.present:
+            return None
+        return now + self._state.calendar.pause(now)
 
     @property
     def waiting(self) -> int:
@@ -182,9 +266,9 @@ class ServedDevice:
     def expected_wait(self) -> float | None:
         """Seconds that a new task would wait behind all others; None while drained or down.
 
-        This includes a calibration in progress and a pause after a fault.
+        This includes planned maintenance, calibrations, and a pause after a fault.
         """
-        if self.why_waiting() in ("maintenance", "down"):
+        if self.back is None:
             return None
         now = self._world.now()
         return max(self._queue.backlog(now), self._state.calendar.pause(now))
@@ -192,6 +276,11 @@ class ServedDevice:
     def why_waiting(self) -> str:
         """Why a task in the device's queue waits."""
         return self._state.why_waiting(self._world.now())
+
+    @property
+    def calibration_set(self) -> CalibrationSet | None:
+        """Its present calibration set; None before its first start."""
+        return self._state.calibration(self._world.now())
 
     async def tried(self, limit: float) -> bool:
         """Wait up to `limit` seconds for its start to succeed or fail; return whether it did."""
@@ -231,6 +320,7 @@ class ServedDevice:
     def ended(self, task: ServiceTask) -> None:
         """Forget a finished task, and learn from its duration."""
         self.dispatcher.forget(task)
+        self.starts.forget(task)
         if task.state is TaskState.DONE and task.extent is not None and task.attempts == 1:
             self._estimate.learn(task.extent, task.used)
 
@@ -243,6 +333,28 @@ class ServedDevice:
         if task.id in self._queue.waiting:
             late = self._state.calendar.pause(found.start)
         return Outlook(found.position, found.start + late, found.end + late)
+
+    def outlook_if_added(self, task: ServiceTask) -> Outlook:
+        """What a task could expect if it were accepted now and nothing else were submitted."""
+        found = self._queue.if_added(task, self._world.now())
+        late = self._state.calendar.pause(found.start)
+        return Outlook(found.position, found.start + late, found.end + late)
+
+    def why(self, task: ServiceTask) -> tuple[Ahead | None, float]:
+        """The work before a waiting task by the policy, and the seconds left of what runs."""
+        now = self._world.now()
+        waits = task.id in self._queue.waiting
+        return (self._queue.ahead(task) if waits else None), self._queue.load(now)
+
+    def split_seconds(self, checked: Checked, seconds: float, shots: int) -> tuple[float, float]:
+        """The part of a task's seconds that it takes once, and the part for each shot."""
+        if checked.seconds is not None:
+            return checked.seconds, 0.0
+        if self.setup.profile is not None:
+            return self.profile.payload_s, self.profile.shot_s * checked.size
+        fixed, each = checked.cost or (seconds, 0.0)
+        scale = seconds / ((fixed + each * shots) or 1.0)  # what was learnt takes precedence
+        return scale * fixed, scale * each
 
     def reserve(self, task: ServiceTask) -> Outlook | None:
         """Promise a new task its latest start, or return what to expect without a promise."""
@@ -268,6 +380,12 @@ class ServedDevice:
         """Start no more tasks, for a reason; None starts them again."""
         self._state.drained = reason
         self.dispatcher.look_again()
+
+    def plan(self, windows: Iterable[MaintenanceWindow]) -> int:
+        """Set all planned maintenance; return how many promises it breaks."""
+        broken = self._queue.plan(windows)
+        self.dispatcher.look_again()
+        return broken
 
     def reorder(self) -> None:
         """Reorder the waiting tasks, because shares have changed."""
@@ -328,6 +446,20 @@ class ServedDevice:
             return task.seconds
         return max(task.seconds, self._estimate.longest(task.extent))
 
+    async def _state_calibration(self) -> None:
+        """Take the calibration set that the device reports, with the time it was first seen.
+
+        A device that reports none has one with an id that changes with its properties.
+        """
+        reported = self.properties.get("calibration")
+        self._state.own_sets = reported is not None
+        words = json.dumps(self.properties, sort_keys=True)
+        name = reported["id"] if reported else str(uuid5(computer_id(self.name), words))
+        found = CalibrationSet(name, self._world.now(), self.properties.get("metrics", {}))
+        self._state.stated = found
+        at = await self._endings.write_with_retry(records.note_calibration(self.name, found))
+        self._state.stated = CalibrationSet(name, at, found.metrics)
+
     async def _run_worker(self) -> None:
         """Run one worker from its start to its end."""
         worker = await self._workers.start(self.name, self.setup)
@@ -336,6 +468,7 @@ class ServedDevice:
             self._state.present, self._state.trouble = True, None
             self._tried.set()
             log.info("device ready", extra={"device": self.name})
+            await self._state_calibration()
             if not all(map(is_duration, self.properties["formats"])):
                 self._world.start(self.validator.warm_up())
             await self.dispatcher.serve(worker)

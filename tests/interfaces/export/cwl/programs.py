@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qtide import TimedOut, classical, program, quantum, task, together
+from qtide import TimedOut, classical, command, program, quantum, task, together
 from qtide.backends.payloads.payload import Burst
 
 STEP = b"qtide.interfaces.export.step"
@@ -121,3 +121,10 @@ def _ancestors() -> list[int]:
 
 def _words(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@program
+async def commands() -> str:
+    """A command whose file another one reads."""
+    made = await command("sh", "-c", "echo $(echo {word}) > out.txt", writes="out.txt", name="made")
+    return (await command("cat", "{out.txt}", reads=[made.files["out.txt"]])).output

@@ -25,6 +25,7 @@ from tests.interfaces.export.cwl.engines import (
     environment,
 )
 
+COMMANDS = f"{Path(__file__).with_name('programs.py')}:commands"
 FRAGILE = f"{Path(__file__).with_name('programs.py')}:fragile"
 ENGINE = ("--strategy", "workflow", "--engine", "streamflow")
 
@@ -44,6 +45,17 @@ def service(tmp_path: Path) -> Iterator[LocalService]:
     folder.mkdir()
     with LocalService(folder, '[devices.annealer]\nkind = "annealer"\n', head) as served:
         yield served
+
+
+def test_commands_are_plain_tools_and_pass_on_their_files(tmp_path: Path) -> None:
+    """The tool of a command needs no qtide; in the workflow, its files reach the next command."""
+    workflow, results = tmp_path / "workflow", tmp_path / "results"
+    call(*QTIDE, "export", "cwl", COMMANDS, "-o", workflow)
+    cwltool = (engines() / "cwltool", "--enable-ext", "--outdir", results)
+    call(*cwltool, workflow / "made.cwl")
+    assert (results / "out.txt").read_text() == "{word}\n"
+    call(*cwltool, workflow / "workflow.cwl", workflow / "inputs.yml")
+    assert json.loads((results / "result.json").read_text()) == "{word}\n"
 
 
 def test_cwltool_runs_an_exported_program(tmp_path: Path, expected: Any) -> None:

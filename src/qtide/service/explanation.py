@@ -1,0 +1,62 @@
+"""Why a task waits: what stands before it, by which rule, and what would change that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qtide.service.task import ServiceTask, TaskStanding
+
+RULES = {
+    "fifo": "tasks start in the order in which they were accepted",
+    "fair": "the account with the least device time for its share is next, then its user",
+    "jobs": "the tasks of the oldest job start first",
+    "priority": "a higher priority starts first; a minute of waiting makes up for one step",
+    "shortest": "shorter tasks start first; ten seconds of waiting make up for one of duration",
+}
+"""The rules of the policies that come with qtide."""
+CHANGES = {
+    "fair": "your share recovers while others use the device",
+    "jobs": "nothing: older jobs of all users go first",
+    "priority": "a higher priority, if you may ask for one",
+    "shortest": "a shorter task: fewer shots or circuits",
+}
+"""What would let a task start earlier, by policy."""
+HINDRANCES = {
+    "starting": "the device is starting; tasks begin when it is up",
+    "down": "the device is down; tasks begin when it is back",
+    "maintenance": "an operator has drained the device; tasks begin when it is resumed",
+    "calibration": "the device is being calibrated; tasks begin when that is over",
+    "quota": "the quota is used up; the task waits for room in it, or for the next day (UTC)",
+}
+
+
+def outcome(task: ServiceTask) -> str:
+    """How a task ended, as a sentence."""
+    why = f": {task.error}" if task.error else ""
+    return f"the task is {task.state}{why}"
+
+
+def explain(task: ServiceTask, standing: TaskStanding, facts: dict[str, Any]) -> list[str]:
+    """Say in sentences why a task stands where it stands."""
+    if standing.reason is None:
+        return ["the task is on the device"]
+    if standing.reason in HINDRANCES:
+        return [HINDRANCES[standing.reason]]
+    running, ahead, seconds = (
+        facts[f] for f in ("seconds_running", "tasks_ahead", "seconds_ahead")
+    )
+    policy = facts["policy"]
+    rule = RULES.get(policy, "its own order")
+    found = [f"the device is busy for about {running:.3g} s with what is on it"] if running else []
+    found.append(f"{ahead} tasks are before it, of about {seconds:.3g} s together")
+    found.append(f"the policy is {policy}: {rule}")
+    if facts["seconds_promised"]:
+        found.append(f"{facts['seconds_promised']:.3g} s of them have a promised start")
+    change = CHANGES.get(policy)
+    if task.max_wait is not None:
+        found.append(f"it is promised to start within {task.max_wait:g} s of its submission")
+    elif change is None:
+        found.append("a promise would change that: submit it with max_wait")
+    else:
+        found.append(f"what would change that: {change}; or a promise: submit it with max_wait")
+    return found

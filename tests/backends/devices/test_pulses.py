@@ -1,0 +1,99 @@
+"""Pulse sequences on the neutral-atom device."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from pulser import Pulse, Register, Sequence
+from pulser.devices import AnalogDevice, DigitalAnalogDevice, MockDevice
+
+from qtide.backends.devices.atoms import Atoms
+from qtide.backends.payloads.formats.pulses import PulseBatch, PulseProgram, pack
+from qtide.backends.payloads.payload import Encoded, PayloadRefused, circuits_in, decode, encode
+
+FAR = [(0.0, 0.0), (30.0, 0.0)]
+NEAR = [(0.0, 0.0), (6.0, 0.0)]
+
+
+def pulse(
+    places: list[tuple[float, float]],
+    amplitude: float | None = None,
+    device: Any = DigitalAnalogDevice,
+) -> Any:
+    """A resonant pulse of 500 ns on all atoms; without an amplitude, that is a variable."""
+    sequence = Sequence(Register.from_coordinates(places, center=False, prefix="q"), device)
+    sequence.declare_channel("light", "rydberg_global")
+    given = sequence.declare_variable("amplitude") if amplitude is None else amplitude
+    sequence.add(Pulse.ConstantPulse(500, given, 0, 0), "light")
+    return sequence
+
+
+def solved(payload: Any, shots: int = 400) -> Any:
+    batch = decode(encode(payload))
+    device = Atoms()
+    device.check(batch)
+    return device.solve(batch, shots, 7)
+
+
+def test_a_pi_pulse_excites_atoms_apart_and_only_one_of_two_neighbours() -> None:
+    half_turn = math.pi / 0.5
+    apart, together = solved([pulse(FAR, half_turn), pulse(NEAR, half_turn / math.sqrt(2))])
+    assert apart.registers == (("atoms", 2),)
+    assert apart.counts()["11"] > 380
+    counts = together.counts()
+    assert counts.get("11", 0) < 10 and counts["01"] + counts["10"] > 350
+
+
+def test_the_first_atom_is_bit_0() -> None:
+    sequence = Sequence(Register({"a": (0.0, 0.0), "b": (30.0, 0.0)}), DigitalAnalogDevice)
+    sequence.declare_channel("one", "rydberg_local", initial_target="a")
+    sequence.add(Pulse.ConstantPulse(500, math.pi / 0.5, 0, 0), "one")
+    [found] = solved(sequence)
+    assert found.counts().get("01", 0) > 380
+
+
+def test_a_sequence_with_variables_runs_once_for_each_set_of_values() -> None:
+    program = PulseProgram(pulse(FAR), tuple({"amplitude": each} for each in (1e-6, math.pi / 0.5)))
+    assert circuits_in(PulseBatch((program,))) == 2
+    none, all_ = solved(program)
+    assert none.counts() == {"00": 400}
+    assert all_.counts()["11"] > 380
+
+
+def test_the_same_seed_gives_the_same_shots() -> None:
+    first, again = (solved(pulse(NEAR, 4.0))[0] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("sequence", "sentence"),
+    [
+        (pulse([(0.0, 0.0), (2.0, 0.0)], 1.0, MockDevice), "sequence 0: .*minimal distance"),
+        (pulse(FAR, 500.0, MockDevice), "sequence 0: .*amplitude"),
+        (pulse([(8.0 * i, 0.0) for i in range(11)], 1.0, MockDevice), "11 atoms; at most 10"),
+        (pulse(FAR), "sequence 0: .*amplitude"),
+        (pulse(FAR, 1.0, AnalogDevice), "for the Rydberg level 60, but the machine has 70"),
+    ],
+    ids=["close", "strong", "many", "no values", "other level"],
+)
+def test_what_exceeds_the_machine_is_refused(sequence: Any, sentence: str) -> None:
+    with pytest.raises(PayloadRefused, match=sentence):
+        Atoms().check(decode(encode(sequence)))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ([], "there is none"),
+        ([1], "an object is expected"),
+        ([{"sequence": {"version": "1"}}], "sequence 0 is not one of Pulser's"),
+        ([{"sequence": {}, "values": [{"a": "x"}]}], "a finite number is expected"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(change: Any, sentence: str) -> None:
+    with pytest.raises(PayloadRefused, match=sentence):
+        decode(Encoded("pulses", json.dumps(change).encode()))
+    assert decode(Encoded("pulses", pack(pulse(FAR, 1.0)))).executions == 1

@@ -1,0 +1,101 @@
+"""Suites that nobody here wrote, or clients that others wrote, against a service on this computer.
+
+    make conformance                      # all suites; each has an environment of its own
+    python -m tests.conformance mitiq     # one suite
+
+Each suite's environment is made once, in `.conformance/`. The results are in docs/conformance.md.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from qtide.service.local_service import LocalService
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PLACE = ROOT / ".conformance"
+LIMIT = 1800.0
+"""Seconds that a suite may take."""
+DEVICES = """
+[devices.star]
+kind = "star"
+
+[devices.noisy-star]
+kind = "noisy-star"
+
+[devices.gate]
+kind = "gate"
+qubits = 8
+
+[devices.annealer]
+kind = "annealer"
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What to install beside qtide, and what to run."""
+
+    packages: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+SUITES = {
+    "dimod": Suite(("dimod",), ("dimod_samplers.py",)),
+    "ibm-runtime": Suite(("qiskit-ibm-runtime", "qiskit-aer"), ("ibm_runtime.py",)),
+    "mitiq": Suite(("mitiq[qiskit]", "ply", "qiskit-aer"), ("mitiq_batches.py",)),
+    "mqt-bench": Suite(("mqt.bench", "qiskit-aer"), ("mqt_bench.py",)),
+    "pennylane": Suite(
+        ("pennylane", "pennylane-qiskit", "pytest", "pytest-mock", "flaky"),
+        ("pennylane_device.py",),
+    ),
+}
+
+
+def environment(name: str, suite: Suite) -> Path:
+    """The suite's Python; made once."""
+    folder = PLACE / name
+    python = folder / "bin" / "python"
+    if not (folder / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--editable", str(ROOT), *suite.packages], check=True)
+        (folder / "made").touch()
+    return python
+
+
+def passes(name: str, service: LocalService) -> bool:
+    """Run a suite; its output goes to the terminal."""
+    suite = SUITES[name]
+    python = environment(name, suite)
+    script, *words = suite.command
+    environ = os.environ | {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token("ada")}
+    began = time.monotonic()
+    done = subprocess.run(
+        [python, HERE / script, *words], env=environ, cwd=PLACE, timeout=LIMIT, check=False
+    )
+    verdict = "passed" if done.returncode == 0 else "FAILED"
+    print(f"{name}: {verdict} in {time.monotonic() - began:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def main() -> None:
+    """Run the named suites, or all."""
+    names = sys.argv[1:] or sorted(SUITES)
+    for unknown in set(names) - set(SUITES):
+        sys.exit(f"there is no suite {unknown!r}; there are: {', '.join(sorted(SUITES))}")
+    PLACE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder), DEVICES) as service:
+        results = [passes(name, service) for name in names]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
