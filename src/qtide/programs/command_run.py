@@ -58,7 +58,7 @@ def run(command: Command, attempt: CommandAttempt) -> CommandResult | None:
             # even if the command cannot be started, the other nodes have to hear of it
             leader = open_ones.enter_context(Leader(_meeting(attempt), command.nodes))
         settings = _settings(command, attempt)
-        environment = _environment(settings.modules) | dict(command.env)
+        environment = _environment(settings.modules, command.env)
         kept = attempt.folder / "commands" / f"{attempt.key.replace('/', '.')}-{token_hex(4)}"
         kept.mkdir(parents=True)
         folder = kept if command.folder is None else command.folder
@@ -93,8 +93,10 @@ def _settings(command: Command, attempt: CommandAttempt) -> CommandSettings:
     return CommandSettings(*(own or usual for own, usual in pairs))
 
 
-def _environment(modules: str) -> dict[str, str]:
-    return _with_modules(modules).copy() if modules else dict(os.environ)
+def _environment(modules: str, own: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment of a command; this process's own, not a copy, if nothing is different."""
+    usual: Mapping[str, str] = _with_modules(modules) if modules else os.environ
+    return {**usual, **own} if own else usual
 
 
 @lru_cache(maxsize=8)
@@ -193,7 +195,7 @@ def _started(
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=folder,
-            env=environment,
+            env=None if environment is os.environ else environment,
         )
     except (FileNotFoundError, NotADirectoryError):
         if not folder.is_dir():

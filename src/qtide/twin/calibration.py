@@ -195,9 +195,11 @@ def delay_samples(spans: Sequence[Interval]) -> dict[str, list[float]]:
     phases = _phases(spans)
     quantum = [phase for phase in phases if phase.lane == "quantum"]
     pairs = pairwise(phases)
+    starts = [each.seconds for each in spans if each.what == "starting" and not each.label]
+    held = [each for each in spans if each.what == "held" and each.lane.startswith("node/")]
     return {
         "grant": [each.seconds for each in spans if each.what == "wait" and each.lane == "nodes"],
-        "start": [each.seconds for each in spans if each.what == "starting" and not each.label],
+        "start": starts or [0.0] * len(held),  # nodes that need no time to start record none
         "release": _releases(spans),
         "step": [max(0.0, after.start - before.end) for before, after in pairs],
         "offload": [phase.seconds - _device_seconds(spans, phase) for phase in quantum],
