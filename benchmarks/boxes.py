@@ -11,10 +11,10 @@ from qtide import box
 
 
 @contextmanager
-def put_up() -> Iterator[Path]:
-    """A box with three nodes; yields its configuration."""
+def put_up(release: str | None = None) -> Iterator[Path]:
+    """A box with three nodes, perhaps of another release; yields its configuration."""
     folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
     try:
-        yield Path(box.env(box.up(folder, nodes=3).folder)["SLURM_CONF"])
+        yield Path(box.env(box.up(folder, nodes=3, release=release).folder)["SLURM_CONF"])
     finally:
         box.down(folder)

@@ -1,10 +1,13 @@
 /* 1 -> 3 -> 1 nodes, repeatedly; the seconds of each, and how many growths failed, as JSON.
  *
- *   reconfigure ROUNDS         with 0, only MPI begins and ends
+ *   reconfigure ROUNDS [PAUSE]     with 0 rounds, only MPI begins and ends; a pause of so many
+ *                                  milliseconds lets Slurm clean up the nodes before they are asked for
  */
+#define _GNU_SOURCE
 #include <qtide.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { MOST = 3 };
 
@@ -35,6 +38,7 @@ int main(int argc, char **argv)
         began = MPI_Wtime();
         qtide_minimise();
         shrinks[step++] = MPI_Wtime() - began;
+        usleep(argc > 2 ? 1000 * (unsigned)atoi(argv[2]) : 0);
     }
     printf("{");
     print_list("expand", expands, rounds);

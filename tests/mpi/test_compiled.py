@@ -120,10 +120,35 @@ def test_the_answer_does_not_depend_on_the_changes(local: Stage, heat: str) -> N
 
 def test_the_command_runs_it_and_the_run_is_shown(local: Stage, heat: str) -> None:
     qtide = [sys.executable, "-m", "qtide"]
-    told = ran(local, *qtide, "mpi", "run", "--runs", "kept", heat, "60", "1", "2")
-    assert told == CHECKSUM
+    run = [*qtide, "mpi", "run", "--runs", "kept"]
+    assert ran(local, *run, heat, "60", "1", "2") == CHECKSUM
+    made = json.loads(ran(local, *run, "--json", heat, "60", "1", "2"))
+    assert (made["exit_code"], made["run"][:5]) == (0, "heat-")
     shown = ran(local, *qtide, "show", "last", "--runs", "kept")
     assert re.search(r"grew from 1 node to 2 nodes: grant .* start .* connect .* move ", shown)
+
+
+def test_if_the_helper_is_killed_the_root_finishes_alone(local: Stage, heat: str) -> None:
+    expected = ran(local, heat, "30000")
+    process = subprocess.Popen(
+        [heat, "30000", "3"],
+        cwd=local.folder,
+        env=local.variables | {"QTIDE_RESUME": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert until(lambda: sum(name_of(each) == "heat" for each in in_folder(local)) == 3, 30)
+        (helper,) = [each for each in in_folder(local) if name_of(each) != "heat"]
+        os.kill(helper, signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert (process.returncode, out) == (0, expected), err
+    assert "the helper of the job is gone; the job goes on with its root alone" in err
+    assert until(lambda: not in_folder(local), 10), in_folder(local)
 
 
 PHASES = """
@@ -231,6 +256,10 @@ def test_the_aggregation_has_the_same_answer_on_all_sizes_and_by_a_qpu(
     with LocalService(tmp_path / "service", '[devices.dev]\nkind = "annealer"\n') as service:
         local.variables |= {"QTIDE_URL": service.url, "QTIDE_TOKEN": service.token("mia")}
         assert ran(local, aggregation, "2") == told
+        lines = ran(local, compiled(PROGRAMS / "qpu.c")).splitlines()
+    assert lines[:2] == ["0 0 0 0 1 -2", "1 1"]
+    assert lines[2] == "-2 there is no format 'odd'; there are: qasm, qubo, ising, burst"
+    assert lines[3] == "-2 line 1 of the qubo is not two variables and a weight: '0 1'"
 
 
 def test_a_program_for_dmr_runs_with_another_include(

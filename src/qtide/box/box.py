@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,6 +53,7 @@ def up(
     slurmd_timeout: int = SLURMD_TIMEOUT,
     release: str | None = None,
     auth: str | None = None,
+    licences: Sequence[str] = (),
     tell: Tell = lambda _: None,
 ) -> Status:
     """Start a box; keep one that is already up, and remove the remains of a dead one.
@@ -68,7 +70,11 @@ def up(
     programs = Release.named(release, tell)
     auth = programs.accepted(auth)
     programs.require(auth=auth, accounting=accounting)
-    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, release=release, auth=auth)
+    for each in licences:
+        if not re.fullmatch(r"[\w-]+:[1-9]\d*", each):
+            raise UsageError(f"a licence is written as NAME:NUMBER, not {each!r}")
+    names = tuple(licences)
+    plan = BoxPlan(nodes, qpus, accounting, slurmd_timeout, (), release, auth, names)
     with _alone(layout):
         there = _standing(layout, plan) or _put_up(layout, plan)
         if service is not None:

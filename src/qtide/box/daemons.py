@@ -292,7 +292,7 @@ MinJobAge=600
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=qpu
-Licenses=qpu:{plan.qpus}
+Licenses={",".join([f"qpu:{plan.qpus}", *plan.licences])}
 {_nodes(plan, host)}
 PartitionName=compute Nodes={",".join(plan.node_names[:-1])} Default=YES OverSubscribe=EXCLUSIVE State=UP
 PartitionName=quantum Nodes=q1 State=UP

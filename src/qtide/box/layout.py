@@ -25,7 +25,9 @@ class BoxPlan:
     ports: tuple[int, ...] = ()
     release: str = INSTALLED
     auth: str = "munge"
-    """How daemons and commands prove themselves: `munge` or, from 23.11 on, `slurm`."""
+    """How daemons and commands prove themselves: `munge` or, from 25.05 on, `slurm`."""
+    licences: tuple[str, ...] = ()
+    """Further licences, such as qpu_star:4."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -85,7 +87,8 @@ class BoxLayout:
         """Read the plan that `write_plan` stored."""
         try:
             entries = read_json(self.plan_file)
-            return BoxPlan(**entries | {"ports": tuple(entries["ports"])})
+            lists = {key: tuple(entries.get(key, ())) for key in ("ports", "licences")}
+            return BoxPlan(**entries | lists)
         except FileNotFoundError:
             raise UsageError(f"there is no box in {self.folder}; make one: qtide box up") from None
         except Damaged as error:

@@ -258,19 +258,28 @@ def _payload(form: str, text: str) -> Any:
     if form == "qasm":
         return text
     if form == "burst":
-        return Burst(float(text))
+        try:
+            return Burst(float(text))
+        except ValueError:
+            raise UsageError(f"a burst is a number of seconds, not {text!r}") from None
     if form not in ("qubo", "ising"):
         raise UsageError(f"there is no format {form!r}; there are: qasm, qubo, ising, burst")
     import dimod  # slow to import
 
     model = dimod.BinaryQuadraticModel("BINARY" if form == "qubo" else "SPIN")
-    for line in text.splitlines():
-        one, other, weight = line.split()
-        model.add_variable(int(one))
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            first, second, amount = line.split()
+            one, other, weight = int(first), int(second), float(amount)
+        except ValueError:
+            raise UsageError(
+                f"line {number} of the {form} is not two variables and a weight: {line!r}"
+            ) from None
+        model.add_variable(one)
         if one == other:
-            model.add_linear(int(one), float(weight))
+            model.add_linear(one, weight)
         else:
-            model.add_quadratic(int(one), int(other), float(weight))
+            model.add_quadratic(one, other, weight)
     return model
 
 

@@ -57,6 +57,16 @@ class CalibrationPlan(Section):
         return self
 
 
+class MaintenanceWindow(Section):
+    """A planned time at which a device starts no task; not in the file, but entered once."""
+
+    number: int
+    device: str
+    start: float
+    end: float
+    reason: str
+
+
 class DeviceSetup(BaseModel):
     """One device; further entries are the device's own options."""
 
@@ -146,6 +156,35 @@ class Priorities(Section):
     users: dict[str, Annotated[int, Field(ge=-100, le=100)]] = {}
 
 
+class AvailabilityPlan(Section):
+    """How Slurm is told which devices take work: by licences, and by a file for job_submit.lua."""
+
+    licence: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*\{device\}[A-Za-z0-9_-]*$")] = (
+        "qpu_{device}"
+    )
+    """The name of each device's own licence."""
+    every: Seconds = 10.0
+    """Seconds between two looks."""
+    fresh: Seconds = 120.0
+    """Seconds after which Slurm forgets what it was told, if the service is lost."""
+    settle: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 30.0
+    """Seconds for which a fault, or its end, has to last before Slurm is told."""
+    most_wait: Seconds | None = None
+    """Expected wait in seconds beyond which no more jobs are let in, until it has halved."""
+    file: Path | None = None
+    """Where to write what job_submit.lua reads."""
+    when_down: Literal["refuse", "hold", "wait"] = "refuse"
+    """What happens to a new job whose device is down for longer than the job lasts."""
+    dry_run: bool = False
+    """Only write to the log what Slurm would be told."""
+
+    @model_validator(mode="after")
+    def _renewed_in_time(self) -> AvailabilityPlan:
+        if self.fresh < 2 * self.every:
+            raise ValueError("fresh has to be at least twice as long as every")
+        return self
+
+
 class SlurmSection(Section):
     """Admission by Slurm."""
 
@@ -155,6 +194,7 @@ class SlurmSection(Section):
     gres: str = "qpu"
     trust_accounts: bool = False
     """Charge the account that a job names, even if Slurm does not check who may use it."""
+    availability: AvailabilityPlan | None = None
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
     jwt_key: Path | None = None

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from qtide.backends.payloads.payload import Encoded
 from qtide.core.errors import PhaseError, QtideError
@@ -17,9 +17,9 @@ from qtide.service import records, tokens
 from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
-from qtide.service.configuration import DAY, Configuration, DeviceSetup
+from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
 from qtide.service.device.dispatcher import Endings, WorkerProcesses, Workers
-from qtide.service.device.fleet import Drains, Fleet
+from qtide.service.device.fleet import Drains, Fleet, Maintenance
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.explanation import explain, outcome
 from qtide.service.limits import FairSemaphore
@@ -29,6 +29,7 @@ from qtide.service.quotas import QuotaMeter, Storage
 from qtide.service.records import usage
 from qtide.service.store import Store, open_store
 from qtide.service.task import (
+    AnswerExtent,
     CalibrationSet,
     Caller,
     Conflict,
@@ -117,15 +118,6 @@ SHORTEST_ID, WHOLE_ID = 4, 36
 """Characters in the shortest accepted prefix of a task's id, and in a whole id."""
 
 
-class AnswerExtent(NamedTuple):
-    """Format, size and location of an answer that has not been read yet."""
-
-    format: str
-    size: int
-    row: int | None
-    """Its row in the store; None while the answer is in memory."""
-
-
 class Service:
     """All devices and tasks, on the clock of a world."""
 
@@ -167,6 +159,7 @@ class Service:
         self._fleet = Fleet(world, self._device, configuration.devices)
         self.devices = self._fleet.devices
         self._drains = Drains(store, self.devices, world)
+        self._maintenance = Maintenance(store, self.devices, world)
         self._backlog = Backlog(world, self.devices, self._meter)
         chance = chance or random.SystemRandom()
         self._intake = Intake(
@@ -190,6 +183,7 @@ class Service:
         self.storage.remember()
         self.store.post(tokens.record_operators(self.register.operators))
         self._drains.restore()
+        self._maintenance.restore()
         self._endings.on_ended = self._ended
         self._endings.on_written = self._look_again
         self._intake.on_accepted = self.metrics.accepted
@@ -303,6 +297,19 @@ class Service:
         check_operates(caller)
         await self._drains.resume(self.device(name))
         self.audit.record("device resumed", caller.user, device=name)
+
+    async def plan_maintenance(
+        self, caller: Caller, name: str, start: float, end: float, reason: str | None = None
+    ) -> tuple[MaintenanceWindow, int]:
+        """Start no tasks on a device for a time; also tell what promises break. For operators."""
+        check_operates(caller)
+        return await self._maintenance.add(self.device(name), start, end, reason)
+
+    async def cancel_maintenance(self, caller: Caller, number: int) -> None:
+        """Cancel planned maintenance, or end it early. For operators."""
+        check_operates(caller)
+        if await self._maintenance.remove(number) is None:
+            raise NotFound(f"there is no planned maintenance {number}; see: qtide maintenance list")
 
     async def usage(
         self,
@@ -511,6 +518,7 @@ class Service:
     def _take_in(self, device: ServedDevice) -> None:
         """Hand the tasks waiting for a device to it, since it came while the service runs."""
         self._drains.restore()
+        self._maintenance.restore()
         self._backlog.take_over(device)
 
     def _find_device(self, devices: Iterable[ServedDevice], name: str) -> ServedDevice:

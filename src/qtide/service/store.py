@@ -131,7 +131,13 @@ CREATE TABLE history (
   PRIMARY KEY (resolution, at, device)
 );
 """
-STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS)
+MAINTENANCE = """
+CREATE TABLE maintenance (
+  number INTEGER PRIMARY KEY, device TEXT NOT NULL, start REAL NOT NULL, stop REAL NOT NULL,
+  reason TEXT NOT NULL
+);
+"""
+STEPS = (SCHEMA, OCCUPATIONS, HISTORY, CALIBRATIONS, MAINTENANCE)
 """What makes a store of each version from the one before; the first makes one from nothing."""
 VERSION = len(STEPS)
 

@@ -245,3 +245,12 @@ class TaskStanding:
     def position(self) -> int | None:
         """Number of tasks ahead of it."""
         return self.outlook.position if self.outlook else None
+
+
+class AnswerExtent(NamedTuple):
+    """Format, size and location of an answer that has not been read yet."""
+
+    format: str
+    size: int
+    row: int | None
+    """Its row in the store; None while the answer is in memory."""

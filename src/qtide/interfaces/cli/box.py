@@ -66,6 +66,10 @@ def up(
             "forky (26.05).  [default: the Slurm that is installed]",
         ),
     ] = None,
+    licence: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:NUMBER", help="One more licence, as qpu_star:4; repeatable."),
+    ] = None,
     auth: Annotated[
         str | None,
         typer.Option(help="How Slurm proves itself: munge, or slurm.  [default: by release]"),
@@ -81,7 +85,15 @@ def up(
         boxes.give_name(place, name)
     with status_line("starting the box", pace=1.0) as tell:
         there = boxes.up(
-            place, nodes, qpus, accounting, service=service, release=release, auth=auth, tell=tell
+            place,
+            nodes,
+            qpus,
+            accounting,
+            service=service,
+            release=release,
+            auth=auth,
+            licences=licence or (),
+            tell=tell,
         )
     _show(there, _words(name, folder), json_wanted=json)
 

@@ -74,6 +74,9 @@ COMMANDS = {
     "usage": CommandEntry(SERVICE, "service:usage", "Show the QPU seconds of users and accounts."),
     "page": CommandEntry(SERVICE, "service:page", "Open the service's page, signed in."),
     "drain": CommandEntry(SERVICE, "service:drain", "Stop starting tasks on a device."),
+    "maintenance": CommandEntry(
+        SERVICE, "maintenance:maintenance", "Plan when a device starts no tasks."
+    ),
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
 from qtide.mpi import build as libqtide
+from qtide.runs.folder import RunFolder
 
 mpi = typer.Typer(
     cls=PlainGroup,
@@ -51,10 +54,17 @@ def build(
     say(f"use it: export PKG_CONFIG_PATH={to.expanduser().absolute()}/lib/pkgconfig")
 
 
-@mpi.command("run", cls=PlainCommand, context_settings={"ignore_unknown_options": True})
+@mpi.command(
+    "run",
+    cls=PlainCommand,
+    # what comes after the program is the program's
+    context_settings={"allow_interspersed_args": False, "allow_extra_args": True},
+)
 def run(
-    program: Annotated[str, typer.Argument(help="A program that was linked with libqtide.")],
-    words: Annotated[list[str] | None, typer.Argument(help="Its arguments.")] = None,
+    context: typer.Context,
+    program: Annotated[
+        str, typer.Argument(help="A program that was linked with libqtide; its arguments follow.")
+    ],
     cluster: Annotated[
         str, typer.Option(help="Where further ranks run: local, slurm or slurm:PARTITION.")
     ] = "local",
@@ -62,6 +72,7 @@ def run(
     resume: Annotated[
         bool, typer.Option(help="Go on from what an interrupted run has saved.")
     ] = True,
+    json: shared_options.Json = False,
 ) -> None:
     """Run a malleable program; it begins as one process and asks for nodes itself.
 
@@ -73,4 +84,8 @@ def run(
     settings = {"QTIDE_CLUSTER": cluster, "QTIDE_RUNS": str(runs.absolute())}
     os.environ |= settings | {"QTIDE_RESUME": str(int(resume))}
     os.environ.setdefault("UCX_LOG_LEVEL", "error")  # it warns about what lost nodes leave behind
-    os.execv(found, [program, *(words or [])])
+    if not json:
+        os.execv(found, [program, *context.args])
+    done = subprocess.run([found, *context.args], stdout=sys.stderr, check=False)
+    as_json({"exit_code": done.returncode, "run": RunFolder.find(runs, "last").name})
+    raise typer.Exit(done.returncode)

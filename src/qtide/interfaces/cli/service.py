@@ -81,13 +81,22 @@ def _row(device: dict[str, Any]) -> dict[str, Any]:
         "device": device["name"],
         "kind": device["kind"],
         "state": device["state"],
-        "why": device["reason"],
+        "why": device["reason"] or _next_maintenance(device),
         "policy": device["policy"],
         "waits": device["waiting"],
         "runs": device["running"],
         "size": most.get("qubits") or most.get("variables"),
         "takes": " ".join(each for each in formats if each != "burst") or None,
     }
+
+
+def _next_maintenance(device: dict[str, Any]) -> str | None:
+    """When the next planned maintenance begins; None if the service knows of none."""
+    planned = device.get("maintenance")
+    if not planned:
+        return None
+    start = datetime.fromtimestamp(planned[0]["start"]).astimezone()
+    return f"maintenance from {start:%Y-%m-%d %H:%M}"
 
 
 def queue(

@@ -127,6 +127,10 @@ int qtide_save(void)
     free(path);
     if (folder == NULL)
         return QTIDE_LOST;
+    if (*folder == 0) {
+        free(folder);
+        return fail(QTIDE_ERROR, "nothing is saved, as the helper of the job does not answer");
+    }
     for (int i = 0; i < array_count && code == 0; i++)
         code = array_write(arrays[i], folder);
     MPI_Request request; /* all have written, or none has saved */

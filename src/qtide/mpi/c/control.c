@@ -506,6 +506,8 @@ int control_watch(const Watch *watch)
     return 0;
 }
 
+bool control_gone(void) { return control.all_lost; }
+
 int control_identity(void) { return control.identity; }
 
 void control_leave(void)

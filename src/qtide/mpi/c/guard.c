@@ -92,6 +92,16 @@ GUARDED(Reduce,
         (from, to, count, type, op, root, comm),
         reduce(from, to, count, type, op, root, comm, &request))
 
+/* Wait for a receive; one that is given up is cancelled, as the caller's memory may soon be gone. */
+static int received_by(MPI_Request *request, MPI_Status *status, const Watch *watch)
+{
+    int code = world_wait(request, status, watch), done = 0;
+    if (code != MPI_SUCCESS && *request != MPI_REQUEST_NULL && PMPI_Cancel(request) == MPI_SUCCESS)
+        for (int i = 0; i < 1000 && !done && *request != MPI_REQUEST_NULL; i++)
+            PMPI_Test(request, &done, MPI_STATUS_IGNORE);
+    return code;
+}
+
 int MPI_Recv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
              MPI_Status *status)
 {
@@ -100,7 +110,7 @@ int MPI_Recv(void *data, int count, MPI_Datatype type, int source, int tag, MPI_
     if (watch == NULL)
         return PMPI_Recv(data, count, type, source, tag, comm, status);
     int code = PMPI_Irecv(data, count, type, source, tag, comm, &request);
-    return code != MPI_SUCCESS ? code : world_wait(&request, status, watch);
+    return code != MPI_SUCCESS ? code : received_by(&request, status, watch);
 }
 
 int MPI_Sendrecv(const void *from, int out, MPI_Datatype type, int dest, int tag, void *to, int in,
@@ -114,7 +124,7 @@ int MPI_Sendrecv(const void *from, int out, MPI_Datatype type, int dest, int tag
     if (code == MPI_SUCCESS)
         code = PMPI_Isend(from, out, type, dest, tag, comm, &sent);
     if (code == MPI_SUCCESS)
-        code = world_wait(&received, status, watch);
+        code = received_by(&received, status, watch);
     return code != MPI_SUCCESS ? code : world_wait(&sent, MPI_STATUS_IGNORE, watch);
 }
 

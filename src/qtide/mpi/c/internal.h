@@ -42,6 +42,7 @@ char *control_order(void); /* the next order of the root; free() it */
 int control_verdict(int change); /* 1: the change is made */
 bool control_is_lost(int member);
 int control_watch(const Watch *watch); /* 0, or QTIDE_LOST */
+bool control_gone(void); /* whether the helper is gone */
 int control_identity(void);
 void control_leave(void);
 void control_finish(void); /* the root ends the helper */

@@ -26,6 +26,7 @@ from qtide.service.admission import AdmissionRequest, Grant, Refused, SlurmAdmis
 from qtide.service.apis.api import Api
 from qtide.service.apis.native import refusals
 from qtide.service.apis.request_gate import Authenticator, read_body
+from qtide.service.availability import Availability
 from qtide.service.configuration import Configuration, SlurmSection
 from qtide.service.connection import KEY
 from qtide.service.identities import SlurmTokens
@@ -62,6 +63,11 @@ class JobAdmission:
         self._service = service
         self._register = service.register
         names = {settings.licence, settings.gres}
+        plan = settings.availability
+        if plan is not None:
+            devices = service.configuration.devices
+            names |= {plan.licence.replace("{device}", name) for name in devices}
+        self._plan = plan
         self._commands = Commands(settings.conf)
         self.licences = Licences(self._commands, settings.licence)
         limits = service.configuration.limits
@@ -121,6 +127,9 @@ class JobAdmission:
         if warning := await without_effect(self._service.configuration):
             log.warning("settings without effect", extra={"why": warning})
         background.repeat("watch over tokens", self._end_tokens, WATCH, longest=WATCH)
+        if self._plan is not None:
+            keep = Availability(self._service, self._commands, self._plan)
+            background.repeat("keep Slurm informed", keep.look, self._plan.every)
         try:
             yield
         finally:

@@ -19,6 +19,7 @@ from qtide.service.apis.api import Api
 from qtide.service.apis.request_gate import Authenticator, read_body, release_bytes, while_connected
 from qtide.service.backlog import Submission
 from qtide.service.bulk import SMALL, read_form_alone, read_submission
+from qtide.service.configuration import MaintenanceWindow
 from qtide.service.connection import KEY
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.limits import in_slices
@@ -157,6 +158,8 @@ class DeviceForm(BaseModel):
     running: int
     expected_wait: float | None
     """Seconds that a new task would wait behind all others; None if unknown."""
+    maintenance: list[MaintenanceWindow]
+    """What is planned, or under way."""
     properties: dict[str, Any]
     profile: dict[str, float]
     calibration: CalibrationForm | None
@@ -455,6 +458,7 @@ def device_described(device: ServedDevice) -> dict[str, Any]:
         "waiting": device.waiting,
         "running": device.running,
         "expected_wait": device.expected_wait,
+        "maintenance": [each.model_dump() for each in device.maintenance],
         "properties": device.properties,
         "profile": {
             "payload_s": device.profile.payload_s,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from uuid import UUID, uuid5
 
 from qtide.core.forecasts import Outlook
-from qtide.service.configuration import CalibrationPlan
+from qtide.service.configuration import CalibrationPlan, MaintenanceWindow
 from qtide.service.policies.policy import Ahead, Key, Policy, Ranked, ShareOwner, Shares
 from qtide.service.task import CalibrationSet, ServiceTask
 
@@ -87,6 +87,13 @@ class DeviceQueue:
         for task in self.waiting.values():
             policy.add(task, now)
         self._policy = policy
+
+    def plan(self, windows: Iterable[MaintenanceWindow]) -> int:
+        """Set all planned maintenance; return how many promises it breaks."""
+        self._calendar.plan(windows)
+        self._promises.sort_again()
+        latest = (task.latest for task in self.waiting.values())
+        return sum(at is not None and self._calendar.maintenance(at) is not None for at in latest)
 
     def next(self, now: float) -> ServiceTask | None:
         """The next task to start; None if the device should wait for one being accepted."""
@@ -211,6 +218,7 @@ class Promises:
         self._calendar = calendar
         self._order = Ranked()
         self._keys: dict[str, tuple[Key, float]] = {}
+        self._tasks: dict[str, ServiceTask] = {}
         self._ready: dict[str, ServiceTask] = {}
         self._of_user: defaultdict[str, float] = defaultdict(float)
 
@@ -241,6 +249,17 @@ class Promises:
         self._enter(task, self._key(task), need)
         self._of_user[task.caller.user] += need
 
+    def sort_again(self) -> None:
+        """Compute all open times anew, since planned pauses have changed."""
+        known, ready = self._keys, self._ready
+        self._order, self._keys, self._ready = Ranked(), {}, {}
+        for name, (_, need) in known.items():
+            task = self._tasks.pop(name)
+            if task.latest is not None:  # others step back again if they have to
+                self._enter(task, self._key(task), need)
+                if name in ready:
+                    self._ready[name] = task
+
     def has(self, task: ServiceTask) -> bool:
         """Whether a task counts as promised."""
         return task.id in self._keys
@@ -256,6 +275,7 @@ class Promises:
         if key is None:
             return
         self._order.remove(key)
+        self._tasks.pop(task.id)
         self._ready.pop(task.id, None)
         if task.latest is not None:
             self._of_user[task.caller.user] -= need
@@ -296,6 +316,7 @@ class Promises:
     def _enter(self, task: ServiceTask, key: Key, need: float) -> None:
         self._order.add(key, need)
         self._keys[task.id] = key, need
+        self._tasks[task.id] = task
 
     def _key(self, task: ServiceTask) -> Key:
         assert task.latest is not None
@@ -354,7 +375,7 @@ LONGEST_REST = 30.0
 
 
 class Calendar:
-    """The times at which a device starts no task: planned calibrations, and pauses after faults."""
+    """When a device starts no task. Open time counts the seconds outside planned pauses."""
 
     def __init__(self, plan: CalibrationPlan | None, since: float) -> None:
         self._plan = plan
@@ -365,6 +386,19 @@ class Calendar:
             self._since += plan.first + plan.lasts - plan.every
         self._faults = 0
         self._rests_until = 0.0
+        self.windows: tuple[MaintenanceWindow, ...] = ()
+        self._closed: list[tuple[float, float]] = []  # without overlaps, and without calibrations
+
+    def plan(self, windows: Iterable[MaintenanceWindow]) -> None:
+        """Set all planned maintenance."""
+        self.windows = tuple(sorted(windows, key=lambda each: each.start))
+        self._closed = []
+        for each in self.windows:
+            start, end = self._uncalibrated(each.start), self._uncalibrated(each.end)
+            if self._closed and start <= self._closed[-1][1]:
+                self._closed[-1] = self._closed[-1][0], max(end, self._closed[-1][1])
+            else:
+                self._closed.append((start, end))
 
     def fault(self, now: float) -> float:
         """Note a fault of the device; return how long it pauses, longer each time."""
@@ -380,6 +414,11 @@ class Calendar:
     def resting(self, at: float) -> bool:
         """Whether the device pauses after a fault."""
         return at < self._rests_until
+
+    def maintenance(self, at: float) -> MaintenanceWindow | None:
+        """The window that a time is in; of several, the one that ends last."""
+        inside = [each for each in self.windows if each.start <= at < each.end]
+        return max(inside, key=lambda each: each.end, default=None)
 
     def calibration(self, at: float) -> float:
         """Seconds left of the calibration at a time, which ends each period; 0 if there is none."""
@@ -405,18 +444,20 @@ class Calendar:
 
     def pause(self, at: float) -> float:
         """Seconds from a time on for which nothing starts."""
-        return max(0.0, self._rests_until - at, self.calibration(at))
+        window = self.maintenance(at)
+        planned = 0.0 if window is None else window.end - at
+        return max(0.0, self._rests_until - at, self.calibration(at), planned)
 
     def open_time(self, at: float) -> float:
-        """Convert a time to open time: the seconds outside calibrations, which tasks can use."""
-        if self._plan is None:
-            return at
-        periods, into = divmod(at - self._since, self._plan.every)
-        each = self._plan.every - self._plan.lasts
-        return periods * each + min(into, each)
+        """Convert a time to open time."""
+        found = self._uncalibrated(at)
+        return found - sum(min(found, end) - start for start, end in self._closed if start < found)
 
     def moment(self, open_time: float) -> float:
         """Convert an open time back to the time at which tasks may start."""
+        for start, end in self._closed:
+            if start <= open_time + INSTANT:  # which includes the earlier windows by now
+                open_time += end - start
         if self._plan is None:
             return open_time
         periods, into = divmod(open_time, self._plan.every - self._plan.lasts)
@@ -424,8 +465,16 @@ class Calendar:
 
     def last_start(self, latest: float) -> float:
         """The latest open time at which a task that has to start by `latest` may start."""
-        calibrating = self.calibration(latest) > 0.0
-        return self.open_time(latest) - (INSTANT if calibrating else 0.0)
+        closed = self.calibration(latest) > 0.0 or self.maintenance(latest) is not None
+        return self.open_time(latest) - (INSTANT if closed else 0.0)
+
+    def _uncalibrated(self, at: float) -> float:
+        """The seconds outside calibrations until a time."""
+        if self._plan is None:
+            return at
+        periods, into = divmod(at - self._since, self._plan.every)
+        each = self._plan.every - self._plan.lasts
+        return periods * each + min(into, each)
 
 
 STATES = ("starting", "idle", "busy", "error", "maintenance", "calibration")
@@ -456,7 +505,7 @@ class DeviceState:
             return "error" if self.trouble else "starting"
         if busy:
             return "busy"
-        if self.drained is not None:
+        if self.drained is not None or self.calendar.maintenance(now):
             return "maintenance"
         return "calibration" if self.calendar.calibration(now) else "idle"
 
@@ -470,7 +519,7 @@ class DeviceState:
 
     def why_waiting(self, now: float) -> str:
         """Why a task in the device's queue waits."""
-        if self.drained is not None:
+        if self.drained is not None or self.calendar.maintenance(now):
             return "maintenance"
         if self._down(now):
             return "down" if self.trouble else "starting"

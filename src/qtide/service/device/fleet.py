@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from qtide.core.errors import QtideError
+from qtide.core.errors import QtideError, UsageError
 from qtide.core.world.world import BackgroundTasks, Lock, World
-from qtide.service.configuration import DeviceSetup
+from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.served_device import ServedDevice
 from qtide.service.store import Store
 
@@ -124,3 +124,56 @@ class Drains:
             others = [each for name, each in self._devices.items() if name not in drained]
             remaining = sum(each.setup.slots for each in others if not each.removed)
             await self.withhold(sum(drained.values()), remaining)
+
+
+PLAN = "INSERT INTO maintenance (device, start, stop, reason) VALUES (?, ?, ?, ?) RETURNING number"
+PLANNED = "SELECT number, device, start, stop, reason FROM maintenance WHERE stop > ? ORDER BY 3"
+UNPLAN = "DELETE FROM maintenance WHERE number = ? RETURNING device"
+
+
+class Maintenance:
+    """Planned maintenance of the devices, kept in the store."""
+
+    def __init__(self, store: Store, devices: Mapping[str, ServedDevice], world: World) -> None:
+        self._store = store
+        self._devices = devices
+        self._world = world
+        self._since = world.now()
+        """Windows since then are kept: forgetting one would move all open times."""
+
+    def restore(self) -> None:
+        """Tell the devices what is planned."""
+        for device in self._devices.values():
+            device.plan(each for each in self.planned() if each.device == device.name)
+
+    def planned(self) -> list[MaintenanceWindow]:
+        """All windows that are not over, and those that ended since the service started."""
+        rows = self._store.read(lambda db: db.execute(PLANNED, (self._since,)).fetchall())
+        names = ("number", "device", "start", "end", "reason")
+        return [MaintenanceWindow(**dict(zip(names, tuple(row), strict=True))) for row in rows]
+
+    async def add(
+        self, device: ServedDevice, start: float, end: float, reason: str | None
+    ) -> tuple[MaintenanceWindow, int]:
+        """Plan maintenance of a device; return it, and how many promises it breaks."""
+        now = self._world.now()
+        if not start < end or end <= now:
+            raise UsageError("maintenance has to end after its start, and in the future")
+        row = (device.name, start, end, reason or REASON)
+        number = await self._store.write(lambda db: db.execute(PLAN, row).fetchone()["number"])
+        broken = device.plan(each for each in self.planned() if each.device == device.name)
+        log.info(
+            "maintenance planned",
+            extra={"device": device.name, "start": start, "end": end, "broken": broken},
+        )
+        planned = next(each for each in self.planned() if each.number == number)
+        return planned, broken
+
+    async def remove(self, number: int) -> str | None:
+        """Cancel planned maintenance; return its device, None if there is none of that number."""
+        row = await self._store.write(lambda db: db.execute(UNPLAN, (number,)).fetchone())
+        if row is None:
+            return None
+        self.restore()
+        log.info("maintenance cancelled", extra={"device": row["device"], "number": number})
+        return str(row["device"])

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
@@ -21,7 +21,7 @@ from qtide.backends.payloads.payload import PayloadRefused, is_duration
 from qtide.core.forecasts import Outlook
 from qtide.core.world.world import BackgroundTasks, Future, Signal, World
 from qtide.service import records
-from qtide.service.configuration import DeviceSetup
+from qtide.service.configuration import DeviceSetup, MaintenanceWindow
 from qtide.service.device.device_queue import Calendar, DeviceQueue, DeviceState
 from qtide.service.device.dispatcher import Dispatcher, Endings, Workers
 from qtide.service.device.validator import Checked, Validator
@@ -223,8 +223,24 @@ class ServedDevice:
 
     @property
     def reason(self) -> str | None:
-        """Why the device is in error or drained."""
-        return self._state.trouble or self._state.drained
+        """Why the device is in error, drained, or in maintenance."""
+        window = self._state.calendar.maintenance(self._world.now())
+        planned = window.reason if window else None
+        return self._state.trouble or self._state.drained or planned
+
+    @property
+    def maintenance(self) -> list[MaintenanceWindow]:
+        """Planned maintenance that is not over."""
+        now = self._world.now()
+        return [each for each in self._state.calendar.windows if each.end > now]
+
+    @property
+    def back(self) -> float | None:
+        """When a device that starts no tasks will start them again; None if that is not known."""
+        now = self._world.now()
+        if self._state.drained is not None or not self._state.present:
+            return None
+        return now + self._state.calendar.pause(now)
 
     @property
     def waiting(self) -> int:
@@ -250,9 +266,9 @@ class ServedDevice:
     def expected_wait(self) -> float | None:
         """Seconds that a new task would wait behind all others; None while drained or down.
 
-        This includes a calibration in progress and a pause after a fault.
+        This includes planned maintenance, calibrations, and a pause after a fault.
         """
-        if self.why_waiting() in ("maintenance", "down"):
+        if self.back is None:
             return None
         now = self._world.now()
         return max(self._queue.backlog(now), self._state.calendar.pause(now))
@@ -364,6 +380,12 @@ class ServedDevice:
         """Start no more tasks, for a reason; None starts them again."""
         self._state.drained = reason
         self.dispatcher.look_again()
+
+    def plan(self, windows: Iterable[MaintenanceWindow]) -> int:
+        """Set all planned maintenance; return how many promises it breaks."""
+        broken = self._queue.plan(windows)
+        self.dispatcher.look_again()
+        return broken
 
     def reorder(self) -> None:
         """Reorder the waiting tasks, because shares have changed."""

@@ -1,4 +1,4 @@
-"""Deploys the prolog to a folder of three files that a cluster's nodes can read."""
+"""Deploys the prolog, and job_submit.lua, to a folder that a cluster's hosts can read."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ def deploy(folder: Path) -> Path:
     for name, mode in (("prolog.py", 0o644), ("prolog.sh", 0o755)):
         shutil.copyfile(OURS / name, folder / name)
         (folder / name).chmod(mode)
+    script = (OURS / "job_submit.lua").read_text()
+    script = script.replace("/etc/slurm/qtide", str(folder))  # where the service writes its file
+    write_whole(folder / "job_submit.lua", script.encode(), 0o644)
     return folder / "prolog.sh"
 
 

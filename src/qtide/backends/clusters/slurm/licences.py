@@ -8,6 +8,7 @@ It survives a restart of slurmctld, and needs the rights of a Slurm operator.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection
 
 from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed
@@ -67,6 +68,40 @@ class Licences:
         spare = max(0, await self.total() - remaining)
         await self.withhold(min(drained, spare))
 
+    async def withhold_for(self, seconds: float) -> None:
+        """Withhold all licences for a time, unless told again; 0 makes them available at once."""
+        if seconds > 0:
+            await self.reserve(self._reservation, time.time(), time.time() + seconds)
+        elif await self._held() is not None:
+            await self.release(self._reservation)
+
+    async def reserve(self, reservation: str, start: float, end: float) -> None:
+        """Let nobody have any licence from a start to an end, both in seconds since 1970."""
+        named, until = f"reservation={reservation}", f"endtime={_local(end)}"
+        if reservation in dict(await self._reservations()):
+            try:
+                await self._slurm.output(*SCONTROL, "update", named, until)
+            except SlurmFailed:  # it has ended, and Slurm has not removed it yet
+                await self.release(reservation)
+            else:
+                return
+        begin = "now" if start <= time.time() else _local(start)
+        licences = f"licenses={self._name}:{await self.total()}"
+        terms = (licences, f"starttime={begin}", until, "users=root", "flags=any_nodes")
+        await self._slurm.output(*SCONTROL, "create", named, *terms)
+
+    async def release(self, reservation: str) -> None:
+        """Remove a reservation."""
+        await self._slurm.output(*SCONTROL, "delete", f"reservation={reservation}")
+
+    async def reservations(self, prefix: str) -> list[str]:
+        """The names of our reservations that begin with a prefix."""
+        return [name for name, _ in await self._reservations() if name.startswith(prefix)]
+
+    async def _reservations(self) -> list[tuple[str, str]]:
+        found = await self._slurm.output(*SCONTROL, "show", "reservations")
+        return [(name, licences) for name, licences in RESERVATION.findall(found)]
+
     def _command(self, number: int, there: bool) -> list[str]:
         named, licences = f"reservation={self._reservation}", f"licenses={self._name}:{number}"
         if not number:
@@ -75,9 +110,12 @@ class Licences:
 
     async def _held(self) -> str | None:
         """The licences in our reservation; None if there is no reservation."""
-        found = RESERVATION.findall(await self._slurm.output(*SCONTROL, "show", "reservations"))
-        held: str | None = dict(found).get(self._reservation)
-        return held
+        return dict(await self._reservations()).get(self._reservation)
+
+
+def _local(at: float) -> str:
+    """A time as scontrol reads it; reservations have whole seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
 SLOT_NAMES = frozenset({"qpu"})

@@ -16,7 +16,13 @@ from typing import Annotated, Any
 
 from qtide.backends.clusters.kind import ClusterKind, Queue, Setting, StepJobs
 from qtide.backends.clusters.slurm.accounting import accounts, when_ended
-from qtide.backends.clusters.slurm.commands import Slurm, SlurmFailed, environment, reason
+from qtide.backends.clusters.slurm.commands import (
+    Slurm,
+    SlurmFailed,
+    clients,
+    environment,
+    reason,
+)
 from qtide.backends.clusters.slurm.companion import ADMISSION, CompanionOptions
 from qtide.backends.clusters.slurm.mark import Driver, reap
 from qtide.backends.clusters.slurm.queue import entries
@@ -130,9 +136,17 @@ class SlurmKind(ClusterKind):
         output = str(log.absolute()).replace("%", "%%")
         words = ["sbatch", "--parsable", "--ntasks=1", f"--job-name=qtide-driver-{name}"]
         words += [f"--output={output}", f"--chdir={Path.cwd()}", *extra]
+        conf = os.environ.get("SLURM_CONF")
+        env = os.environ | (clients(Path(conf)) if conf else {})
         try:
             done = subprocess.run(
-                words, input=script, capture_output=True, text=True, timeout=LIMIT, check=True
+                words,
+                input=script,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=True,
+                env=env,
             )
         except FileNotFoundError:
             raise UsageError("there is no sbatch here; --driver background needs none") from None

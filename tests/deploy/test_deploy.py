@@ -1,0 +1,71 @@
+"""What operators deploy: read by the programs that will read it, where they are installed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from qtide.service.monitoring import ServiceMetrics
+from tests.backends.slurm.fixtures import install
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus/qtide.rules.yml"
+PAGE = DEPLOY.parent / "docs/deployment.md"
+NAME = re.compile(r"\bqtide_[a-z_]+\b")
+
+
+def known_metrics() -> set[str]:
+    """The names of all series that the service can have."""
+    ends = ("", "_total", "_bucket", "_count", "_sum")
+    help_lines = re.findall(rb"# HELP (\S+)", ServiceMetrics().text([]))
+    return {name.decode().removesuffix("_total") + end for name in help_lines for end in ends}
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
+    board = json.loads((DEPLOY / "grafana/qtide.json").read_text())
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    used = set(NAME.findall(RULES.read_text())) | {n for each in shown for n in NAME.findall(each)}
+    assert len(shown) >= 9
+    assert used - known_metrics() == set()
+
+
+def test_every_alert_has_its_paragraph() -> None:
+    alerts = re.findall(r"- alert: (\w+)", RULES.read_text())
+    links = re.findall(r"runbook_url: docs/deployment.md#(\w+)", RULES.read_text())
+    headings = re.findall(r"^### (\w+)$", PAGE.read_text(), re.MULTILINE)
+    assert alerts == headings
+    assert links == [name.lower() for name in alerts]
+
+
+def test_prometheus_accepts_the_alerts_and_they_fire() -> None:
+    if shutil.which("promtool") is None:
+        install("the alerts are checked by promtool, which is missing", ["prometheus"])
+    for words in (["check", "rules", RULES.name], ["test", "rules", "qtide.rules.test.yml"]):
+        done = subprocess.run(
+            ["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_recipe_names_the_dependencies_of_the_project() -> None:
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    specs = {f"py-{name}@{version}:" for name, version in (each.split(">=") for each in wanted)}
+    tree = ast.parse((DEPLOY / "spack/qtide/package.py").read_text())
+    words = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
+    assert specs - words == set()
+
+
+@pytest.mark.parametrize("name", ["debian/build.sh", "debian/postinst", "debian/prerm"])
+def test_scripts_are_valid_shell(name: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-n", DEPLOY / name], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
