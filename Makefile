@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,postgresql,serve,twin,dev]'
+	@$(PY) -m uv pip install --quiet --python $(PY) --constraint constraints.txt --editable '.[clustering,colouring,gate,atoms,joblib,mpi,oidc,postgresql,serve,twin,dev]'
 	@touch $@
 
 # constraints.txt with the newest versions, for every Python that qtide supports

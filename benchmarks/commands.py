@@ -28,8 +28,8 @@ from qtide import box, classical, command, program
 COMMANDS = 2000
 SHARE = 0.8
 LIMIT = 300.0
-PARALLEL = os.environ.get("PARALLEL", "parallel")
-"""GNU parallel, a script of Perl."""
+PARALLEL = os.environ.get("GNU_PARALLEL", "parallel")
+"""GNU parallel, a script of Perl; the variable PARALLEL holds options of its own."""
 
 HYPERQUEUE = f"""
 import sys, tempfile, time

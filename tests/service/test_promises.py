@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from qtide.core.world.virtual import VirtualWorld
 from qtide.service.policies.policy import POLICIES
+from qtide.service.quotas import QuotaMeter
 from qtide.service.task import Caller
 from qtide.service.virtual_service import Fate
 from tests.service.rivals import Rivals
@@ -71,7 +72,9 @@ def test_a_promise_whose_commit_took_too_long_is_taken_back_before_anybody_hears
     assert site.rows() == []
 
 
-def test_tasks_beyond_a_quota_are_looked_at_only_when_it_has_room() -> None:
+def test_tasks_beyond_a_quota_are_looked_at_only_when_it_has_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     quotas = {"users": {"eve": {"qpu_seconds": 5.0}}}
     site, looked = Site(VirtualWorld(), {"policy": "fifo"}, quotas=quotas), []
 
@@ -80,14 +83,15 @@ def test_tasks_beyond_a_quota_are_looked_at_only_when_it_has_room() -> None:
         for _ in range(300):
             site.world.start(site.submit(Caller("eve"), 4.0))
         await site.world.sleep(10.0)
-        meter = site.service._meter
-        blocked = meter.blocked
+        blocked = QuotaMeter.blocked
 
-        def watched(caller: Caller, seconds: float, now: float) -> tuple[str, str] | None:
+        def watched(
+            meter: QuotaMeter, caller: Caller, seconds: float, now: float
+        ) -> tuple[str, str] | None:
             looked.append(caller.user)
-            return blocked(caller, seconds, now)
+            return blocked(meter, caller, seconds, now)
 
-        meter.blocked = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(QuotaMeter, "blocked", watched)
         for _ in range(50):
             await site.submit(Caller("bob"), 0.01)
         await site.service.close()

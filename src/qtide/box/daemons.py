@@ -44,6 +44,8 @@ def prepare(layout: BoxLayout, plan: BoxPlan) -> None:
     release = Release.named(plan.release)
     own = layout.slurm_key if plan.auth == "slurm" else layout.key
     write_whole(own, secrets.token_bytes(128), 0o400)
+    if plan.auth == "slurm":
+        write_whole(layout.jwt_key, secrets.token_bytes(32), 0o400)
     write_whole(layout.conf, slurm_conf(layout, plan).encode())
     for number in range(max((kind.gpus for kind in plan.by_kind()), default=0)):
         layout.gpus.mkdir(exist_ok=True)
@@ -86,8 +88,12 @@ def give_tokens(layout: BoxLayout, service: str) -> None:
     place = served.socket if served is not None else None
     if place is not None and os.geteuid() == 0 and not _open_to_all(place):
         place = None  # jobs of other users cannot reach it; they use the port
-    munge = layout.munge_socket if layout.read_plan().auth == "munge" else ""
-    places = {"munge_socket": str(munge), "socket": str(place or "")}
+    places = {"socket": str(place or "")}
+    if layout.read_plan().auth == "munge":
+        places["munge_socket"] = str(layout.munge_socket)
+    else:
+        scontrol = str(_release(layout).program("scontrol"))
+        places |= {"auth": "jwt", "scontrol": scontrol, "sack": str(layout.sack_socket)}
     announce(layout.conf.parent, service, **places)
     line = f"TaskProlog={deploy(layout.conf.parent)}\n"
     known = layout.conf.read_text()
@@ -342,7 +348,8 @@ def _auth(layout: BoxLayout, plan: BoxPlan) -> str:
     other daemons, whatever the number of boxes.
     """
     if plan.auth == "slurm":
-        return "AuthType=auth/slurm\nAuthInfo=disable_sack\n"
+        tokens = f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={layout.jwt_key}\n"
+        return f"AuthType=auth/slurm\nAuthInfo=disable_sack\n{tokens}"
     return f"AuthType=auth/munge\nAuthInfo=socket={layout.munge_socket}\n"
 
 

@@ -61,6 +61,7 @@ class BoxLayout:
         self.log = self.folder / "log"
         self.run = self.folder / "run"
         self.key = self.folder / "munge" / "key"
+        self.jwt_key = self.folder / "munge" / "jwt_hs256.key"
         self.munge_socket = self.run / "munge"
         self.slurm_key = self.folder / "etc" / "slurm.key"
         self.sack_socket = self.run / "sackd.sack"

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from qtide.backends.clusters.slurm import queue
 from qtide.backends.clusters.slurm.commands import (
@@ -106,6 +107,13 @@ class Grant:
     """The job or component with the slot; the grant ends when it ends or returns the slot."""
 
 
+class Prover(Protocol):
+    """Proves who sends a request for admission."""
+
+    async def verify(self, credential: str, request: AdmissionRequest) -> Identity:
+        """Identify the sender; raises `Unproven`, or `Unreachable` to try again."""
+
+
 class SlurmAdmission:
     """Admission by one cluster's slurmctld and munged."""
 
@@ -123,6 +131,7 @@ class SlurmAdmission:
         self._slurm = slurm = Slurm(conf)
         slurm.check()
         self._munge = Munge(munge_socket or munge_socket_of(slurm), limit)
+        self._provers: dict[str, Prover] = {"munge": self._munge}
         self._jobs = SlotJobs(slurm, names, limit)
         self._trust_accounts = trust_accounts
         self._checked = (-FRESH, False)
@@ -130,8 +139,21 @@ class SlurmAdmission:
         self._decoding = FairSemaphore(world, "proofs", THREADS - 1, THREADS, waiting)
         self._asking = FairSemaphore(world, "questions", (AT_ONCE - 1) // 2, AT_ONCE - 1, waiting)
 
+    def add_prover(self, scheme: str, prover: Prover) -> None:
+        """Also admit jobs that prove their user in another way."""
+        self._provers[scheme] = prover
+
+    @property
+    def schemes(self) -> list[str]:
+        """The schemes of authorization by which jobs can prove their user."""
+        return sorted(self._provers)
+
     async def admit(
-        self, credential: str, request: AdmissionRequest, peer: str = "a peer"
+        self,
+        credential: str,
+        request: AdmissionRequest,
+        peer: str = "a peer",
+        scheme: str = "munge",
     ) -> Grant:
         """Admit the sender of a request, or raise `Refused` or, to try again, `Unreachable`.
 
@@ -139,7 +161,7 @@ class SlurmAdmission:
         """
         job = _job_of(request)
         async with self._decoding.turn(peer):
-            identity = await self._munge.verify(credential, request)
+            identity = await self._provers[scheme].verify(credential, request)
         async with self._asking.turn(f"uid {identity.uid}"):
             parts = await self._jobs.of(job)
         own, *others = _owned(parts, identity, job)

@@ -11,7 +11,7 @@ import binascii
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import IO, Any
 
 from qtide.backends.payloads.payload import PayloadRefused
@@ -56,8 +56,15 @@ class Bulk:
         """
         if len(data) <= SMALL and not apart:
             return work(data)
-        async with self._turns.turn(who):
-            return await self._by_process(_reference(work), data)
+        late = f"the request took more than {LIMIT:g} s to read"
+        lost = "the request ended the process that read it"
+        async with self._turns.turn(who), self._process(late, lost) as child:
+            child.send({"work": _reference(work)}, data)
+            async with asyncio.timeout(LIMIT):
+                header, body = await child.message()
+        if "refused" in header:
+            raise PayloadRefused(header["refused"])
+        return header["words"], body
 
     async def stream(self, work: Writer, data: bytes, who: str) -> AsyncIterator[bytes]:
         """Yield what an allowed function writes, piece by piece."""
@@ -65,50 +72,42 @@ class Bulk:
             for piece in work(data):
                 yield piece
             return
-        async with self._turns.turn(who):
-            child = await self._take()
-            try:
-                child.send({"work": _reference(work)}, data)
-                header: dict[str, Any] = {"more": True}
-                while "more" in header:
-                    async with asyncio.timeout(LIMIT):
-                        header, piece = await child.message()
-                    if piece:
-                        yield piece
-            except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
-                await child.kill()
-                raise PayloadRefused("the answer could not be written; try again") from None
-            except BaseException:
-                await child.kill()
-                raise
-            self._idle.append(child)
-            if "refused" in header:
-                raise PayloadRefused(header["refused"])
+        failed = "the answer could not be written; try again"
+        async with self._turns.turn(who), self._process(failed, failed) as child:
+            child.send({"work": _reference(work)}, data)
+            header: dict[str, Any] = {"more": True}
+            while "more" in header:
+                async with asyncio.timeout(LIMIT):
+                    header, piece = await child.message()
+                if piece:
+                    yield piece
+        if "refused" in header:
+            raise PayloadRefused(header["refused"])
 
     async def close(self) -> None:
         """End the processes."""
         while self._idle:
             await self._idle.pop().kill()
 
-    async def _by_process(self, work: str, data: bytes) -> Done:
+    @asynccontextmanager
+    async def _process(self, late: str, lost: str) -> AsyncIterator[Child]:
+        """A process for one body; if anything goes wrong it is killed, otherwise kept.
+
+        `late` and `lost` are the refusals if it takes too long, or ends.
+        """
         child = await self._take()
         try:
-            async with asyncio.timeout(LIMIT):
-                child.send({"work": work}, data)
-                header, body = await child.message()
+            yield child
         except TimeoutError:
             await child.kill()
-            raise PayloadRefused(f"the request took more than {LIMIT:g} s to read") from None
+            raise PayloadRefused(late) from None
         except (asyncio.IncompleteReadError, ConnectionError):
             await child.kill()
-            raise PayloadRefused("the request ended the process that read it") from None
+            raise PayloadRefused(lost) from None
         except BaseException:
             await child.kill()
             raise
         self._idle.append(child)
-        if "refused" in header:
-            raise PayloadRefused(header["refused"])
-        return header["words"], body
 
     async def _take(self) -> Child:
         while self._idle:

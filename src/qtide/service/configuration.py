@@ -24,6 +24,7 @@ from qtide.core.errors import QtideError, UsageError
 from qtide.core.files import state_folder
 from qtide.core.plugins import Plugins
 from qtide.service.apis import APIS
+from qtide.service.identities import people_of
 from qtide.service.limits import Limits
 from qtide.service.policies.policy import POLICIES
 
@@ -196,6 +197,22 @@ class SlurmSection(Section):
     availability: AvailabilityPlan | None = None
     certificate: Path | None = None
     """The certificate that jobs see, if a proxy in front of the service has one of its own."""
+    jwt_key: Path | None = None
+    """Slurm's key for tokens (AuthAltParameters=jwt_key=), to admit jobs without munge."""
+
+
+class IdentitySetup(BaseModel):
+    """A way to know people: its kind, and the options of that kind."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+    accounts: Literal["", "slurm"] = ""
+    """`slurm`: whoever names no account has the default one of Slurm's associations."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of its kind."""
+        return dict(self.model_extra or {})
 
 
 class Configuration(Section):
@@ -211,7 +228,9 @@ class Configuration(Section):
     anonymous: bool = False
     """Require no tokens; only for a demonstration on the loopback."""
     operators: list[str] = []
-    """Users whose tokens may see all tasks, drain devices and read all usage."""
+    """Users who may see all tasks, drain devices and read all usage; `@GROUP` names a group."""
+    identities: dict[str, IdentitySetup] = {}
+    """Ways to know people besides the service's own tokens."""
     certificate: Path | None = None
     key: Path | None = None
     retention_days: Annotated[float, Field(gt=0)] = 30.0
@@ -427,6 +446,10 @@ def _mistakes(configuration: Configuration) -> Iterator[str]:
         yield from _unreadable("slurm.conf", configuration.slurm.conf)
     if configuration.slurm and configuration.slurm.certificate:
         yield from _unreadable("slurm.certificate", configuration.slurm.certificate)
+    try:
+        people_of(configuration.identities)
+    except UsageError as error:
+        yield str(error)
     if configuration.certificate and configuration.key:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -471,7 +494,7 @@ def _unreadable(name: str, file: Path) -> Iterator[str]:
         yield f"{name}: {file} cannot be read by this user"
 
 
-FIXED = ("listen", "state", "store", "public_url", "socket", "anonymous", "slurm")
+FIXED = ("listen", "state", "store", "public_url", "socket", "anonymous", "slurm", "identities")
 """Entries that a running service cannot change."""
 FIXED_LIMITS = ("limits.validators", "limits.admissions_per_user")
 

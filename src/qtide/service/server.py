@@ -38,12 +38,14 @@ from qtide.core.world.world import BackgroundTasks
 from qtide.service.acceptor import Acceptor, Connections, Peer
 from qtide.service.apis import APIS
 from qtide.service.apis.api import Api, refuser
-from qtide.service.apis.request_gate import Authenticator, Gate, describe_tokens
+from qtide.service.apis.request_gate import CALLER, Authenticator, Gate, describe_tokens
 from qtide.service.configuration import Configuration, Revision
 from qtide.service.connection import Connection
+from qtide.service.identities import people_of
 from qtide.service.monitoring import JsonLines
 from qtide.service.service import Service
 from qtide.service.store import StoreFailed
+from qtide.service.task import Caller
 
 
 def application(service: Service) -> tuple[FastAPI, list[Api]]:
@@ -52,14 +54,24 @@ def application(service: Service) -> tuple[FastAPI, list[Api]]:
     # browsers send a host's cookies to all its ports, so each service has a name of its own
     place = f"{settings.folder.absolute()} {settings.listen}"
     cookie = f"qtide_{sha256(place.encode()).hexdigest()[:12]}"
-    access = Authenticator(service.register, anonymous=settings.anonymous, cookie=cookie)
+    people = people_of(settings.identities, settings.slurm.conf if settings.slurm else None)
+    access = Authenticator(
+        service.register, anonymous=settings.anonymous, cookie=cookie, people=people
+    )
     made = (APIS.load(name)(service, access) for name in APIS.names())
     apis = [api for api in made if api is not None]
     app = FastAPI(title="qtide", version=__version__, redoc_url=None, docs_url=None)
     for api in apis:
         app.include_router(api.router)
         service.bulk.allow(api.bulk)
-    refuse = refuser(apis, service.metrics.refused)
+
+    def told(request: Request, status: int, name: str, why: str) -> None:
+        service.metrics.refused(status, name)
+        caller: Caller | None = request.scope.get(CALLER)
+        if status in LIMITED:
+            service.audit.refused("limit exceeded", caller.user if caller else "unknown", why)
+
+    refuse = refuser(apis, told)
     for kind in (QtideError, PhaseError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuse)
     app.add_middleware(
@@ -246,6 +258,10 @@ RESERVED_FILES = 128
 """File descriptors kept for the store, the devices and Slurm's commands."""
 
 
+LIMITED = (413, 429, 507)
+"""Statuses of requests beyond a limit."""
+
+
 class Server:
     """Answers requests on its sockets until a signal ends it."""
 
@@ -371,9 +387,13 @@ class Server:
             self._service.reconfigure(settings)
         except (QtideError, OSError) as error:
             log.error("configuration not reloaded", extra={"why": str(error)})  # noqa: TRY400 - the reason is enough
+            self._service.audit.record(
+                "configuration not reloaded", "a signal (SIGHUP)", str(error)
+            )
             return
         words = {"changed": revision.changed, "after_restart": revision.after_restart}
         log.info("configuration reloaded", extra=words)
+        self._service.audit.record("configuration reloaded", "a signal (SIGHUP)", "", **words)
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext | None:

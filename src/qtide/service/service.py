@@ -14,6 +14,7 @@ from qtide.core.processes import making
 from qtide.core.world.real import RealWorld
 from qtide.core.world.world import BackgroundTasks, Future, World, release
 from qtide.service import records, tokens
+from qtide.service.audit import AuditTrail
 from qtide.service.backlog import Backlog, Intake, Submission, for_log
 from qtide.service.bulk import Bulk
 from qtide.service.configuration import DAY, Configuration, DeviceSetup, MaintenanceWindow
@@ -127,11 +128,13 @@ class Service:
         store: Store,
         workers: Workers,
         chance: random.Random | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         self.configuration = configuration
         self.store = store
+        self.audit = audit or AuditTrail(None)
         self.metrics = ServiceMetrics()
-        self.register = Register(store, configuration.operators)
+        self.register = Register(store, tokens.with_members(configuration.operators), self.audit)
         self.bulk = Bulk(world)
         self.lists = FairSemaphore(world, "lists", each=1, total=LISTS)
         """Limits the long lists worked on at the same time: one per user."""
@@ -170,14 +173,15 @@ class Service:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         store = open_store(folder, configuration.store)
-        return cls(configuration, RealWorld(), store, WorkerProcesses(folder))
+        audit = AuditTrail(folder / "audit")
+        return cls(configuration, RealWorld(), store, WorkerProcesses(folder), audit=audit)
 
     async def open(self) -> None:
         """Take up the tasks of an earlier service, and start the devices."""
         half_life = self.configuration.fair.half_life
         remember(self.store, self.shares, self._meter, half_life, self._world.now())
         self.storage.remember()
-        self.store.post(tokens.record_operators(self.configuration.operators))
+        self.store.post(tokens.record_operators(self.register.operators))
         self._drains.restore()
         self._maintenance.restore()
         self._endings.on_ended = self._ended
@@ -280,6 +284,9 @@ class Service:
         """Start no more tasks on a device, but keep queueing new ones. For operators."""
         check_operates(caller)
         await self._drains.drain(self.device(name), reason, licences=licences)
+        self.audit.record(
+            "device drained", caller.user, reason or "", device=name, licences=licences
+        )
 
     def tell_slurm_by(self, withhold: Callable[[int, int], Awaitable[None]]) -> None:
         """Set the function that makes Slurm grant fewer licences, if Slurm admits jobs."""
@@ -289,6 +296,7 @@ class Service:
         """Start tasks on a device again. For operators."""
         check_operates(caller)
         await self._drains.resume(self.device(name))
+        self.audit.record("device resumed", caller.user, device=name)
 
     async def plan_maintenance(
         self, caller: Caller, name: str, start: float, end: float, reason: str | None = None
@@ -452,6 +460,9 @@ class Service:
     async def cancel(self, caller: Caller, id: str) -> ServiceTask:  # noqa: A002 - as above
         """Cancel a task: at once if it waits, else as soon as the device releases it."""
         task = self.task(caller, id)
+        if not task.over and not owns(caller, task):
+            owner = task.caller.user
+            self.audit.record("task cancelled", caller.user, "by an operator", task=id, owner=owner)
         if not task.over and self._backlog.cancel(task):
             await self._endings.finish(task, TaskState.CANCELLED)
         return task
@@ -474,8 +485,8 @@ class Service:
         """Switch to another configuration, except for settings that need a restart."""
         old, self.configuration = self.configuration, new
         fair = new.fair
-        self.register.operators = frozenset(new.operators)
-        self.store.post(tokens.record_operators(new.operators))
+        self.register.operators = tokens.with_members(new.operators)
+        self.store.post(tokens.record_operators(self.register.operators))
         self._intake.priorities = new.priorities
         self.storage.adopt(new.limits)
         self._meter.adopt(new.quotas)
@@ -565,6 +576,10 @@ class Service:
     async def _housekeeping(self) -> None:
         self._backlog.admit()
         now = self._world.now()
+        if any(each.startswith("@") for each in self.configuration.operators):
+            # members of groups come and go; asking a directory may take long
+            operators = self.configuration.operators
+            self.register.operators = await self._world.offload(tokens.with_members, operators)
         await self.store.write(tokens.sweep(now))
         before = now - DAY * self.configuration.retention_days
         while purged := await self.storage.purge(before):

@@ -5,15 +5,19 @@ A job's token ends with the job: the service regularly asks Slurm which jobs sti
 
 from __future__ import annotations
 
+import grp
+import pwd
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from qtide.core.errors import QtideError
 from qtide.service.admission import Holder
+from qtide.service.audit import AuditTrail
 from qtide.service.store import Database, Store
 from qtide.service.task import Caller
 
@@ -110,12 +114,27 @@ def is_valid(store: Store, token: str) -> bool:
     return found is not None and found.expires > time.time()
 
 
+FIRST_USE = "token first used"
+
+
+def short(digest: str) -> str:
+    """The name of a token: the beginning of its digest, as `qtide token list` shows it."""
+    return digest[:12]
+
+
 class Register:
     """Looks up and issues tokens."""
 
-    def __init__(self, store: Store, operators: list[str]) -> None:
+    def __init__(
+        self, store: Store, operators: Iterable[str], audit: AuditTrail | None = None
+    ) -> None:
         self._store = store
+        self._audit = audit or AuditTrail(None)
+        entries = self._audit.entries(most=1)
+        self._used = {each["token"] for each in entries if each["event"] == FIRST_USE}
+        """Names of the tokens that are known to have been used before."""
         self.operators = frozenset(operators)
+        """Users and, as `@GROUP`, groups whose members operate the service."""
         self._seen: dict[str, tuple[float, Token]] = {}
 
     def caller(self, token: str) -> Caller:
@@ -128,14 +147,25 @@ class Register:
                 self._seen.pop(key, None)
                 raise NotAllowed("the token is not known here, or its job has ended; get a new one")
             self._seen[key] = (now, found)
+            self._note_use(found)
         if found.expires < time.time():
             raise NotAllowed("the token has expired; get a new one")
         return found.caller if found.caller.operator else self._with_rights(found.caller)
+
+    def _note_use(self, token: Token) -> None:
+        """Record the first use of a token; the trail itself tells which ones were used before."""
+        if (name := short(token.digest)) not in self._used:
+            self._used.add(name)
+            self._audit.record(FIRST_USE, token.caller.user, token=name, job=token.caller.job)
 
     async def issue(self, caller: Caller, lasts: float, name: str, holder: Holder) -> str:
         """Issue a token that ends with a job or a component of one."""
         token, write = issue(caller, lasts, name, holder)
         await self._store.write(write)
+        made = short(digest(token))
+        self._audit.record(
+            "token made", caller.user, "a job was admitted", token=made, job=caller.job
+        )
         return token
 
     def holders(self) -> set[Holder]:
@@ -151,13 +181,32 @@ class Register:
 
     async def end_with(self, over: Iterable[Holder]) -> None:
         """Delete the tokens of jobs that have ended, effective at once."""
+        over = list(over)
         await self._store.write(end_with(over))
+        for each in over:
+            self._audit.record("token revoked", "the service", "its job ended", job=each.job)
         self._seen.clear()
+
+    def person(self, user: str, account: str, groups: Iterable[str]) -> Caller:
+        """A caller who is known by another identity than a token of the service."""
+        claimed = any(f"@{group}" in self.operators for group in groups)
+        return self._with_rights(Caller(user, account, operator=claimed))
 
     def _with_rights(self, caller: Caller) -> Caller:
         """Add a configured operator's rights, except to tokens of jobs."""
-        operator = caller.user in self.operators and caller.job is None
+        operator = caller.operator or (caller.user in self.operators and caller.job is None)
         return Caller(caller.user, caller.account, caller.job, operator)
+
+
+def with_members(operators: Iterable[str]) -> frozenset[str]:
+    """The operators with the members that this host's groups have now; may ask a directory."""
+    found = set(operators)
+    for group in [each[1:] for each in found if each.startswith("@")]:
+        with suppress(KeyError):  # it may be a group of an identity provider only
+            entry = grp.getgrnam(group)
+            found |= {*entry.gr_mem}
+            found |= {each.pw_name for each in pwd.getpwall() if each.pw_gid == entry.gr_gid}
+    return frozenset(found)
 
 
 def _find(store: Database, key: str) -> Token | None:

@@ -116,10 +116,11 @@ def test_the_service_says_how_long_a_payload_would_wait(
         Client(service.url, operator).call("POST", "/v1/devices/dev/resume")
 
 
-def test_of_a_service_that_is_gone_nobody_can_say(service: LocalService) -> None:
-    async def waits() -> float:
-        qpu = RemoteQpu.at(RealWorld(), f"{service.url}/dev", 1)
-        qpu._url = "http://127.0.0.1:9"
+def test_of_a_service_that_is_gone_nobody_can_say(tmp_path: Path) -> None:
+    async def waits(short_lived: LocalService) -> float:
+        qpu = RemoteQpu.at(RealWorld(), f"{short_lived.url}/dev", 1)
+        short_lived.kill()
         return await qpu.backlog()
 
-    assert asyncio.run(waits()) == inf
+    with LocalService(tmp_path, DEVICES, "anonymous = true") as short_lived:
+        assert asyncio.run(waits(short_lived)) == inf

@@ -6,7 +6,9 @@ is left out, and test_wires.py says why.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from qtide import box
-from qtide.box.daemons import daemons
+from qtide.box.daemons import daemons, give_tokens
+from qtide.box.layout import BoxLayout
+from qtide.service.local_service import LocalService
 from tests.backends.slurm.fixtures import NEWEST, remove
 from tests.backends.slurm.test_accounting import test_slurm_s_records_say_what_a_run_held
 from tests.backends.slurm.test_cluster import (
@@ -34,6 +38,7 @@ from tests.backends.slurm.test_licences import (
     test_while_a_device_drains_running_jobs_keep_theirs_and_new_ones_wait,
 )
 from tests.service.admission.site import Site
+from tests.service.admission.users import User
 
 __all__ = [
     "licences",
@@ -83,3 +88,36 @@ def test_it_is_the_newest_and_has_no_munge(conf: Path) -> None:
     assert "AuthType=auth/slurm" in conf.read_text()
     running = set(daemons(conf.parents[1]).values())
     assert running == {"sackd", "slurmctld", "slurmd"}
+
+
+def test_without_munge_a_slurm_token_proves_the_user_of_a_job(
+    packages: None, newest: None, tmp_path: Path
+) -> None:
+    """By a real `scontrol token`; the job of another user, and one without a slot, are refused."""
+    folder = Path(tempfile.mkdtemp(prefix="qtide-box-"))
+    folder.chmod(0o755)  # jobs of other users read it
+    try:
+        box.up(folder, nodes=1, qpus=2)
+        layout = BoxLayout(folder)
+        slurm = f'[slurm]\nconf = "{layout.conf}"\njwt_key = "{layout.jwt_key}"\n'
+        devices = '[devices.dev]\nkind = "burst"\nslots = 2\n'
+        with LocalService(tmp_path, devices + slurm) as service:
+            give_tokens(layout, service.url)
+            site, shown = Site(folder), "echo $QTIDE_TOKEN$QTIDE_REFUSED"
+            for user in (User.own(), User("nobody")):
+                words = ("srun", "--licenses=qpu:1", "sh", "-c", shown)
+                assert site.run(user, *words).startswith("qtide_")
+            slotless = site.run(User.own(), "srun", "--partition=quantum", "sh", "-c", shown)
+            assert "holds no slot of a QPU" in slotless
+            job = site.submit(User.own(), "--licenses=qpu:1", command="sleep 60")
+            foreign = (str(folder / "etc/prolog.sh"), str(job))
+            done = subprocess.run(
+                User("nobody").words(*foreign),
+                capture_output=True,
+                text=True,
+                check=False,
+                env={"PATH": os.defpath, "SLURM_CONF": str(layout.conf)},
+            )
+            assert f"job {job} is no running job of yours" in done.stderr
+    finally:
+        remove(folder)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import urllib3
 
-from qtide.backends.client.client import Client, RemoteTask
+from qtide.backends.client.client import Client, RemoteTask, ServiceFailed
 from qtide.backends.payloads.payload import Burst
 from qtide.core.errors import QtideError
 from qtide.interfaces.cli.service import _turn, clock
@@ -231,6 +232,28 @@ def test_what_is_left_of_a_quota(service: LocalService) -> None:
     assert (with_more.returncode, "without other options" in with_more.stderr) == (2, True)
     never = qtide("usage", "--left", QTIDE_URL=service.url)
     assert "qtide token new" in never.stderr
+
+
+def test_a_task_is_forgotten_by_command_and_by_python(service: LocalService) -> None:
+    env, client = as_user(service, "fay"), service.client("fay")
+    by_command, by_python = (client.submit(Burst(0.0, 1), "dev") for _ in range(2))
+    assert by_command.result(30.0) == by_python.result(30.0) == 1
+    done = qtide("cancel", by_command.id, "--forget", **env)
+    assert done.returncode == 0, done.stderr
+    by_python.forget()
+    for each in (by_command, by_python):
+        with pytest.raises(ServiceFailed, match="have been deleted; it was done") as gone:
+            client.task(each.id)
+        assert gone.value.status == 410
+    assert client.call("GET", "/v1/usage")[0]["tasks"] == 2, "its usage stays"
+
+
+def test_the_description_of_the_api_is_a_page_without_scripts_and_foreign_parts(
+    service: LocalService,
+) -> None:
+    page = urllib3.request("GET", f"{service.url}/docs").data.decode()
+    assert "/v1/tasks/{id}" in page and "Idempotency-Key" in page
+    assert "<script" not in page and "src=" not in page and "//cdn" not in page
 
 
 def test_every_mistake_of_a_configuration_is_named(tmp_path: Path) -> None:

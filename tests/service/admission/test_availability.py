@@ -115,7 +115,7 @@ def test_every_other_job_is_let_through(cluster: Site) -> None:
     away = ("when_down refuse", "device star down 0 error: it burns", "account acme has nothing")
     tell(cluster, *away)
     assert submitted(cluster, "--account=acme")[0] == 0  # it wants no QPU
-    tell(cluster, *away, age=61.0)
+    tell(cluster, *away, age=65.0)
     assert submitted(cluster, STAR)[0] == 0  # what the service said has expired
     tell(cluster, "when_down wait", *away[1:])
     assert submitted(cluster, STAR)[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
@@ -15,7 +16,9 @@ from qtide.backends.clusters.slurm.deployment import announce
 from qtide.backends.payloads.payload import Burst
 from qtide.box.daemons import give_tokens
 from qtide.box.layout import BoxLayout
+from qtide.service.configuration import read_configuration
 from qtide.service.local_service import LocalService
+from qtide.service.trial import troubles, without_effect
 from tests.backends.slurm.stage import until
 from tests.service.admission.site import Site
 from tests.service.admission.users import User
@@ -97,6 +100,19 @@ def test_a_job_whose_user_has_no_qpu_time_left_hears_it_at_once_and_slurm_knows(
     )
     assert why in shown.splitlines()[0]
     assert f"AdminComment=qtide: {why}" in shown
+
+
+def test_a_check_warns_of_slots_and_accounts_that_do_not_fit_slurm(
+    site: Site, tmp_path: Path
+) -> None:
+    slurm = f'[slurm]\nconf = "{site.conf}"\n[fair.shares]\nphysics = 2.0\n'
+    few = tmp_path / "few.toml"
+    few.write_text('[devices.dev]\nkind = "burst"\nslots = 1\n' + slurm)
+    configuration = read_configuration(few)
+    (trouble,) = troubles(configuration)
+    assert "licences qpu, but the devices have 1 slots; some jobs will be refused" in trouble
+    warning = asyncio.run(without_effect(configuration))
+    assert warning is not None and "have no effect on Slurm's jobs" in warning
 
 
 def test_a_box_uses_the_socket_of_a_service_if_all_its_users_can_reach_it(

@@ -303,7 +303,7 @@ class RemoteTask:
 
     def warn_if_over_quota(self) -> RemoteTask:
         """Say once that the task waits for its quota."""
-        if self.quota_wait and not self._warned:
+        if self.response.get("reason") == "quota" and not self._warned:
             self._warned = True
             warnings.warn(self._quota(), stacklevel=3)
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -177,6 +178,13 @@ def _described(there: boxes.Status) -> dict[str, Any]:
     return {"folder": str(there.folder)} | plan | states | {"env": boxes.env(there.folder)}
 
 
+class ProofKind(StrEnum):
+    """What proves a job's user to the service."""
+
+    MUNGE = "munge"
+    JWT = "jwt"
+
+
 def prolog(
     folder: Annotated[Path, typer.Argument(help="Folder that all nodes of the cluster see.")],
     service: Annotated[str, typer.Option(metavar="URL", help="URL of the vQPU service.")],
@@ -190,6 +198,10 @@ def prolog(
         Path | None,
         typer.Option(help="Unix socket of the service, if it runs on the nodes themselves."),
     ] = None,
+    auth: Annotated[
+        ProofKind,
+        typer.Option(help="What proves a job's user: munge, or a Slurm token where there is none."),
+    ] = ProofKind.MUNGE,
     json: shared_options.Json = False,
 ) -> None:
     """Write the prolog that gives jobs their tokens; print the line for slurm.conf.
@@ -198,7 +210,9 @@ def prolog(
     """
     program = deploy(folder.absolute())
     places = {"ca": ca, "munge_socket": munge_socket, "socket": socket}
-    announce(program.parent, service, **{key: str(each or "") for key, each in places.items()})
+    words = {key: str(each or "") for key, each in places.items()}
+    words["auth"] = "" if auth is ProofKind.MUNGE else auth
+    announce(program.parent, service, **words)
     line = f"TaskProlog={program}"
     if json:
         as_json({"folder": str(program.parent), "slurm.conf": line})

@@ -80,6 +80,7 @@ COMMANDS = {
     "token": CommandEntry(
         SERVICE, "serve:token", "Create, list and revoke tokens for the service."
     ),
+    "audit": CommandEntry(SERVICE, "serve:audit", "Show who did what to the service."),
     "store": CommandEntry(
         SERVICE, "store:store", "Check, back up, restore and move the service's store."
     ),

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from sqlite3 import Error
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +20,10 @@ from qtide.core.files import state_folder, write_whole
 from qtide.interfaces.cli import shared_options
 from qtide.interfaces.cli.console import as_json, say, warn
 from qtide.interfaces.cli.help import PlainCommand, PlainGroup
-from qtide.interfaces.cli.service import clock, show_rows
+from qtide.interfaces.cli.service import clock, moment, show_rows
 
 if TYPE_CHECKING:
+    from qtide.service.audit import AuditTrail
     from qtide.service.configuration import Configuration
     from qtide.service.store import Database
 
@@ -135,7 +136,7 @@ def new(
     Example: qtide token new alice --days 30 --to alice.token
     """
     from qtide.service.task import Caller
-    from qtide.service.tokens import issue
+    from qtide.service.tokens import digest, issue, short
 
     if not 0 <= days < inf:
         raise UsageError(f"--days is a number of days, not {days}")
@@ -143,6 +144,7 @@ def new(
     made, write = issue(caller, DAY * days, name)
     with _store(state) as store:
         write(store)
+    _audit("token made", state, token=short(digest(made)), user=caller.user, operator=operator)
     described = {"user": caller.user, "account": account, "days": days}
     if to is not None:
         write_whole(to, f"{made}\n".encode(), mode=0o600)
@@ -198,12 +200,65 @@ def revoke(
         raise UsageError("give at least 8 characters of the digest; see them: qtide token list")
     with _store(state) as store:
         ended = end(digest)(store)
+    if ended:
+        _audit("token revoked", state, token=digest[:12])
     if not ended:
         raise UsageError(f"no token's digest begins with {digest}; see them: qtide token list")
     if json:
         as_json({"revoked": digest})
     else:
         say("revoked; the service refuses it within 2 s")
+
+
+def _audit(event: str, state: Path | None, **more: Any) -> None:
+    """Record what a command did to the service's tokens."""
+    from qtide.service.audit import ORIGIN
+
+    ORIGIN.set(f"uid {os.getuid()}")
+    _trail(state).record(event, getpass.getuser(), **more)
+
+
+def _trail(state: Path | None) -> AuditTrail:
+    from qtide.service.audit import AuditTrail
+
+    return AuditTrail((state or _usual_state()).expanduser() / "audit")
+
+
+def audit(
+    since: Annotated[
+        str | None, typer.Option(help="Start: a date such as 2026-03-01, or days ago such as 7d.")
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="Only events with these words, such as token.")
+    ] = None,
+    actor: Annotated[str | None, typer.Option(help="Only what this user did.")] = None,
+    state: State = None,
+    json: shared_options.Json = False,
+) -> None:
+    """Show who did what to the service: tokens, drains, reloads, cancels, refusals.
+
+    Run it on the host of the service. Example: qtide audit --since 7d --event token
+    """
+    begin = moment(since) or 0.0
+    rows = [
+        each
+        for each in _trail(state).entries()
+        if each["time"] >= begin
+        and (event is None or event in each["event"])
+        and actor in (None, each["actor"])
+    ]
+    if json:
+        as_json(rows)
+        return
+    shown = ("time", "event", "actor", "origin", "reason")
+    show_rows(
+        [
+            {name: clock(each[name]) if name == "time" else each[name] for name in shown}
+            | {"what": ", ".join(f"{k} {v}" for k, v in each.items() if k not in shown and v)}
+            for each in rows
+        ],
+        "nothing of that kind was recorded",
+    )
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from qtide.service.apis.request_gate import Authenticator, read_body
 from qtide.service.availability import Availability
 from qtide.service.configuration import Configuration, SlurmSection
 from qtide.service.connection import KEY
+from qtide.service.identities import SlurmTokens
 from qtide.service.quotas import QuotaExceeded
 from qtide.service.service import Service
 from qtide.service.task import Caller
@@ -77,6 +78,8 @@ class JobAdmission:
             waiting=limits.admissions_per_user,
             trust_accounts=settings.trust_accounts,
         )
+        if settings.jwt_key is not None:
+            self._slurm.add_prover("slurm", SlurmTokens(settings.jwt_key))
         service.slurm_calls = lambda: self._slurm.queries
         self._given: dict[Grant, asyncio.Task[str]] = {}
         self._background = BackgroundTasks(RealWorld())
@@ -91,9 +94,16 @@ class JobAdmission:
         known = {served_by(user) for user in (0, os.geteuid())}
         self.audiences = frozenset(known | {certified(_certificate(file)) for file in files})
 
-    async def admit(self, credential: str, request: AdmissionRequest, peer: str) -> Admitted:
+    @property
+    def schemes(self) -> list[str]:
+        """The schemes of authorization by which jobs can prove their user."""
+        return self._slurm.schemes
+
+    async def admit(
+        self, credential: str, request: AdmissionRequest, peer: str, scheme: str
+    ) -> Admitted:
         """Give a token to a job that holds a slot; if it asks again, give the same one."""
-        grant = await self._slurm.admit(credential, request, peer)
+        grant = await self._slurm.admit(credential, request, peer, scheme)
         await self._refuse_if_full(grant)
         caller = Caller(grant.user, grant.account, grant.job)
         if why := self._service.why_nothing_left(caller):
@@ -202,15 +212,23 @@ def admission_api(service: Service, _: Authenticator) -> Api | None:
 
     @router.post("/admission")
     async def admit(request: HttpRequest) -> Admitted:
-        """For a job's prolog: `Authorization: Munge CREDENTIAL`, body `{"job": NUMBER}`."""
+        """For a job's prolog: `Authorization: Munge CREDENTIAL`, body `{"job": NUMBER}`.
+
+        On clusters without munge: `Authorization: Slurm PROOF`.
+        """
         scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "munge":
-            raise Unproven("admission takes a munge credential: Authorization: Munge CREDENTIAL")
+        if scheme.lower() not in admission.schemes:
+            known = " or ".join(f"{each.capitalize()} PROOF" for each in admission.schemes)
+            raise Unproven(f"admission takes a proof of the job's user: Authorization: {known}")
         connection = request.scope.get(KEY)
         uid = None if connection is None else await connection.local_uid()
         peer = f"uid {uid}" if uid is not None else connection.peer.name if connection else "a peer"
         body = await read_body(request)
         proved = AdmissionRequest("POST", request.url.path, body, admission.audiences)
-        return await admission.admit(credential, proved, peer)
+        try:
+            return await admission.admit(credential, proved, peer, scheme.lower())
+        except (Refused, QuotaExceeded) as error:
+            service.audit.refused("admission refused", peer, str(error))
+            raise
 
     return Api("/v1/admission", router, public=["/v1/admission"], life=admission.life)

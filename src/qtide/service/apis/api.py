@@ -78,14 +78,14 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
 
 
 def refuser(
-    apis: Iterable[Api], count: Callable[[int, str], None] = lambda *_: None
+    apis: Iterable[Api], told: Callable[[Request, int, str, str], None] = lambda *_: None
 ) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Make an error handler that counts errors and responds in the format of the API used."""
+    """Make an error handler that tells of errors and responds in the format of the API used."""
     longest_first = sorted(apis, key=lambda api: len(api.prefix), reverse=True)
 
     async def refused(request: Request, error: Exception) -> Response:
         status, said = _status_and_body(error)
-        count(status, said["error"])
+        told(request, status, said["error"], said["message"])
         for api in longest_first:
             if request.scope["path"].startswith(f"{api.prefix}/"):
                 said = api.refusal(said)

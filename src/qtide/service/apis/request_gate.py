@@ -20,7 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qtide.core.errors import QtideError
 from qtide.core.world.real import RealWorld
+from qtide.service.admission import Refused, Unreachable
+from qtide.service.audit import ORIGIN
 from qtide.service.connection import KEY, Connection
+from qtide.service.identities import People, Person
 from qtide.service.limits import (
     Contention,
     FairSemaphore,
@@ -30,7 +33,7 @@ from qtide.service.limits import (
     WrongSite,
 )
 from qtide.service.task import Caller
-from qtide.service.tokens import NotAllowed, Register
+from qtide.service.tokens import PREFIX, NotAllowed, Register
 
 CALLER = "qtide.caller"
 """The key of the caller in a request's scope."""
@@ -46,10 +49,18 @@ LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 class Authenticator:
     """Identifies the caller of a request."""
 
-    def __init__(self, register: Register, *, anonymous: bool, cookie: str = "qtide") -> None:
+    def __init__(
+        self,
+        register: Register,
+        *,
+        anonymous: bool,
+        cookie: str = "qtide",
+        people: People | None = None,
+    ) -> None:
         self.cookie = cookie
         """The name of the cookie in which a signed-in page keeps its token."""
         self._register = register
+        self._people = people
         self._anonymous = anonymous
         self._owners = {0, os.geteuid()}
 
@@ -60,21 +71,30 @@ class Authenticator:
         if self._anonymous:
             _check_site(scope)
             return await self._guest(token, connection)
-        if token:
+        if token and (self._people is None or token.startswith(PREFIX)):
             return self._register.caller(token)
+        if token and self._people is not None:
+            return self._known(await self._people.by_token(token))
         # the kernel identifies users of the Unix socket, but ports may be forwarded from anywhere
         if connection is not None and connection.peer.unix and connection.peer.uid in self._owners:
             return OPERATOR
+        if self._people is not None and connection is not None and connection.peer.uid is not None:
+            person = await self._people.by_uid(connection.peer.uid)
+            if person is not None:
+                return self._known(person)
         raise NotAllowed(
             "a token is needed in QTIDE_TOKEN (or as Authorization: Bearer TOKEN); "
             "the operator makes one on the service's host: qtide token new USER"
         )
 
+    def _known(self, person: Person) -> Caller:
+        return self._register.person(person.user, person.account, person.groups)
+
     async def operates(self, scope: Scope) -> bool:
         """Whether a request, which anybody may send, comes from an operator."""
         try:
             return (await self.identify(scope)).operator
-        except (NotAllowed, WrongSite):
+        except (NotAllowed, WrongSite, Refused, Unreachable):
             return False
 
     async def caller(self, request: Request) -> Caller:
@@ -238,6 +258,7 @@ class Gate:
         """The sender of a request, and its maximum bytes."""
         connection: Connection | None = scope.get(KEY)
         peer = "a peer" if connection is None else connection.peer.name
+        ORIGIN.set(peer)
         path = scope["path"]
         known = path in self._public or path.startswith(self._public_below)
         if known and (path != "/" or scope["method"] in ("GET", "HEAD")):  # the page is only read

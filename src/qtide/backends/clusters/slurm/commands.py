@@ -123,6 +123,13 @@ IMPLYING = {"associations", "limits", "qos", "safe", "all", "1", "2"}
 """Settings that make Slurm refuse jobs with an account that is not the user's."""
 
 
+async def default_account(slurm: Slurm, user: str, limit: float = LIMIT) -> str:
+    """The default account that Slurm's associations have for a user; empty if there is none."""
+    words = ("sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}")
+    found = await slurm.output(*words, "format=DefaultAccount", limit=limit)
+    return found.strip()
+
+
 async def accounts_are_checked(slurm: Slurm, limit: float = LIMIT) -> bool:
     """Whether Slurm refuses jobs with an account that is not the user's."""
     found = ENFORCED.search(await slurm.output("scontrol", "show", "config", limit=limit))

@@ -30,9 +30,11 @@ def deploy(folder: Path) -> Path:
     return folder / "prolog.sh"
 
 
-def announce(
-    folder: Path, url: str, *, ca: str = "", munge_socket: str = "", socket: str = ""
-) -> None:
+SETTINGS = ("ca", "munge_socket", "socket", "auth", "scontrol", "sack")
+"""What can be announced besides the service's URL; see `PrologSettings`."""
+
+
+def announce(folder: Path, url: str, **settings: str) -> None:
     """Tell the prolog in `folder` where the service is, for jobs that start from now on.
 
     Keeps lines that an operator has added to the file.
@@ -44,7 +46,7 @@ def announce(
             raise UsageError(
                 f"tokens would be sent to {each} unencrypted; give the service TLS: https"
             )
-    entries = {"url": url, "ca": ca, "munge_socket": munge_socket, "socket": socket}
+    entries = {"url": url} | dict.fromkeys(SETTINGS, "") | settings
     entries["python"] = _interpreter()
     for key, value in entries.items():
         if not PLAIN.fullmatch(value):

@@ -7,8 +7,10 @@ quickly. The service imports from here what both sides must agree on.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -117,6 +119,42 @@ def binding(method: str, path: str, body: bytes, audience: str) -> bytes:
     return hashlib.sha256(whole.encode()).hexdigest().encode()
 
 
+FRESH_PROOF = 60.0
+"""Seconds for which a proof of possession is valid."""
+
+
+def token_signature(key: bytes, signed: str) -> str:
+    """The signature of a Slurm token (HS256), by the key of slurmctld and the service."""
+    made = hmac.new(key, signed.encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
+
+
+def possession(signature: str, moment: str, nonce: str, bound: bytes) -> str:
+    """A code that only somebody who has a token's signature can make, for one request, now."""
+    words = b" ".join([moment.encode(), nonce.encode(), bound])
+    return hmac.new(signature.encode(), words, hashlib.sha256).hexdigest()
+
+
+def proof_of_token(token: str, bound: bytes) -> str:
+    """Prove that one has a Slurm token, without sending it."""
+    head, claims, signature = token.split(".")
+    moment, nonce = str(int(time.time())), os.urandom(16).hex()
+    return ".".join([head, claims, moment, nonce, possession(signature, moment, nonce, bound)])
+
+
+def slurm_token(scontrol: str = "scontrol", sack: str = "") -> str:
+    """Ask slurmctld for a token of this process's user; `sack` is sackd's socket."""
+    from subprocess import run  # only on clusters without munge
+
+    words = (scontrol, "token", f"lifespan={TTL}")
+    env = {**os.environ, "SLURM_SACK_SOCKET": sack} if sack else None
+    done = run(words, capture_output=True, check=False, timeout=LIMIT, text=True, env=env)
+    name, _, token = done.stdout.strip().partition("=")
+    if name != "SLURM_JWT" or token.count(".") != 2:
+        raise AdmissionFailed(f"scontrol gave no token: {done.stderr.strip() or 'no reason'}")
+    return token
+
+
 def served_by(user: int) -> str:
     """The audience of a service without a certificate: the user whose process answers."""
     return f"user {user}"
@@ -131,7 +169,15 @@ class PrologSettings:
     """The service's address and certificates, from the operator's file."""
 
     def __init__(
-        self, url: str, ca: str = "", bundle: str = "", munge_socket: str = "", socket: str = ""
+        self,
+        url: str,
+        ca: str = "",
+        bundle: str = "",
+        munge_socket: str = "",
+        socket: str = "",
+        auth: str = "",
+        scontrol: str = "",
+        sack: str = "",
     ) -> None:
         self.urls = [each.strip().rstrip("/") for each in url.split(",")]
         self.url = ",".join(self.urls)
@@ -139,6 +185,9 @@ class PrologSettings:
         self.ca = ca or None  # certificates that verify the service; None for the system's
         self.bundle = bundle or None  # certificates that jobs use for all connections
         self.munge_socket = munge_socket or None
+        self.auth = auth or "munge"  # what proves the job's user: munge or jwt
+        self.scontrol = scontrol or "scontrol"  # which gives the tokens for jwt
+        self.sack = sack  # the socket of sackd, if not the system's
 
     @classmethod
     def read(cls, file: Path) -> PrologSettings:
@@ -147,7 +196,7 @@ class PrologSettings:
         found = {key: value for key, _, value in lines}
         if not found.get("url"):
             raise AdmissionFailed(f"{file} names no url of the service")
-        names = ("url", "ca", "bundle", "munge_socket", "socket")
+        names = ("url", "ca", "bundle", "munge_socket", "socket", "auth", "scontrol", "sack")
         return cls(**{name: found[name] for name in names if name in found})
 
 
@@ -183,11 +232,18 @@ def _asked(settings: PrologSettings, url: str, job: int) -> dict[str, str]:
     body = json.dumps({"job": job}).encode()
     with closing(_connection(settings, url)) as connection:
         audience = _connected(connection)
-        with closing(Libmunge(settings.munge_socket)) as munge:
-            proof = munge.encode(binding("POST", path, body, audience))
-        headers = {"Authorization": f"Munge {proof}", "Content-Type": "application/json"}
+        proof = _proof(settings, binding("POST", path, body, audience))
+        headers = {"Authorization": proof, "Content-Type": "application/json"}
         connection.request("POST", path, body, headers)
         return variables(settings, url, job, _answer(connection.getresponse()))
+
+
+def _proof(settings: PrologSettings, bound: bytes) -> str:
+    """The value of the header that proves this process's user, for one request."""
+    if settings.auth == "jwt":
+        return f"Slurm {proof_of_token(slurm_token(settings.scontrol, settings.sack), bound)}"
+    with closing(Libmunge(settings.munge_socket)) as munge:
+        return f"Munge {munge.encode(bound)}"
 
 
 def variables(settings: PrologSettings, url: str, job: int, answer: Answer) -> dict[str, str]:

@@ -1,0 +1,106 @@
+"""What was done to a service is recorded: by whom, from where and why, and never a secret."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qtide.backends.client.client import ServiceFailed
+from qtide.backends.payloads.payload import Burst
+from qtide.service.audit import AuditTrail
+from qtide.service.local_service import LocalService
+from tests.interfaces.cli.test_service import qtide
+from tests.service.serving import BURSTS, Serve
+from tests.service.test_reload import reloaded
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
+    words = BURSTS + "[quotas.user]\ntasks = 1\n"
+    with LocalService(tmp_path_factory.mktemp("service"), words) as served:
+        yield served
+
+
+def audited(service: LocalService, *words: str) -> list[dict[str, Any]]:
+    done = qtide("audit", "--state", str(service.state), "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_tokens_drains_cancels_and_limits_are_recorded(service: LocalService) -> None:
+    made = qtide("token", "new", "eve", "--state", str(service.state)).stdout.strip()
+    eve, operator = service.client("eve"), service.operator()
+    operator.call("POST", "/v1/devices/dev/drain", form={"reason": "cooling"})
+    task = eve.submit(Burst(0.0), "dev")
+    for _ in range(5):
+        with pytest.raises(ServiceFailed, match="as many as allowed"):
+            eve.submit(Burst(0.0), "dev")
+    operator.call("POST", f"/v1/tasks/{task.id}/cancel")
+    operator.call("POST", "/v1/devices/dev/resume")
+    found = audited(service)
+    assert [(each["event"], each["actor"]) for each in found] == [
+        ("token made", getpass.getuser()),
+        ("device drained", "operator"),
+        ("token first used", "eve"),
+        ("limit exceeded", "eve"),
+        ("task cancelled", "operator"),
+        ("device resumed", "operator"),
+    ]
+    assert found[1]["reason"] == "cooling"
+    assert found[1]["origin"] == f"uid {os.getuid()}"
+    assert found[2]["origin"] == "address 127.0.0.1"
+    assert found[4]["owner"] == "eve" and found[4]["task"] == task.id
+    trail = service.state / "audit/audit.jsonl"
+    assert stat.S_IMODE(trail.stat().st_mode) == 0o600
+    assert made.startswith("qtide_") and made not in trail.read_text()
+    revoked = qtide("token", "revoke", found[0]["token"], "--state", str(service.state))
+    assert revoked.returncode == 0, revoked.stderr
+    assert [each["event"] for each in audited(service, "--event", "revoked")] == ["token revoked"]
+    assert len(audited(service, "--actor", "eve")) == 2
+    table = qtide("audit", "--state", str(service.state), "--event", "drained").stdout
+    assert "cooling" in table and "device dev" in table
+
+
+def test_a_token_is_first_used_once_although_the_service_is_restarted(serving: Serve) -> None:
+    service = serving(BURSTS)
+    client = service.client("ada")
+    client.devices()
+    service.stop()
+    service.start()
+    client.devices()
+    assert [each["event"] for each in audited(service)] == ["token first used"]
+
+
+def test_a_reload_is_recorded_with_what_changed(serving: Serve) -> None:
+    service = serving(BURSTS)
+    reloaded(service, 'policy = "fifo"', 'policy = "fair"')
+    (entry,) = audited(service)
+    assert (entry["event"], entry["changed"]) == ("configuration reloaded", ["devices.dev.policy"])
+
+
+def test_the_trail_is_rotated_and_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AuditTrail, "MOST", 1000)
+    monkeypatch.setattr(AuditTrail, "FILES", 3)
+    trail = AuditTrail(tmp_path)
+    for number in range(100):
+        trail.record("something", "ada", number=number)
+    (tmp_path / "audit.jsonl").open("a").write('{"cut off')
+    numbers = [each["number"] for each in trail.entries()]
+    assert numbers == list(range(numbers[0], 100))
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_disk_that_cannot_be_written_does_not_stop_the_service(tmp_path: Path) -> None:
+    (tmp_path / "audit").write_text("no folder")
+    AuditTrail(tmp_path / "audit").record("something", "ada")
+    assert (tmp_path / "audit").read_text() == "no folder"
